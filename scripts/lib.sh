@@ -85,13 +85,15 @@ need_basic_tools() {
 }
 
 need_test_tools() {
-    local smcroute
+    local smcroute opensm
     smcroute=$(command -v smcroutectl || true)
+    opensm=$(command -v opensm || true)
     need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
-        python3=python3 "$@"
-    # The package enables a daemon at the next boot; disable it.
+        python3=python3 ibsim=ibsim-utils opensm=opensm saquery=infiniband-diags "$@"
+    # These packages enable daemons at the next boot; disable them.
+    [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true
     [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true
 }
 
@@ -210,4 +212,12 @@ wait_for() {
         done
         sleep 0.1
     done
+}
+
+# lid_mac LID: the MAC of a port whose Ethernet has the link-local address fe80::99:ff:fe00:LID. This address is the
+# port's GID.
+lid_mac() {
+    [[ $1 =~ ^(0x[0-9a-fA-F]+|[0-9]+)$ ]] && [ $(($1)) -ge 1 ] && [ $(($1)) -lt $((0xc000)) ] \
+        || die "$1 is no LID: a LID is a number from 1 to 0xbfff"
+    printf '02:99:00:00:%02x:%02x\n' $(($1 >> 8)) $(($1 & 255))
 }

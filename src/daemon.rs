@@ -1,126 +1,63 @@
-//! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
-//! answers the control socket. It is the only thread that changes anything.
+//! The control thread: waits for the kernel, the ports, the data threads and the clients, and dispatches
+//! their events to [`Interfaces`]. No other thread changes an interface.
 
-mod addresses;
-mod carrier;
-mod children;
-mod events;
-mod groups;
-mod guests;
-mod interfaces;
-mod link;
-mod mode;
-mod mtu;
-mod namespaces;
-mod partition;
-mod parts;
+pub(crate) mod notify;
 mod requests;
-mod service;
-mod settings;
-mod siblings;
-mod vlan;
-mod vnics;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use control::config::IpoibConfig;
-use control::config::ManagementSettings;
-use control::config::{PortName, VnicConfig};
-use fabric::{FabricError, PortState, ProviderConfig};
+use control::config::{Config, Source};
+use fabric::PortState;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::datapath::{Report, Snapshot};
-use crate::fdstore::{self};
-use crate::interface::{Events, InterfaceError};
+use crate::datapath::Report;
+use crate::interface::fdstore;
+use crate::interfaces::{Context, Interfaces, children, management, vlans};
 use crate::monitor::Streams;
-use crate::port::{PortId, PortSettings, Ports};
-use crate::reload::Running;
+use crate::port::PortSpec;
+use crate::status::View;
 
-pub(crate) use interfaces::{Interfaces, Payload};
-use parts::{Adoption, Host, Pending, Reports};
+pub use crate::interfaces::DaemonError;
 
-/// Why the daemon cannot start or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// The fabric refused.
-    #[error(transparent)]
-    Fabric(#[from] FabricError),
-    /// A device could not be made.
-    #[error("cannot make {name}: {source}")]
-    Device {
-        /// Its name.
-        name: String,
-        /// Why.
-        source: InterfaceError,
-    },
-    /// rtnetlink refused.
-    #[error("cannot talk to the kernel over rtnetlink: {0}")]
-    Netlink(#[from] rtnl::Error),
-    /// The operating system refused.
-    #[error("{0}: {1}")]
-    Os(&'static str, io::Error),
-    /// A data thread ended.
-    #[error("{0}")]
-    Thread(String),
-}
-
-/// A port and the devices on it.
+/// A configuration read from a file.
 #[derive(Clone, Debug)]
-pub struct PortSpec {
-    /// The fabric port.
-    pub fabric: ProviderConfig,
-    /// What the configuration calls it.
-    pub name: PortName,
-    /// How it is served.
-    pub settings: PortSettings,
-    /// Who may manage its VNICs.
-    pub management: ManagementSettings,
-    /// Devices to make.
-    pub devices: Vec<IpoibConfig>,
-    /// VNICs to make.
-    pub vnics: Vec<VnicConfig>,
+pub struct Running {
+    /// The file and the command line.
+    pub source: Source,
+    /// The configuration in force: that of the file without the refused changes.
+    pub config: Config,
 }
 
 /// The running daemon.
 pub struct Daemon {
-    pub(crate) ports: Ports,
+    /// The interfaces in service.
     pub(crate) interfaces: Interfaces,
-    pub(crate) host: Host,
-    reports: Reports,
-    pending: Pending,
-    adoption: Adoption,
-    /// What has happened, for those who watch.
-    pub(crate) events: Events,
-    /// Clients that monitor, ping or manage.
-    pub(crate) streams: Streams,
-    /// The configuration that is in force, where there is a file to read again.
+    /// Ports, host, pending work.
+    cx: Context,
+    /// Clients that monitor or ping.
+    streams: Streams,
+    /// The configuration in force, if read from a file.
     pub(crate) running: Option<Running>,
     next_membership_poll: Instant,
 }
 
-/// How often a port that is down is looked at without having announced anything.
+/// How often a port that is down is polled.
 const DOWN_POLL: Duration = Duration::from_secs(1);
 
-/// How often memberships are read where the kernel does not announce them.
+/// How often group memberships are read if the kernel does not announce them.
 const MEMBERSHIP_POLL: Duration = Duration::from_millis(250);
 
 impl Daemon {
-    /// Opens all ports and makes all devices.
+    /// Opens all ports and creates all interfaces.
     ///
     /// # Errors
-    /// The first thing that does not work; what was made before is undone.
+    /// The first error. Everything created before is removed.
     pub fn start(specs: Vec<PortSpec>) -> Result<Daemon, DaemonError> {
         let mut daemon = Daemon {
-            ports: Ports::default(),
             interfaces: Interfaces::default(),
-            host: Host::open()?,
-            reports: Reports::new()?,
-            pending: Pending::default(),
-            adoption: Adoption::default(),
-            events: Events::default(),
+            cx: Context::open()?,
             streams: Streams::default(),
             running: None,
             next_membership_poll: Instant::now(),
@@ -135,55 +72,63 @@ impl Daemon {
             }
         }
         daemon.find_children();
-        daemon.host.inherited.discard_rest();
-        // Again, for where interfaces have exchanged names: one's new label was the other's old one.
-        // What is kept already stays as it is.
+        daemon.cx.host.inherited.discard_rest();
+        // Interfaces may have exchanged names: the new label of one was the old label of the other. The
+        // service manager ignores queues that it already keeps.
         for (interface, payload) in daemon.interfaces.iter() {
             fdstore::keep(payload.config(), &interface.tap);
         }
         Ok(daemon)
     }
 
-    /// Opens a port and makes its devices, of what was left behind where there is something.
+    /// Opens a port and creates its interfaces. Reuses left interfaces.
     fn start_port(&mut self, mut spec: PortSpec) -> Result<(), DaemonError> {
-        let devices = std::mem::take(&mut spec.devices);
+        let ipoibs = std::mem::take(&mut spec.ipoib);
         let vnics = std::mem::take(&mut spec.vnics);
-        let at = self.add_port(spec)?;
-        self.look_for_left(at);
-        let made = devices.iter().try_for_each(|d| self.add_device(at, d));
+        let at = self.interfaces.add_port(&mut self.cx, spec)?;
+        children::look_for_left(&mut self.cx, at);
+        let made = ipoibs
+            .iter()
+            .try_for_each(|ipoib| self.interfaces.add_ipoib(&mut self.cx, at, ipoib));
         let made = made.and_then(|()| {
             let mut vnics = vnics.iter();
-            vnics.try_for_each(|vnic| self.add_vnic(at, vnic).map(drop))
+            vnics.try_for_each(|vnic| self.interfaces.add_vnic(&mut self.cx, at, vnic).map(drop))
         });
-        let left = std::mem::take(&mut self.adoption.left);
+        let left = std::mem::take(&mut self.cx.adoption.left);
         made?;
-        left.into_iter().for_each(|left| self.adopt_left(at, left));
+        left.into_iter()
+            .for_each(|left| children::adopt_left(&mut self.interfaces, &mut self.cx, at, left));
         Ok(())
     }
 
-    /// Takes over what children of ours there are already, at the start.
+    /// Takes over existing children at the start.
     fn find_children(&mut self) {
         for id in self.interfaces.ip_ids(|_, ip| ip.parent.is_none()) {
-            self.look_for_children(id);
+            children::look_for_children(&mut self.interfaces, &mut self.cx, id);
         }
-        self.meet_strangers();
+        children::adopt_due(&mut self.interfaces, &mut self.cx);
     }
 
-    /// The descriptors to wait for.
-    pub fn wait(&self, extra: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// Waits for events of the kernel, ports, data threads and `extra`, or for the next timer.
+    ///
+    /// # Errors
+    /// Errors of `poll(2)`.
+    pub fn wait(&mut self, extra: &[BorrowedFd<'_>]) -> io::Result<()> {
+        vlans::sync(&mut self.interfaces, &mut self.cx);
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(6);
         let mut add = |fd| fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        add(self.host.monitor.as_fd());
-        self.host.ethtool.iter().for_each(|m| add(m.as_fd()));
-        add(self.reports.wake.as_fd());
-        let ports = self.ports.values();
+        add(self.cx.host.monitor.as_fd());
+        self.cx.host.ethtool.iter().for_each(|m| add(m.as_fd()));
+        add(self.cx.reports.wake.as_fd());
+        let ports = self.cx.ports.values();
         ports.for_each(|p| add(p.port.event_fd()));
         extra.iter().for_each(|fd| add(*fd));
-        let memberships = self.host.polls_memberships().then(|| {
+        let memberships = self.cx.host.polls_memberships().then(|| {
             self.next_membership_poll
                 .saturating_duration_since(Instant::now())
         });
         let down = self
+            .cx
             .ports
             .values()
             .any(|p| p.port.attributes().state == PortState::Down)
@@ -191,8 +136,8 @@ impl Daemon {
         let timeout = memberships
             .into_iter()
             .chain(down)
-            .chain(self.next_tick())
-            .chain(self.adoption.candidates.wait())
+            .chain(self.interfaces.next_tick())
+            .chain(self.cx.adoption.candidates.wait())
             .chain(self.streams.wait())
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
@@ -202,70 +147,90 @@ impl Daemon {
         }
     }
 
-    /// Handles what happened.
+    /// Handles all events since the last call.
     ///
     /// # Errors
-    /// When a data thread cannot go on.
+    /// [`DaemonError::Thread`] if a data thread failed.
     pub fn process(&mut self) -> Result<(), DaemonError> {
-        for notice in self.host.monitor.notices() {
-            self.netlink_event(notice);
+        for notice in self.cx.host.monitor.notices() {
+            self.interfaces.netlink_event(&mut self.cx, notice);
         }
-        self.process_ethtool();
-        for at in self.ports.ids() {
-            for event in self.ports[at].port.process() {
-                self.port_event(at, event);
+        self.interfaces.process_ethtool(&mut self.cx);
+        for at in self.cx.ports.ids() {
+            for event in self.cx.ports[at].port.process() {
+                self.interfaces.port_event(&mut self.cx, at, event);
             }
         }
         let mut count = [0; 8];
-        let _ = rustix::io::read(&*self.reports.wake, &mut count);
-        // What comes meanwhile wakes us again: a flood must not keep us from everything else.
-        let waiting = self.reports.receiver.len();
-        for report in self.reports.receiver.clone().try_iter().take(waiting) {
+        let _ = rustix::io::read(&*self.cx.reports.wake, &mut count);
+        // Later reports wake this thread again: a flood must not block all other work.
+        let waiting = self.cx.reports.receiver.len();
+        for report in self.cx.reports.receiver.clone().try_iter().take(waiting) {
             match report {
                 Report::TapGone(link) => {
                     let gone = self.interfaces.by_link(link);
-                    gone.into_iter().for_each(|id| self.forget(id));
+                    gone.into_iter()
+                        .for_each(|id| self.interfaces.forget(&mut self.cx, id));
                 }
-                Report::Ethernet(link, from, event) => self.vnic_event(link, from, event),
-                Report::Management(datagram, _) => self.management_received(&datagram),
-                Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
-                Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
+                Report::Ethernet(link, from, event) => {
+                    self.interfaces.vnic_event(&mut self.cx, link, from, event)
+                }
+                Report::Management(datagram, _) => {
+                    management::received(&mut self.interfaces, &mut self.cx, &datagram)
+                }
+                Report::Event(id, event, round_trip) => {
+                    if let Some(interface) = self.interfaces.core_event(&mut self.cx, id, &event) {
+                        let parts = (&self.cx.ports, &mut self.cx.events);
+                        self.streams
+                            .core_event(interface, &event, round_trip, parts);
+                    }
+                }
+                Report::Vlan(id, vid) => vlans::wanted(&mut self.interfaces, &mut self.cx, id, vid),
                 Report::EchoRefused(id, echo, seq) => self.streams.echo_refused(id, echo, seq),
-                // No device of these kinds is made yet.
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
-        self.meet_strangers();
-        self.sort_out_reports();
-        self.tick();
-        self.sync_changed_groups();
-        self.sync_siblings();
-        self.streams.send_pings(&self.ports);
-        if self.host.polls_memberships() && Instant::now() >= self.next_membership_poll {
+        children::adopt_due(&mut self.interfaces, &mut self.cx);
+        self.interfaces.find_own_reports(&mut self.cx);
+        self.interfaces.tick(&mut self.cx);
+        self.interfaces.sync_changed_groups(&mut self.cx);
+        self.interfaces.sync_siblings(&self.cx.ports);
+        self.end_pings();
+        self.streams.send_pings(&self.cx.ports);
+        if self.cx.host.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             let all = self.interfaces.iter().map(|(i, _)| i.id.link());
-            self.pending.membership.extend(all);
-            self.sync_changed_groups();
+            self.cx.pending.membership.extend(all);
+            self.interfaces.sync_changed_groups(&mut self.cx);
         }
-        self.streams.take(&mut self.events);
+        self.streams.take(&mut self.cx.events);
         Ok(())
     }
 
-    /// Asks every data thread of every port for a copy of its counters.
-    pub(crate) fn snapshots(&self, tables: bool) -> BTreeMap<PortId, Vec<Snapshot>> {
-        let all = self.ports.iter();
-        all.map(|(id, port)| (id, port.snapshots(tables))).collect()
+    /// Ends the pings through closed interfaces.
+    fn end_pings(&mut self) {
+        for link in self.cx.pending.closed.drain(..) {
+            self.streams.interface_closed(link);
+        }
     }
 
-    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent and whose
-    /// queues no service manager keeps. The carrier is left to the kernel, which takes it away with
-    /// the last queue.
+    /// The daemon for requests that change nothing.
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            interfaces: &self.interfaces,
+            ports: &self.cx.ports,
+            home: self.cx.host.home,
+        }
+    }
+
+    /// Leaves all groups, closes all endpoints and removes TAPs, except persistent ones and those whose
+    /// queues a service manager keeps. The kernel removes the carrier with the last queue.
     pub fn stop(&mut self) {
         self.interfaces
             .ids()
             .into_iter()
-            .for_each(|id| self.close(id));
-        self.ports.stop();
+            .for_each(|id| self.interfaces.close(&mut self.cx, id));
+        self.cx.ports.stop();
     }
 }
 

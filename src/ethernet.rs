@@ -1,8 +1,11 @@
-//! VNICs: TAP interfaces that are virtual ports of virtual Ethernet switches, and their management.
+//! VNICs: interfaces that are virtual ports of virtual Ethernet switches, and their management.
 
 mod alias;
 mod clients;
+mod endpoint;
+mod events;
 mod groups;
+mod host;
 
 mod change_tracking;
 mod lanes;
@@ -22,5 +25,5 @@ pub use management::Management;
 pub use mtu::{carried_mtu, mtu_of};
 pub use payload::{Ethernet, VnicContext};
 pub use recent::RecentCounters;
-pub use retained_counters::{Counted, RetainedCounters};
-pub use switch::{default_lid, lid_of_another, static_switch};
+pub use retained_counters::{Counted, RetainedCounters, parts};
+pub use switch::{configured_switch, default_lid, lid_of_another};

@@ -1,9 +1,9 @@
-//! One interface: a TAP, and what the host sees of it. What it carries, and over which link of the fabric, is
-//! its payload's.
+//! One interface: its TAP and its state on the host. The payload holds the links and their settings.
 
 mod alias;
 mod events;
 mod fabric_link;
+pub mod fdstore;
 pub mod groups;
 mod left;
 mod link;
@@ -20,7 +20,7 @@ use rtnl::{Link, Requests};
 use crate::datapath::LinkId;
 use crate::port::PortId;
 pub use alias::Alias;
-pub use events::{Events, Subject};
+pub use events::{Events, Pending, Subject};
 pub use fabric_link::FabricLink;
 pub use left::LeftBehind;
 pub use link::Change;
@@ -29,61 +29,60 @@ pub use namespace::{Found, Place, closed, locate, unreachable, visit};
 use tap::Opened;
 pub use tap::{TapSources, UnservedTap};
 
-/// Why an interface could not be made.
+/// Why an interface could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
-    /// The fabric refused.
+    /// Error of the fabric.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The TAP could not be made.
+    /// Error of the TAP.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// rtnetlink refused.
+    /// Error of rtnetlink.
     #[error("{0}: {1}")]
     Netlink(String, rtnl::Error),
-    /// The MTU does not fit; the text is a whole sentence.
+    /// The MTU is out of range; the text is a whole sentence.
     #[error("{0}")]
     Mtu(String),
-    /// It is to be a child of a device that is not there; with the configured name of that.
-    #[error("there is no interface {0} on its port to be a child of")]
+    /// The parent does not exist; with its configured name.
+    #[error("its parent {0} is not in service on its port")]
     NoParent(String),
-    /// The port's P_Key table could not take its partition in; the text is a whole sentence.
+    /// The port's P_Key table cannot hold the partition; the text is a whole sentence.
     #[error("{0}")]
     Pkeys(String),
-    /// The interface that was to be taken over is gone, or another one now.
+    /// The TAP to take over is gone or was replaced.
     #[error("the interface {0} is gone")]
     Vanished(String),
-    /// The port does not serve the mode; the text is a whole sentence.
+    /// The port does not support the mode; the text is a whole sentence.
     #[error("{0}")]
     Mode(String),
-    /// The network namespace is not there or cannot be entered; the text is a whole sentence.
+    /// The network namespace does not exist or cannot be entered; the text is a whole sentence.
     #[error("{0}")]
     Netns(String),
 }
 
-/// The largest frame that the host gives to an interface at once: with all packet headers it stays under the
-/// limit of 64 KiB for one send of a software fabric's underlay (see `docs/performance.md`).
+/// The largest frame in bytes that the host sends to an interface. With all packet headers it stays below
+/// the limit of 64 KiB for one send of a software fabric's underlay (see `docs/performance.md`).
 pub const GSO_MAX: u32 = 60_000;
 
-/// The largest frame that guests may send, and the largest packet of IPoIB's connected mode with its headers:
-/// the default of the kernel, of veth and of virtio-net. As datagrams it leaves in two trains.
+/// The largest frame in bytes that guests may send, and the largest packet of connected mode with its
+/// headers: the default of the kernel, veth and virtio-net. As datagrams it leaves in two trains.
 pub const GSO_MAX_WHOLE: u32 = 65_536;
 
-/// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
-/// tun_net_initialize: ETH_DATA_LEN).
+/// The kernel's default MTU of a TAP in bytes (drivers/net/tun.c, tun_net_initialize: ETH_DATA_LEN).
 pub const TAP_MTU: u32 = 1500;
 
-/// Names an interface of this daemon; never reused while the daemon runs.
+/// The id of an interface; never reused while the daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct InterfaceId(u32);
 
 impl InterfaceId {
-    /// The interface with this number.
+    /// The id with this number.
     pub fn new(number: u32) -> InterfaceId {
         InterfaceId(number)
     }
 
-    /// The id of the interface's own link in the data threads: it has the same number.
+    /// The id of the interface's own link. It has the same number.
     pub fn link(self) -> LinkId {
         LinkId(self.0)
     }
@@ -91,59 +90,58 @@ impl InterfaceId {
 
 /// An interface in service.
 pub struct Interface {
-    /// Its id in this daemon.
+    /// The id.
     pub id: InterfaceId,
-    /// Its fabric port.
+    /// The fabric port.
     pub port: PortId,
-    /// Interface name now.
+    /// Current interface name.
     pub name: String,
     /// Interface index.
     pub ifindex: u32,
-    /// Where the interface is.
+    /// The network namespace, as a number in the daemon's.
     pub place: Place,
-    /// The same for as long as that namespace lives; `None`: the daemon's own.
+    /// The network namespace, with an id that is valid while it exists; `None`: the daemon's own.
     pub namespace: Option<NamespaceId>,
-    /// What that is called, for those who watch; as [`control::api::Event::netns`].
+    /// The namespace's name for clients; as [`control::api::Event::netns`].
     pub netns: Option<String>,
     /// The TAP.
     pub tap: Tap,
-    /// TAP queues, of which the data threads have shares.
+    /// The TAP queues; the data threads have shares of them.
     pub queues: Vec<TapQueue>,
     /// The TAP's MAC.
     pub mac: [u8; 6],
-    /// The TAP's MTU now.
+    /// The TAP's current MTU in bytes.
     pub mtu: u32,
     /// Whether the interface is administratively up.
     pub up: bool,
-    /// Carrier as last set.
+    /// The carrier as set last.
     pub carrier: bool,
-    /// Receive coalescing as last seen (`ethtool -K gro`).
+    /// Receive coalescing as read last (`ethtool -K gro`).
     pub coalesce: bool,
 }
 
-/// How an interface is set up that comes into service.
+/// Settings of an interface that comes into service.
 pub struct Setup<'a> {
-    /// MAC of a new interface; `None`: the kernel's choice. An interface that was there keeps its own.
+    /// MAC of a new TAP; `None`: the kernel's choice. An existing TAP keeps its MAC.
     pub mac: Option<[u8; 6]>,
-    /// MTU.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Whether the MTU of an interface that was there stays instead.
+    /// Whether an existing TAP keeps its MTU instead.
     pub keeps_mtu: &'a dyn Fn(&Link) -> bool,
-    /// The largest send that the host gives to the interface at once.
+    /// The largest frame in bytes that the host sends to the interface.
     pub gso_max: u32,
     /// Alias.
     pub alias: String,
-    /// Bring the interface up.
+    /// Whether to set the interface up.
     pub up: bool,
 }
 
 impl Interface {
-    /// Makes the TAP, or takes it over; without carrier, unless its queues were open all the time. The
-    /// queues of one that was never without a queue keep the carrier: to lose it would flush what bridges
-    /// have learned and, with some network managers, the addresses.
+    /// Creates the TAP or takes it over. The carrier is off, except if the TAP's queues were never closed:
+    /// a carrier loss would flush what bridges have learned and, with some network managers, the addresses.
     ///
     /// # Errors
-    /// [`InterfaceError`]; nothing is left behind.
+    /// [`InterfaceError`]. Nothing stays behind.
     pub fn open(
         id: InterfaceId,
         port: PortId,
@@ -179,10 +177,10 @@ impl Interface {
         Ok((interface, origin))
     }
 
-    /// Sets what `ip link` shows. True if the interface is up, or is going to be.
+    /// Sets the properties that `ip link` shows. True if the interface is up or will be.
     ///
     /// # Errors
-    /// [`InterfaceError`]; the caller undoes the interface then.
+    /// [`InterfaceError`]. The caller then calls [`Interface::undo`].
     pub fn prepare(
         &mut self,
         origin: &Origin,
@@ -206,7 +204,7 @@ impl Interface {
         let step = |what: &str, done: Result<(), rtnl::Error>| {
             done.map_err(|e| InterfaceError::Netlink(format!("cannot set the {what} of {name}"), e))
         };
-        // Its index may be another one where it was moved to.
+        // The index may have changed with the move.
         let link = match self.namespace {
             None => netlink.link_by_index(self.ifindex),
             Some(_) => netlink.link_by_name(&name),
@@ -229,24 +227,24 @@ impl Interface {
         }
         self.set_gso_max(netlink, setup.gso_max);
         step("alias", self.write_alias(netlink, &link, &setup.alias))?;
-        // One that has an alias was in use, and somebody has set it down.
+        // A TAP with an alias was in use, so the administrator has set it down.
         let has_alias = link.alias.is_some_and(|alias| !alias.is_empty());
         let left_down = self.tap.existed() && has_alias;
         let comes_up = setup.up && !link.up && !left_down;
         if comes_up {
             step("state", netlink.set_up(self.ifindex))?;
         } else if setup.up && !link.up {
-            log::info!("{name}: it was set down, and is left so");
+            log::info!("{name}: interface was down at start; left down");
         }
         self.up = link.up;
         Ok(link.up || comes_up)
     }
 
-    /// Writes the alias of `link`, the interface's, unless the administrator has written something else
-    /// there.
+    /// Writes the interface's alias, unless the administrator has set another one. `link` is the interface
+    /// as read now.
     ///
     /// # Errors
-    /// What rtnetlink says.
+    /// Errors of rtnetlink.
     pub fn write_alias(
         &self,
         netlink: &mut Requests,
@@ -259,45 +257,45 @@ impl Interface {
         netlink.set_alias(self.ifindex, alias)
     }
 
-    /// What events about it are about.
+    /// The subject of events about the interface.
     pub fn subject(&self) -> Subject {
         Subject::Interface(self.name.clone(), self.netns.clone())
     }
 
-    /// Sets the largest send that the host gives to the interface at once. What guests send was cut for their
-    /// own interfaces already: with less than they may send, the kernel would cut it into single packets.
+    /// Sets the largest frame that the host sends to the interface. Frames of guests were cut for the
+    /// guests' own interfaces already: with a smaller limit than theirs, the kernel would cut them into
+    /// single packets.
     pub fn set_gso_max(&self, netlink: &mut Requests, most: u32) {
-        // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
+        // Older kernels refuse; frames are then up to 64 KiB and leave in two trains.
         if let Err(e) = netlink.set_gso_max(self.ifindex, most) {
-            log::debug!("{}: gso_max_size stays as it is: {e}", self.name);
+            log::debug!("{}: cannot set gso_max_size: {e}", self.name);
         }
     }
 
-    /// Removes what would outlive a start that fails: an interface that was not there before, and that is to
-    /// persist.
+    /// Undoes a failed start: removes a new TAP that was made persistent.
     pub fn undo(&self, persist: bool) {
         if persist
             && !self.tap.existed()
             && let Err(e) = self.tap.set_persist(false)
         {
-            log::warn!("{}: cannot be removed: {e}", self.name);
+            log::warn!("{}: cannot remove the interface: {e}", self.name);
         }
     }
 
-    /// Sets the carrier, which `ip link` shows as NO-CARRIER when off.
+    /// Sets the carrier. `ip link` shows NO-CARRIER if it is off.
     pub fn set_carrier(&mut self, on: bool) {
         match self.tap.set_carrier(on) {
             Ok(()) => self.carrier = on,
-            // It was deleted, which will be told.
+            // Deleted; a notification will follow.
             Err(e) if is_gone(&e) => log::debug!("{}: cannot set the carrier: {e}", self.name),
             Err(e) => log::warn!("{}: cannot set the carrier: {e}", self.name),
         }
     }
 
-    /// Asks the kernel in the namespace where the interface is, over `home` in the daemon's own; everything
-    /// about an interface that goes through rtnetlink, ethtool or `/proc` goes through here. `None` if the
-    /// interface cannot be reached: it is gone or has moved on, which the kernel will announce, or the daemon
-    /// may not go there.
+    /// Sends requests to the kernel in the interface's namespace; `home` is for the daemon's own. All
+    /// requests over rtnetlink, ethtool and `/proc` about an interface use this function. `None` if the
+    /// interface cannot be reached: deleted, moved (the kernel will announce both), or in a namespace that
+    /// the daemon cannot enter.
     pub fn inside<T>(
         &mut self,
         home: &mut Requests,
@@ -312,21 +310,21 @@ impl Interface {
         }
         let answer = visit(&there, |netlink| ask(self, netlink));
         answer
-            .inspect_err(|e| log::debug!("{}: its network namespace: {e}", self.name))
+            .inspect_err(|e| log::debug!("{}: cannot enter its network namespace: {e}", self.name))
             .ok()
     }
 
-    /// The namespace of the interface, if it is another one than the daemon's. It must not be kept.
+    /// The namespace of the interface, if it is not the daemon's. The caller must not keep it.
     pub fn elsewhere(&self) -> Option<Namespace> {
         let there = self.tap.namespace().ok()?;
         (self.place != Place::HOME && there.id().ok() == self.namespace).then_some(there)
     }
 }
 
-/// Where an interface's TAP came from.
+/// The origin of an interface's TAP.
 pub struct Origin {
-    /// Its queues were open all the time.
+    /// Its queues were never closed.
     pub inherited: bool,
-    /// Where it is, if not in the daemon's own network namespace.
+    /// Its namespace, if it is not the daemon's.
     pub namespace: Option<Namespace>,
 }

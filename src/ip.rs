@@ -1,10 +1,13 @@
-//! What only interfaces have that carry IP over InfiniBand: an IP link of the fabric, and what the control
-//! thread keeps about it.
+//! The payload of IPoIB interfaces: IP links and the state that the control thread keeps for them.
 
+mod addresses;
+mod carrier;
 mod guests;
 mod lanes;
 mod link;
+mod mode;
 mod mtu;
+mod stacking;
 mod vlans;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,15 +18,14 @@ use fabric::{FabricError, Gid, Port, Services};
 use ipoib::Mode;
 
 use crate::datapath::{LinkId, Mailbox};
-use crate::fdstore;
-use crate::interface::InterfaceId;
 use crate::interface::groups::Bounds;
 use crate::interface::{
-    Alias, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, Setup, TAP_MTU,
-    TapSources,
+    Alias, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, InterfaceId, Setup,
+    TAP_MTU, TapSources, fdstore,
 };
 use crate::port::{PortId, PortRuntime};
 
+pub use carrier::no_broadcast_group;
 pub use guests::Guests;
 pub use lanes::share;
 pub use link::{IpLink, VLAN, groups_with_guests_max, hardware_address};
@@ -33,55 +35,55 @@ pub use vlans::{Trunk, pkey_of};
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
 
-/// The smallest MTU that the kernel's IPoIB accepts (`ipoib_change_mtu`).
+/// The smallest MTU of the kernel's IPoIB in bytes (`ipoib_change_mtu`).
 pub const MTU_MIN: u32 = 68 + ENCAPSULATION;
 
-/// What an interface has that carries IP over InfiniBand.
+/// The payload of an IPoIB interface.
 pub struct Ip {
-    /// What it is a child of.
+    /// The parent of a child.
     pub parent: Option<InterfaceId>,
-    /// The name of that now.
+    /// The parent's current name.
     pub parent_name: Option<String>,
-    /// What was asked for.
+    /// The configuration.
     pub spec: IpoibConfig,
-    /// How unicast IP packets travel now.
+    /// The current mode.
     pub mode: Mode,
-    /// How many connections it may have; 0 where the port makes none.
+    /// Maximum number of connections; 0 if the port supports none.
     pub connections: usize,
-    /// Which services requests for connections may name on its port.
+    /// The services that connection requests on the port may name.
     pub services: Services,
-    /// Peers may ask for some: its address says so in connected mode.
+    /// Peers may request connections: in connected mode the address has the flag.
     pub offers: bool,
-    /// Groups that its port may be attached to, for all its interfaces.
+    /// Maximum number of groups of the port, for all its interfaces.
     pub groups_max: usize,
-    /// What bounds its MTU.
+    /// The limits of the MTU.
     pub limits: MtuLimits,
     /// The bridge that the interface is a port of.
     pub bridge: Option<u32>,
-    /// What `umcast` was set to. Without effect: a program of the user's that joins groups itself is
-    /// attached to them beside us.
+    /// The flag `umcast`. No effect: a program that joins groups with its own queue pair does not affect
+    /// ours.
     pub umcast: bool,
-    /// Addresses that two hosts were seen to claim, so that each is logged once.
+    /// Addresses with logged conflicts, so that each is logged once.
     pub conflicts: BTreeSet<IpAddr>,
-    /// That signed neighbour discovery passes has been logged.
-    pub told_signed: bool,
-    /// Its own link.
+    /// The warning about signed neighbour discovery was logged.
+    pub logged_signed: bool,
+    /// The interface's own link.
     pub link: IpLink,
-    /// The links that tags on its frames select, by VLAN id.
+    /// The links of VLANs, by VLAN id.
     pub vlans: BTreeMap<u16, IpLink>,
-    /// What else is kept of them, while tags select any.
+    /// State of the VLANs, while tags select partitions.
     pub trunk: Option<Trunk>,
 }
 
-/// Where an interface is made.
+/// The context for the creation of an interface.
 pub struct IpContext<'a> {
-    /// What it becomes a child of, and the name of that.
+    /// The parent's id and name.
     pub parent: Option<(InterfaceId, String)>,
-    /// Its TAP.
+    /// The source of the TAP.
     pub tap: TapSources<'a>,
-    /// The id of its fabric port.
+    /// The id of the fabric port.
     pub port_id: PortId,
-    /// Its fabric port.
+    /// The fabric port.
     pub port: &'a mut dyn Port,
     /// Peers may be the kernel's IPoIB.
     pub kernel_peers: bool,
@@ -89,22 +91,22 @@ pub struct IpContext<'a> {
     pub threads: &'a [Mailbox],
 }
 
-impl IpContext<'_> {
-    /// Whether all peers' requests for connections arrive. The kernel's IPoIB, whose do not over
-    /// rdma_cm's services, would ask for ever whoever offers some, and send nothing meanwhile.
-    fn takes_requests(&self, services: Services) -> bool {
-        match services {
-            Services::Any => true,
-            Services::RdmaCm => !self.kernel_peers,
-        }
+/// Whether the connection requests of all peers arrive. Over rdma_cm's services, those of the kernel's IPoIB do
+/// not: it would repeat requests to an interface that offers connections, and send it no packets meanwhile. On
+/// InfiniBand such peers are the rule; elsewhere they exist if `kernel_peers`.
+fn takes_requests(services: Services, kernel_peers: bool) -> bool {
+    match services {
+        Services::Any | Services::InfiniBand => true,
+        Services::RdmaCm => !kernel_peers,
+        Services::RdmaCmInfiniBand => false,
     }
 }
 
 impl Ip {
-    /// Makes endpoint and TAP and hands a lane to each data thread.
+    /// Creates endpoint and TAP, and gives a lane to each data thread.
     ///
     /// # Errors
-    /// [`InterfaceError`]; nothing is left behind.
+    /// [`InterfaceError`]. Nothing stays behind.
     pub fn create(
         id: InterfaceId,
         spec: &IpoibConfig,
@@ -116,7 +118,7 @@ impl Ip {
         let endpoint = link.endpoint.id;
         let made = Self::with_link(id, spec, site, link, mtu, limits);
         if made.is_err() {
-            // The error that is reported is the one that came first.
+            // The first error is reported, not this one.
             let _ = site.port.destroy_ud(endpoint);
         }
         made
@@ -139,7 +141,8 @@ impl Ip {
             false => 0,
         };
         let capabilities = site.port.capabilities();
-        let offers = connections != 0 && site.takes_requests(capabilities.services);
+        let takes = takes_requests(capabilities.services, site.kernel_peers);
+        let offers = connections != 0 && takes;
         let qpn = link.endpoint.qpn;
         let address = hardware_address(spec.mode, offers, qpn, attributes.gid);
         let mut ip = Ip {
@@ -155,7 +158,7 @@ impl Ip {
             bridge: None,
             umcast: false,
             conflicts: BTreeSet::new(),
-            told_signed: false,
+            logged_signed: false,
             link: IpLink::new(link, None, address),
             vlans: BTreeMap::new(),
             trunk: None,
@@ -186,7 +189,7 @@ impl Ip {
         Ok((interface, ip))
     }
 
-    /// Attaches to the broadcast group, without which there is no link, unless it stays down.
+    /// Joins the broadcast group, which the link requires, if the interface is up or will be.
     fn join_broadcast(&mut self, interface: &Interface, port: &mut dyn Port, up: bool) {
         let link = &mut self.link;
         if link.fabric.endpoint.pkey.is_some() && up {
@@ -195,14 +198,14 @@ impl Ip {
         }
     }
 
-    /// Whether the MTU of an interface that was there is the administrator's wish, and one of the mode's: a
-    /// daemon left it behind in this mode, or it is another one than a TAP begins with.
+    /// Whether an existing TAP keeps its MTU: the mode allows it, and the administrator chose it, since a
+    /// former daemon served the TAP in this mode, or the MTU is not the default of a TAP.
     fn keeps_mtu(&self, link: &rtnl::Link) -> bool {
         let served = link.alias.as_deref().and_then(Alias::parse);
         let is_wish = match served {
             Some(served) => served.mode == self.mode,
-            // The administrator's own alias does not tell the mode: what is usual in either is
-            // nobody's wish.
+            // An alias of the administrator does not name the mode, so the usual MTU of either mode may be
+            // just a default.
             None if !Alias::is_free(link.alias.as_deref()) => {
                 let modes = [ipoib::Mode::Datagram, ipoib::Mode::Connected];
                 let usual = modes.map(|mode| *self.limits.allowed(mode).end());
@@ -213,7 +216,7 @@ impl Ip {
         is_wish && self.spec.mtu.is_none() && self.limits.allowed(self.mode).contains(&link.mtu)
     }
 
-    /// What the alias says that the interface is, on this port.
+    /// The alias of the interface.
     pub fn alias(&self, interface: &Interface, port: &str) -> String {
         let alias = Alias {
             port: port.to_owned(),
@@ -225,17 +228,17 @@ impl Ip {
         alias.to_string()
     }
 
-    /// The mode as the administrator knows it, the last word of the alias.
+    /// The name of the mode, as in the alias.
     pub fn mode_word(&self) -> String {
         self.mode.to_string()
     }
 
-    /// The interface's own link and those that tags select.
+    /// All links: the interface's own and those of VLANs.
     pub fn links(&self) -> impl Iterator<Item = &IpLink> {
         std::iter::once(&self.link).chain(self.vlans.values())
     }
 
-    /// The same, to be changed.
+    /// All links, mutable.
     pub fn links_mut(&mut self) -> impl Iterator<Item = &mut IpLink> {
         std::iter::once(&mut self.link).chain(self.vlans.values_mut())
     }
@@ -245,8 +248,8 @@ impl Ip {
         self.links_mut().find(|link| link.id() == id)
     }
 
-    /// Gives all links the addresses that they have in the mode that the interface has now, and with the
-    /// queue pairs that they have now; on a port with this GID, if that is another one now.
+    /// Sets the addresses of all links from the current mode, queue pairs and GID; `gid` is the port's new
+    /// GID, if it changed.
     pub fn readdress(&mut self, gid: Option<Gid>) {
         let (mode, offers) = (self.mode, self.offers);
         for link in self.links_mut() {
@@ -255,20 +258,27 @@ impl Ip {
         }
     }
 
-    /// Has the lanes of all links be as the interface is now.
+    /// The port's device came back. Peers may be unable to request connections now; an interface that
+    /// did not offer any does not begin to.
+    pub fn port_reopened(&mut self, port: &PortRuntime) {
+        let services = port.port.capabilities().services;
+        self.offers &= takes_requests(services, port.kernel_peers);
+    }
+
+    /// Updates the settings of all links' lanes.
     pub fn update_lanes(&mut self, interface: &Interface, port: &PortRuntime) {
         let own = self.lane_settings(interface);
         self.links_mut()
             .for_each(|link| link.update_lanes(&own, port));
     }
 
-    /// The largest send that the host gives to the interface at once. In connected mode a send has to hold a
+    /// The largest frame in bytes that the host sends to the interface. In connected mode, it holds a
     /// packet of the largest MTU.
     pub fn gso_max(&self) -> u32 {
         self.gso_max_stacked(self.link.guests.is_stacked())
     }
 
-    /// The same, if something is stacked on the interface or is not.
+    /// As [`Ip::gso_max`], with another interface stacked on the interface or not.
     pub fn gso_max_stacked(&self, stacked: bool) -> u32 {
         match self.mode {
             Mode::Datagram if !stacked => GSO_MAX,
@@ -298,7 +308,7 @@ fn open_link(
         && asked != link.endpoint.qpn
     {
         log::warn!(
-            "{}: the queue pair number {asked} is in use; it has {} instead",
+            "{}: the queue pair number {asked} is in use; using {} instead",
             spec.name,
             link.endpoint.qpn
         );

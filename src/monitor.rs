@@ -1,5 +1,4 @@
-//! Clients of the control socket that are answered by streams: those that monitor, that ping, or that manage
-//! VNICs.
+//! Streams of answers to clients of the control socket: `monitor` and `ping`.
 
 mod pinger;
 mod watchers;
@@ -11,10 +10,9 @@ use control::{StreamId, Streamed};
 use ipoib::{Ended, Event, Role};
 
 use crate::datapath::{Command, LinkId};
-use crate::ethernet::Clients;
 use crate::interface::{Events, Interface};
 use crate::ip::Ip;
-use crate::port::{PortId, PortRuntime, Ports};
+use crate::port::{PortId, Ports};
 use pinger::{Answered, Link, Names, Pingers, Plan};
 pub use watchers::Filter;
 use watchers::Watchers;
@@ -24,12 +22,10 @@ use watchers::Watchers;
 pub struct Streams {
     watchers: Watchers,
     pingers: Pingers,
-    /// Clients that manage VNICs.
-    pub managers: Clients,
 }
 
 impl Streams {
-    /// Begins a stream of events: of one interface and its port, or of all.
+    /// Begins a stream of events: of one interface and its port, or of everything.
     pub fn monitor(
         &mut self,
         stream: StreamId,
@@ -40,7 +36,7 @@ impl Streams {
         if self.watchers.is_empty() {
             watch(ports, true);
         }
-        // What happened before is not for this client.
+        // Earlier events are not for this client.
         self.watchers.take(events);
         self.watchers.add(stream, filter);
     }
@@ -52,16 +48,14 @@ impl Streams {
         self.send_pings(ports);
     }
 
-    /// What a stream has for its client; `None` if it is none of these.
+    /// The next reply of a stream; `None` for an unknown stream.
     pub fn next(&mut self, stream: StreamId, events: &mut Events) -> Option<Streamed> {
         self.watchers.take(events);
         let found = self.watchers.next(stream);
-        found
-            .or_else(|| self.pingers.next(stream))
-            .or_else(|| self.managers.next(stream))
+        found.or_else(|| self.pingers.next(stream))
     }
 
-    /// A client that monitored or pinged is gone.
+    /// Ends the stream of a client that has gone.
     pub fn close(&mut self, stream: StreamId, ports: &Ports) {
         self.pingers.remove(stream);
         let watched = !self.watchers.is_empty();
@@ -71,24 +65,24 @@ impl Streams {
         }
     }
 
-    /// Hands what has happened to the clients that monitor.
+    /// Passes events to the clients that monitor.
     pub fn take(&mut self, events: &mut Events) {
         self.watchers.take(events);
     }
 
-    /// A port is opened: its data threads report neighbours where a client monitors.
-    pub fn port_opened(&self, port: &PortRuntime) {
+    /// Makes the data threads of new ports report neighbours, if a client monitors.
+    pub fn ports_changed(&self, ports: &Ports) {
         if !self.watchers.is_empty() {
-            port.tell(|| Command::Watch(true));
+            watch(ports, true);
         }
     }
 
-    /// An interface is closed: pings through it end.
+    /// Ends the pings through a closed interface.
     pub fn interface_closed(&mut self, id: LinkId) {
-        self.pingers.device_gone(id);
+        self.pingers.link_closed(id);
     }
 
-    /// How long until [`Streams::send_pings`] has something to do.
+    /// The time until the next [`Streams::send_pings`] is due; `None` without pings.
     pub fn wait(&self) -> Option<Duration> {
         let next = self.pingers.deadline()?;
         Some(next.saturating_duration_since(Instant::now()))
@@ -98,17 +92,17 @@ impl Streams {
     pub fn send_pings(&mut self, ports: &Ports) {
         for (port, id, request) in self.pingers.due(Instant::now()) {
             if let Some(port) = ports.get(port) {
-                port.tell_first(Command::Echo(id, request));
+                port.send_first(Command::Echo(id, request));
             }
         }
     }
 
-    /// An echo request could not be sent.
+    /// Handles an echo request that could not be sent.
     pub fn echo_refused(&mut self, id: LinkId, echo: u16, sequence: u32) {
         self.pingers.refused(id, echo, sequence);
     }
 
-    /// A core reports: an answer for the clients that ping, or an event for those that monitor.
+    /// Handles an event of a core: an answer for clients that ping, or an event for clients that monitor.
     pub fn core_event(
         &mut self,
         interface: &Interface,
@@ -148,7 +142,7 @@ impl Streams {
     }
 }
 
-/// A ping that can begin.
+/// A checked ping.
 pub struct Ping {
     plan: Plan,
     names: Names,
@@ -158,8 +152,7 @@ impl Ping {
     /// Checks a request for a ping through an interface.
     ///
     /// # Errors
-    /// [`ApiError::BadArgument`] for a request that cannot be; [`ApiError::Busy`] when the data threads do
-    /// not answer.
+    /// [`ApiError::BadArgument`] for an invalid request; [`ApiError::Busy`] if no data thread answers.
     pub fn new(
         request: &PingRequest,
         (interface, ip): (&Interface, &Ip),
@@ -167,7 +160,7 @@ impl Ping {
     ) -> Result<Ping, ApiError> {
         let names = names(ports, interface.port, interface.id.link())?;
         let link = Link {
-            device: interface.id.link(),
+            link: interface.id.link(),
             port: interface.port,
             gid: ip.link.address.gid(),
             payload_max: ports[interface.port].port.attributes().ud_payload_max,
@@ -180,7 +173,7 @@ impl Ping {
 
 fn watch(ports: &Ports, on: bool) {
     for port in ports.values() {
-        port.tell(|| Command::Watch(on));
+        port.send(|| Command::Watch(on));
     }
 }
 
@@ -201,7 +194,7 @@ fn names(ports: &Ports, port: PortId, id: LinkId) -> Result<Names, ApiError> {
     Ok(names)
 }
 
-/// What a core's news is to those who watch; nothing for news that only the daemon wants.
+/// The event for clients that monitor; `None` for events that only the daemon uses.
 fn happening(event: &Event) -> Option<Happening> {
     Some(match *event {
         Event::NeighbourLearned { address, mac, ip } => Happening::NeighbourLearned {

@@ -1,28 +1,33 @@
-//! The fabric ports in service.
+//! The open fabric ports.
 
+#[cfg(test)]
+pub mod fake;
 mod runtime;
+mod spec;
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use control::api::ApiError;
 use control::config::PortName;
+use fabric::{PortAttributes, PortState};
 
-use crate::datapath::{IpSnapshot, LinkId};
+use crate::datapath::{IpSnapshot, LinkId, Snapshot};
 pub use runtime::{PortRuntime, PortSettings};
+pub use spec::PortSpec;
 
-/// Names a port of this daemon; never reused while the daemon runs.
+/// Identifies a port. Never reused while the daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PortId(pub(crate) u32);
 
 impl PortId {
-    /// The port's number for an Ethernet Manager, from 1 on.
+    /// The port number for an Ethernet Manager, starting at 1.
     pub fn number(self) -> u8 {
         u8::try_from(self.0 + 1).unwrap_or(u8::MAX)
     }
 }
 
-/// All ports. Whoever has the id of a port closes what is on the port before the port goes.
+/// All ports. Holders of a [`PortId`] close everything on the port before the port is removed.
 #[derive(Default)]
 pub struct Ports {
     all: BTreeMap<PortId, PortRuntime>,
@@ -38,7 +43,7 @@ impl Ports {
         id
     }
 
-    /// Takes a port out of service; its threads run on until [`PortRuntime::stop`].
+    /// Removes a port. Its threads run until [`PortRuntime::stop`].
     pub fn remove(&mut self, id: PortId) -> Option<PortRuntime> {
         self.all.remove(&id)
     }
@@ -50,15 +55,15 @@ impl Ports {
         }
     }
 
-    /// A port, if it is still open.
+    /// A port, if open.
     pub fn get(&self, id: PortId) -> Option<&PortRuntime> {
         self.all.get(&id)
     }
 
-    /// What the data threads of a port know of one IP link: counters and tables, by thread.
+    /// Counters and tables of one IP link, by data thread.
     ///
     /// # Errors
-    /// [`ApiError::Busy`] when none answers in time.
+    /// [`ApiError::Busy`] if no data thread answers in time.
     pub fn tables_of(&self, port: PortId, id: LinkId) -> Result<Vec<IpSnapshot>, ApiError> {
         let snapshots = self[port].snapshots_of(id).into_iter();
         let tables = snapshots.flat_map(|s| s.ip).filter(|table| table.id == id);
@@ -79,27 +84,53 @@ impl Ports {
         self.all.values()
     }
 
-    /// The ids of all ports, which may be used while the ports change.
+    /// Requests snapshots of all data threads of all ports.
+    pub fn snapshots(&self, tables: bool) -> BTreeMap<PortId, Vec<Snapshot>> {
+        let all = self.iter();
+        all.map(|(id, port)| (id, port.snapshots(tables))).collect()
+    }
+
+    /// The port with a name, of the configuration or of the provider.
+    ///
+    /// # Errors
+    /// [`ApiError::BadArgument`] if no port has the name.
+    pub fn called(&self, name: &str) -> Result<PortId, ApiError> {
+        let is_it = |port: &PortRuntime| {
+            port.name.to_string() == name || port.port.attributes().name == name
+        };
+        self.find(is_it).ok_or_else(|| ApiError::BadArgument {
+            message: format!("ibtapd has no port {name:?}"),
+        })
+    }
+
+    /// The ids of all ports, as a copy that remains valid while ports change.
     pub fn ids(&self) -> Vec<PortId> {
         self.all.keys().copied().collect()
     }
 
-    /// The only port, if there is one alone.
+    /// The port, if there is exactly one.
     pub fn only(&self) -> Option<PortId> {
         let mut ids = self.all.keys();
         ids.next().filter(|_| ids.next().is_none()).copied()
     }
 
-    /// The port for which this holds.
+    /// The first port that matches.
     pub fn find(&self, is_it: impl Fn(&PortRuntime) -> bool) -> Option<PortId> {
         let mut all = self.iter();
         all.find(|(_, port)| is_it(port)).map(|(id, _)| id)
     }
 
-    /// The port that the configuration calls so.
+    /// The port with a name of the configuration.
     pub fn named(&self, name: &PortName) -> Option<PortId> {
         self.find(|port| port.name == *name)
     }
+}
+
+/// The reason why interfaces on a port have no carrier, as text; `None` if the port is active.
+pub fn inactive(port: &PortAttributes) -> Option<String> {
+    let why = || port.state_reason.clone();
+    let is_down = port.state != PortState::Active;
+    is_down.then(|| why().unwrap_or_else(|| "its port is down".into()))
 }
 
 impl Index<PortId> for Ports {

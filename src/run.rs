@@ -1,4 +1,6 @@
-//! The daemon's life: start, serve until a signal, stop.
+//! The process: starts the daemon, runs it until a signal, stops it.
+
+mod starting;
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,23 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::ControlServer;
-use control::config::{self, Config, IpoibConfig, PortConfig, PortName, Source, VnicConfig};
+use control::config::{Config, Source};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use control::logging;
-use fabric::soft::SoftConfig;
-use fabric::verbs::VerbsConfig;
-use fabric::{PKey, ProviderConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::daemon::{Daemon, DaemonError, PortSpec};
-use crate::port::PortSettings;
-use crate::reload::Running;
-use crate::starting;
+use crate::daemon::{Daemon, DaemonError, Running, notify};
+use crate::port::PortSpec;
 
-/// How long to wait at the start for a port to have a usable GID.
+/// How long a port may take at the start until it has a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
 
-/// Runs until SIGTERM or SIGINT; gives the exit status. With a source, SIGHUP has it read again.
+/// Runs the daemon until SIGTERM or SIGINT; returns the exit status. SIGHUP reads `source` again.
 pub fn run(config: Config, source: Option<Source>) -> u8 {
     logging::init(config.log_level);
     match serve(config, source) {
@@ -52,9 +49,8 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         Err(error) => return Err(error.into()),
     };
     daemon.running = source.map(|source| Running { source, config });
-    notify_ready(&daemon);
+    notify::ready(&daemon.interfaces);
     loop {
-        daemon.tend_vlans();
         daemon
             .wait(&[stops.as_fd(), reloads.as_fd(), server.as_fd()])
             .map_err(|e| DaemonError::Os("cannot wait for events", e))?;
@@ -72,12 +68,12 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
             .map_err(|e| DaemonError::Os("cannot serve the control socket", e))?;
     }
     log::info!("stopping");
-    notify(&[sd_notify::NotifyState::Stopping]);
+    notify::stopping();
     daemon.stop();
     Ok(())
 }
 
-/// Why serving ended.
+/// Why [`serve`] failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -86,7 +82,7 @@ enum Failure {
     Control(#[from] control::BindError),
 }
 
-/// A stream that becomes readable with each of the signals.
+/// Returns a stream that becomes readable with each of these signals.
 fn signals(which: &[i32]) -> std::io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
@@ -100,97 +96,15 @@ fn is_signalled(signals: &mut UnixStream) -> bool {
     signals.read(&mut [0; 16]).is_ok_and(|n| n > 0)
 }
 
-/// Tells systemd that the configuration is being read again; [`notify_ready`] ends it.
-pub(crate) fn notify_reloading() {
-    match sd_notify::NotifyState::monotonic_usec_now() {
-        Ok(now) => notify(&[sd_notify::NotifyState::Reloading, now]),
-        Err(e) => log::debug!("cannot read the clock for the service manager: {e}"),
-    }
-}
-
-/// Tells systemd how many interfaces are in service.
-pub(crate) fn notify_ready(daemon: &Daemon) {
-    let served = config::interfaces(
-        daemon.interfaces.ips().count(),
-        daemon.interfaces.ethernets().count(),
-    );
-    notify(&[
-        sd_notify::NotifyState::Ready,
-        sd_notify::NotifyState::Status(&served),
-    ]);
-}
-
-/// Tells systemd, if it listens.
-fn notify(states: &[sd_notify::NotifyState<'_>]) {
-    if let Err(e) = sd_notify::notify(states) {
-        log::debug!("cannot notify the service manager: {e}");
-    }
-}
-
 fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
     config
         .ports
         .iter()
         .map(|(name, port)| {
-            let devices = config.ipoib.iter().filter(|d| d.port == *name);
+            let ipoibs = config.ipoib.iter().filter(|i| i.port == *name);
             let vnics = config.vnics.iter().filter(|v| v.port == *name);
-            let on_it = (&*devices.collect::<Vec<_>>(), &*vnics.collect::<Vec<_>>());
-            port_spec(name, port, on_it, Some(give_up))
+            let interfaces = (&*ipoibs.collect::<Vec<_>>(), &*vnics.collect::<Vec<_>>());
+            PortSpec::of(name, port, interfaces, GID_WAIT, Some(give_up))
         })
         .collect()
-}
-
-/// What a configuration asks of a port and of its devices and VNICs. Waiting for a GID ends when
-/// `give_up` is readable.
-pub(crate) fn port_spec(
-    name: &PortName,
-    port: &PortConfig,
-    (devices, vnics): (&[&IpoibConfig], &[&VnicConfig]),
-    give_up: Option<&Arc<OwnedFd>>,
-) -> PortSpec {
-    let pkeys: Vec<PKey> = port.pkeys.clone().unwrap_or_else(|| {
-        let of_devices = devices.iter().map(|d| d.pkey);
-        of_devices.chain(vnics.iter().map(|v| v.pkey())).collect()
-    });
-    let devices: Vec<IpoibConfig> = devices.iter().map(|d| (*d).clone()).collect();
-    let vnics: Vec<VnicConfig> = vnics.iter().map(|v| (*v).clone()).collect();
-    let queues = devices.iter().map(|d| d.queue_count());
-    let queues = queues.chain(vnics.iter().map(|v| v.queue_count())).max();
-    // Those that a manager will make are to have as many as any.
-    let workers = queues.unwrap_or_else(|| name.default_queues());
-    let fabric = match name {
-        PortName::Underlay(underlay) => ProviderConfig::Soft(SoftConfig {
-            gid: port.gid,
-            peers: port.peers.clone(),
-            pkeys,
-            link_mtu: port.link_mtu,
-            workers,
-            gid_wait: GID_WAIT,
-            give_up: give_up.cloned(),
-            ..SoftConfig::new(underlay)
-        }),
-        PortName::Rdma {
-            device,
-            port: number,
-        } => ProviderConfig::Verbs(VerbsConfig {
-            gid_wait: GID_WAIT,
-            give_up: give_up.cloned(),
-            gid: port.gid,
-            link_mtu: port.link_mtu,
-            lids: port.lids.clone(),
-            ..VerbsConfig::new(device, *number)
-        }),
-    };
-    PortSpec {
-        fabric,
-        name: name.clone(),
-        settings: PortSettings {
-            automatic_pkeys: port.pkeys.is_none(),
-            kernel_peers: port.kernel_peers,
-            busy_poll: port.busy_poll.duration(),
-        },
-        management: port.management(),
-        devices,
-        vnics,
-    }
 }

@@ -1,8 +1,10 @@
-//! Answers to the control socket, from what the control thread knows and copies of what the data
-//! threads know.
+//! Answers to the control socket, from the control thread's state and snapshots of the data threads.
 
+mod children;
 mod connections;
 mod resources;
+mod subnet;
+mod vnics;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,20 +12,22 @@ use std::process;
 
 use control::api::{
     ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel,
-    NeighbourState, PathInfo, Reply, Selection, VersionInfo, WorkerStats,
+    NeighbourState, Reply, Selection, VersionInfo, WorkerStats,
 };
 use control::logging;
 use fabric::EndpointId;
+use fabric::subnet::Destination;
 use ipoib::NeighbourInfo;
+use netdev::netns::NamespaceId;
 
-use crate::daemon::{Daemon, Payload};
 use crate::datapath::{LinkId, Snapshot, now};
 use crate::interface::{Interface, Names};
+use crate::interfaces::{Interfaces, Payload};
 use crate::ip::{Ip, IpLink, VLAN};
-use crate::port::PortId;
+use crate::port::{PortId, Ports};
 use resources::{link_info, resources_info};
 
-/// Which daemon this is.
+/// The version of the daemon.
 pub(crate) fn version() -> Reply {
     Reply::Version(VersionInfo {
         product: "ibtapd".into(),
@@ -38,16 +42,26 @@ pub(crate) fn set_level(level: LogLevel) -> Reply {
     Reply::LogLevel {}
 }
 
-/// An interface that is shown.
+/// A read-only view of the daemon, for answers.
+pub struct View<'d> {
+    /// The interfaces in service.
+    pub interfaces: &'d Interfaces,
+    /// The fabric ports.
+    pub ports: &'d Ports,
+    /// The daemon's own network namespace.
+    pub home: NamespaceId,
+}
+
+/// An IPoIB interface to show.
 type Shown<'d> = (&'d Interface, &'d Ip);
 
-/// A link that is shown, and the interface whose TAP it has.
+/// A link to show, and its interface.
 type ShownLink<'d> = (&'d Interface, &'d IpLink);
 
-impl Daemon {
+impl View<'_> {
     fn selected(&self, which: &Selection) -> Result<Vec<Shown<'_>>, ApiError> {
         match &which.interface {
-            Some(name) => Ok(vec![self.named_ip(name)?]),
+            Some(name) => Ok(vec![self.interfaces.named_ip(self.home, name)?]),
             None => Ok(self.interfaces.ips().collect()),
         }
     }
@@ -67,35 +81,40 @@ impl Daemon {
         Ok(Reply::Show { interfaces })
     }
 
-    fn interface(&self, d: &Interface, ip: &Ip, connections: Option<u32>) -> InterfaceInfo {
-        let port = self.ports[d.port].port.attributes();
-        let runs_on = self.ports[d.port].port.device();
+    fn interface(&self, i: &Interface, ip: &Ip, connections: Option<u32>) -> InterfaceInfo {
+        let port = self.ports[i.port].port.attributes();
+        let runs_on = self.ports[i.port].port.device();
+        let subnet = self.ports[i.port].port.subnet();
+        let broadcast = ip.link.broadcast();
         InterfaceInfo {
-            name: d.name.clone(),
-            ifindex: d.ifindex,
+            name: i.name.clone(),
+            ifindex: i.ifindex,
             port: port.name,
             underlay: runs_on.netdev,
             link_layer: runs_on.link_layer,
             lid: port.lid.map(|lid| lid.0),
+            sm_lid: subnet.and_then(subnet::sm_lid),
+            sm_sl: subnet.and_then(subnet::sm_sl),
             state: port.state,
-            reason: self.ip_misses(d, ip),
-            up: d.up,
-            carrier: d.carrier,
+            reason: self.interfaces.ip_no_carrier(self.ports, i, ip),
+            up: i.up,
+            carrier: i.carrier,
             mode: ip.mode,
             connections: connections.filter(|_| ip.mode == ipoib::Mode::Connected),
             connections_max: ip.connections as u32,
             pkey: ip.link.fabric.endpoint.pkey.unwrap_or(ip.spec.pkey),
             parent: ip.parent_name.clone(),
             netns: None,
-            qkey: ip.spec.qkey,
+            qkey: ip.link.fabric.qkey,
             qpn: ip.link.fabric.endpoint.qpn,
             gid: ip.link.address.gid(),
             address: LinkAddress(ip.link.address.0),
-            mac: LinkAddress(d.mac),
-            broadcast: ip.link.broadcast(),
-            mtu: d.mtu,
+            mac: LinkAddress(i.mac),
+            broadcast,
+            broadcast_record: subnet.and_then(|subnet| subnet::record(subnet, broadcast)),
+            mtu: i.mtu,
             link_mtu: port.ud_payload_max,
-            queues: d.queues.len() as u32,
+            queues: i.queues.len() as u32,
             persist: ip.spec.persist,
             dhcp: ip.spec.dhcp,
             reflect: ip.spec.reflect,
@@ -116,12 +135,17 @@ impl Daemon {
                 own.chain(vlans).collect()
             }
         };
-        let snapshots = self.snapshots(false);
+        let snapshots = self.ports.snapshots(false);
         let names = Names::read();
         let stats = links.into_iter().map(|(i, link)| {
-            let port = self.ports[i.port].port.attributes().name;
+            let port = &self.ports[i.port].port;
             let name = link.name(i);
-            let mut stats = device_stats(link.id(), &name, &port, &snapshots[&i.port]);
+            let snapshots = &snapshots[&i.port];
+            let mut stats = link_stats(link.id(), &name, &port.attributes().name, snapshots);
+            let subnet = port.subnet();
+            stats
+                .subnet
+                .add(subnet.iter().flat_map(|s| s.subnet.counts().list()));
             stats.netns = i.namespace.map(|there| names.of(&there));
             if link.vid.is_none() {
                 let refused = link.guests.turned_away();
@@ -134,19 +158,21 @@ impl Daemon {
         })
     }
 
-    /// The link that is called so: an interface's own, or a VLAN's.
+    /// The link of this name: an interface's own, or a VLAN's.
     fn named_link(&self, name: &str) -> Result<ShownLink<'_>, ApiError> {
         if let Some((trunk, vid)) = name.rsplit_once(VLAN)
             && let Ok(vid) = vid.parse::<u16>()
-            && let Ok((interface, ip)) = self.named_ip(trunk)
+            && let Ok((interface, ip)) = self.interfaces.named_ip(self.home, trunk)
             && let Some(link) = ip.vlans.get(&vid)
         {
             return Ok((interface, link));
         }
-        self.named_ip(name).map(|(i, ip)| (i, &ip.link))
+        self.interfaces
+            .named_ip(self.home, name)
+            .map(|(i, ip)| (i, &ip.link))
     }
 
-    /// The device's parts of all data threads, tables included.
+    /// The link's snapshots of all data threads, with tables.
     pub(crate) fn tables(&self, name: &str) -> Result<Vec<crate::datapath::IpSnapshot>, ApiError> {
         let (interface, link) = self.named_link(name)?;
         self.ports.tables_of(interface.port, link.id())
@@ -173,7 +199,7 @@ impl Daemon {
         for g in self.tables(name)?.into_iter().flat_map(|t| t.guests) {
             let info = guest(&g);
             let known = all.entry(g.ip).or_insert_with(|| info.clone());
-            // Whoever heard of it last knows best.
+            // The latest observation counts.
             if info.idle_ms < known.idle_ms {
                 *known = info;
             }
@@ -184,19 +210,23 @@ impl Daemon {
     }
 
     pub(crate) fn groups(&self, name: &str) -> Result<Reply, ApiError> {
-        let (_, link) = self.named_link(name)?;
+        let (interface, link) = self.named_link(name)?;
+        let subnet = self.ports[interface.port].port.subnet();
         let (broadcast, made, joined) = (link.broadcast(), link.created, &link.fabric.groups);
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
         let listed = self.tables(name)?.into_iter().flat_map(|t| t.groups);
-        // The core always knows the broadcast group, which is left while the interface is down.
+        // The core always lists the broadcast group, but an interface that is down has left it.
         for g in listed.filter(|g| g.send_only || joined.is_attached(g.mgid)) {
+            let record = subnet.and_then(|subnet| subnet::record(subnet, g.mgid));
             let info = GroupInfo {
                 mgid: g.mgid,
-                // The broadcast group is as old as the device.
+                // The core has no creation time of the broadcast group; the link's is used.
                 created: g.created.max(made).0 / 10,
                 queuelen: 0,
-                complete: true,
+                // On a subnet, the MLID makes the address handle.
+                complete: subnet.is_none() || record.is_some(),
                 send_only: g.send_only,
+                record,
             };
             let known = all.entry(g.mgid).or_insert_with(|| info.clone());
             known.created = known.created.min(info.created);
@@ -208,18 +238,19 @@ impl Daemon {
     }
 
     pub(crate) fn paths(&self, name: &str) -> Result<Reply, ApiError> {
+        let (interface, link) = self.named_link(name)?;
+        let subnet = self.ports[interface.port].port.subnet();
+        let pkey = link.fabric.pkey.full();
         let mut gids: BTreeMap<_, bool> = BTreeMap::new();
         for n in self.tables(name)?.into_iter().flat_map(|t| t.neighbours) {
             *gids.entry(n.address.gid()).or_default() |= n.ah.is_some();
         }
         let paths = gids
             .into_iter()
-            .map(|(gid, complete)| PathInfo {
-                gid,
-                complete,
-                dlid: None,
-                sl: None,
-                rate_mbps: None,
+            .map(|(gid, complete)| {
+                let destination = Destination { gid, pkey };
+                let path = subnet.and_then(|subnet| subnet.subnet.path(destination));
+                subnet::path_info(gid, complete, path)
             })
             .collect();
         Ok(Reply::Paths { paths })
@@ -253,7 +284,8 @@ impl Daemon {
                 let mut info = resources_info(name, &p.port.resources(), |endpoint| {
                     self.with_endpoint(at, endpoint)
                 });
-                info.link = Some(link_info(&p.port.attributes(), &p.port.device()));
+                let port = &*p.port;
+                info.link = Some(link_info(&port.attributes(), &port.device(), port.subnet()));
                 self.add_queue_pairs(at, &mut info);
                 info
             })
@@ -262,15 +294,15 @@ impl Daemon {
     }
 }
 
-fn device_stats(id: LinkId, name: &str, port: &str, snapshots: &[Snapshot]) -> InterfaceStats {
+fn link_stats(id: LinkId, name: &str, port: &str, snapshots: &[Snapshot]) -> InterfaceStats {
     let mut stats = InterfaceStats {
         name: name.to_owned(),
         ..InterfaceStats::default()
     };
     for snapshot in snapshots {
-        for device in snapshot.ip.iter().filter(|d| d.id == id) {
-            stats.add(device.stats.named(&device.tap));
-            stats.protocol.add(device.core.iter().copied());
+        for lane in snapshot.ip.iter().filter(|lane| lane.id == id) {
+            stats.add(lane.stats.named(&lane.tap));
+            stats.protocol.add(lane.core.iter().copied());
         }
     }
     stats.workers = worker_stats(port, snapshots);
@@ -326,7 +358,7 @@ fn guest(g: &ipoib::GuestInfo) -> control::api::GuestInfo {
     }
 }
 
-/// Joins what two data threads know of one neighbour.
+/// Merges the entries of two data threads for one neighbour.
 fn merge(known: &mut control::api::NeighbourInfo, other: control::api::NeighbourInfo) {
     known.idle_ms = known.idle_ms.min(other.idle_ms);
     if other.state == NeighbourState::Confirmed {

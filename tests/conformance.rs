@@ -1,11 +1,11 @@
-//! `docs/conformance.md` names the tests that show each statement. It must not rot: every test that
-//! it names exists, and every test that is named after a statement is where the statement is.
+//! `docs/conformance.md` lists the tests of each statement. This test checks the list: every listed test
+//! exists, and every test that is named after a statement is listed there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The tables: what the ids of their statements begin with, and the number of the last one.
+/// The tables: the prefix of their statements' ids, and the number of the last statement.
 const TABLES: [(&str, u32); 7] = [
     ("C", 124),
     ("VC", 30),
@@ -16,14 +16,14 @@ const TABLES: [(&str, u32); 7] = [
     ("VE", 12),
 ];
 
-/// Where names of tests may leave out the V: nothing there is about IP over InfiniBand.
+/// Crates in which names of tests may omit the V, because they contain nothing about IP over InfiniBand.
 const VNIC_CRATES: [&str; 2] = ["vnic", "ibtap-em"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// Calls `visit` with each Rust file below a folder and its contents, build output left out.
+/// Calls `visit` with each Rust file below a folder and its contents, except build output.
 fn for_each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -38,7 +38,7 @@ fn for_each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
     }
 }
 
-/// The functions that follow a line `#[test]`, further attributes between them left out.
+/// The functions after a line `#[test]`, with further attributes between them.
 fn tests_in(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = text.lines().map(str::trim);
@@ -50,7 +50,7 @@ fn tests_in(text: &str) -> Vec<String> {
     found
 }
 
-/// All tests, and the statements that each is named after. Tests of two crates may have one name.
+/// All tests with the statements that they are named after. Tests of two crates may have the same name.
 fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut tests: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     let vnic = VNIC_CRATES.map(|name| root().join(name));
@@ -64,12 +64,12 @@ fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
     tests
 }
 
-/// The ids of a table's statements, as documents write them.
+/// The ids of a table's statements, as in documents.
 fn ids_of(&(kind, last): &(&str, u32)) -> impl Iterator<Item = String> {
     (1..=last).map(move |number| format!("{kind}{number:02}"))
 }
 
-/// The statements' last columns by their ids.
+/// The last columns of the statements, by id.
 fn statements() -> BTreeMap<String, String> {
     let known: BTreeSet<String> = TABLES.iter().flat_map(ids_of).collect();
     let text = fs::read_to_string(root().join("docs/conformance.md")).expect("the table");
@@ -82,7 +82,7 @@ fn statements() -> BTreeMap<String, String> {
         assert!(known.contains(id), "{id} is of no table: {line}");
         assert_eq!(cells.len(), 6, "four columns: {line}");
         let twice = rows.insert(id.to_owned(), cells[4].to_owned());
-        assert_eq!(twice, None, "{id} stands twice");
+        assert_eq!(twice, None, "{id} appears twice");
     }
     rows
 }
@@ -94,13 +94,13 @@ fn is_id(cell: &str) -> bool {
     number.len() < cell.len() && !number.is_empty() && digits
 }
 
-/// What stands between backticks.
+/// The texts in backticks.
 fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// The statements that a test is named after: `c01_c02_what` is about C01 and C02, `vc01_vt02_what` about
-/// VC01 and VT02, as is `c01_t02_what` in a crate of the VNIC's.
+/// The statements of a test's name: `c01_c02_what` is about C01 and C02; `vc01_vt02_what` is about VC01 and
+/// VT02, and so is `c01_t02_what` in a crate for VNICs.
 fn ids(test: &str, is_vnic: bool) -> Vec<String> {
     test.split('_')
         .map_while(|part| id_of(part, is_vnic))

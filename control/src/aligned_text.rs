@@ -1,8 +1,8 @@
-//! Aligned text, as the programs that ask print it.
+//! Aligned text for the output of clients.
 
 use std::fmt::Write;
 
-/// Indented lines `label:  value` with the values below one another.
+/// Indented lines `label:  value` with aligned values.
 pub fn labelled(lines: &[(&str, String)]) -> String {
     let width = lines
         .iter()
@@ -16,7 +16,7 @@ pub fn labelled(lines: &[(&str, String)]) -> String {
         .collect()
 }
 
-/// A table with a heading; empty where there are no rows. All columns but the last are padded.
+/// A table with a heading; empty without rows. All columns except the last are padded.
 pub fn columns<const N: usize>(
     heading: [&str; N],
     rows: impl Iterator<Item = [String; N]>,

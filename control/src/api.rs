@@ -1,9 +1,9 @@
-//! What the control socket carries: every request, every reply, every error.
+//! Requests, replies and errors of the control socket.
 //!
-//! The JSON is as `ip -j` prints it: lower-case snake-case keys, numbers as numbers, what does not
-//! apply is absent and never null. Keys are only ever added. The same types are written by the
-//! daemon and read by `ibtap`, whose `--json` prints the arrays in them. The description in the
-//! interface definition language of varlink is `control/org.ibtap.Daemon.varlink`.
+//! The JSON resembles that of `ip -j`: lower-case snake-case keys, numbers as numbers, absent keys instead of
+//! null. Later versions only add keys. The daemon and its clients use the same types; `ibtap --json` prints
+//! their arrays. `control/org.ibtap.Daemon.varlink` is the description in varlink's interface definition
+//! language.
 
 mod child;
 mod event;
@@ -27,9 +27,9 @@ pub use ping::{
 };
 pub use proto::{ConfigState, DhcpMode, LinkLayer, Mode, PortState};
 pub use reply::{
-    CompletionQueueInfo, ConnectionInfo, ConnectionRole, GroupInfo, GuestInfo, InterfaceInfo,
-    InterfaceStats, LinkInfo, MemberInfo, NeighbourInfo, NeighbourState, PathInfo, QueuePairInfo,
-    ResourcesInfo, VersionInfo, WorkerStats,
+    CompletionQueueInfo, ConnectionInfo, ConnectionRole, GroupInfo, GroupRecord, GuestInfo,
+    InterfaceInfo, InterfaceStats, LinkInfo, MemberInfo, NeighbourInfo, NeighbourState, PathInfo,
+    QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
 };
 pub use scalar::{Counters, HardwareAddress, Hex, LinkAddress, LogLevel, MacAddress};
 
@@ -38,67 +38,67 @@ use serde::{Deserialize, Serialize};
 /// The name of the varlink interface.
 pub const INTERFACE: &str = "org.ibtap.Daemon";
 
-/// What a client asks for; a method of [`INTERFACE`], whose name is the variant's, with its parameters.
+/// A method of [`INTERFACE`] with its parameters. The name of the variant is the method's name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub enum Request {
-    /// Which daemon is this?
+    /// Get the daemon's version.
     Version,
-    /// Interfaces: all, or the one named.
+    /// Get all IPoIB interfaces, or one.
     Show(Selection),
-    /// Counters of all interfaces, or of the one named.
+    /// Get the counters of all IPoIB interfaces, or of one.
     Stats(Selection),
-    /// The neighbour table of an interface.
+    /// Get the neighbour table of an interface.
     Neighbours(Interface),
-    /// The guests behind an interface.
+    /// Get the guests behind an interface.
     Guests(Interface),
-    /// The multicast groups of an interface.
+    /// Get the multicast groups of an interface.
     Groups(Interface),
-    /// The paths (address handles) of an interface.
+    /// Get the paths (address handles) of an interface.
     Paths(Interface),
-    /// Reliable connections of all interfaces, or of the one named.
+    /// Get the reliable connections of all interfaces, or of one.
     Connections(Selection),
-    /// How an interface's packets travel; with a mode, that from now on.
+    /// Get or set the transport mode of an interface.
     Mode(ModeRequest),
-    /// Make a child interface of another partition beside an interface.
+    /// Add a child interface in another partition.
     ChildAdd(ChildAddRequest),
     /// Remove a child interface.
     ChildDel(ChildDelRequest),
-    /// The children of all interfaces, or of the one named.
+    /// Get the children of all interfaces, or of one.
     Children(Selection),
-    /// The P_Key tables of ports; with a table, that from now on.
+    /// Get P_Key tables, or set one.
     Pkeys(PkeysRequest),
-    /// An interface's IP MTU; with one, that from now on.
+    /// Get or set the IP MTU of an interface.
     Mtu(MtuRequest),
-    /// Whether groups are left to programs of the user's (umcast); with a value, that from now on.
+    /// Get or set the flag `umcast`: user programs join groups.
     Umcast(UmcastRequest),
-    /// Completion moderation (`ethtool -C`); with values, those from now on.
+    /// Get or set completion moderation (`ethtool -C`).
     Moderation(ModerationRequest),
-    /// Queue pairs, completion queues and group attachments of all ports.
+    /// Get queue pairs, completion queues and group attachments of all ports.
     Resources,
-    /// Log this from now on.
+    /// Set the log level.
     LogLevel(Level),
-    /// Read the configuration file again and do what has changed.
+    /// Read the configuration file again and apply the changes.
     Reload,
-    /// Tell what happens, to all interfaces or to the one named: a stream of replies.
+    /// Report events of all interfaces, or of one: a stream of replies.
     Monitor(Selection),
-    /// Ask a peer for echoes: a stream of replies.
+    /// Send echo requests: a stream of replies.
     Ping(PingRequest),
-    /// VNICs: all, or the one named.
+    /// Get all VNICs, or one.
     Vnics(Selection),
-    /// Counters of all VNICs, or of the one named.
+    /// Get the counters of all VNICs, or of one.
     VnicStats(Selection),
-    /// The Ethernet addresses that a VNIC knows.
+    /// Get the Ethernet addresses that a VNIC knows.
     VnicMacs(Interface),
-    /// The members of a VNIC's switch.
+    /// Get the members of a VNIC's switch.
     VnicMembers(Interface),
-    /// Receive the VNIC management of a port: a stream of replies.
+    /// Receive the management datagrams of a port: a stream of replies.
     Manage(ManageRequest),
-    /// Send VNIC management.
+    /// Send a management datagram.
     SendManagement(SendManagementRequest),
 }
 
 impl Request {
-    /// Whether it is answered by a stream of replies.
+    /// Whether the answer is a stream of replies.
     pub fn is_stream(&self) -> bool {
         matches!(
             self,
@@ -117,21 +117,21 @@ pub struct Nothing {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// Only this interface.
+    /// Only this interface; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
 
-/// Parameters of the requests about one interface.
+/// Parameters of requests about one interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
-    /// Its name.
+    /// Interface name.
     pub interface: String,
 }
 
 impl Selection {
-    /// The interface that is named, or all.
+    /// Selects the named interface, or all.
     pub fn of(interface: Option<&str>) -> Selection {
         Selection {
             interface: interface.map(str::to_owned),
@@ -140,7 +140,7 @@ impl Selection {
 }
 
 impl Interface {
-    /// The interface of this name.
+    /// Selects the interface of this name.
     pub fn of(name: &str) -> Interface {
         Interface {
             interface: name.to_owned(),
@@ -148,10 +148,10 @@ impl Interface {
     }
 }
 
-/// What [`Request::Monitor`] is answered by, again and again.
+/// A reply to [`Request::Monitor`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Monitored {
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
@@ -161,7 +161,7 @@ pub struct Monitored {
 pub struct ModeRequest {
     /// The interface.
     pub interface: String,
-    /// The mode that it is to have; absent: the one that it has.
+    /// The new mode; absent: no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
@@ -174,7 +174,7 @@ pub struct Level {
     pub level: LogLevel,
 }
 
-/// The daemon's answer; each serialises to the parameters of a varlink reply.
+/// A reply; it serialises to the parameters of a varlink reply.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
@@ -187,7 +187,7 @@ pub enum Reply {
     },
     /// To [`Request::Stats`].
     Stats {
-        /// One for each interface.
+        /// The counters of each interface.
         stats: Vec<InterfaceStats>,
     },
     /// To [`Request::Neighbours`].
@@ -197,7 +197,7 @@ pub enum Reply {
     },
     /// To [`Request::Guests`].
     Guests {
-        /// Their IP addresses.
+        /// The IP addresses of the guests.
         guests: Vec<GuestInfo>,
     },
     /// To [`Request::Groups`].
@@ -217,7 +217,7 @@ pub enum Reply {
     },
     /// To [`Request::Mode`].
     Mode {
-        /// The interface's mode now.
+        /// The current mode.
         mode: Mode,
     },
     /// To [`Request::ChildAdd`].
@@ -229,12 +229,12 @@ pub enum Reply {
     ChildDel {},
     /// To [`Request::Children`].
     Children {
-        /// In the order of their creation.
+        /// The children, in the order of their creation.
         children: Vec<ChildInfo>,
     },
     /// To [`Request::Pkeys`].
     Pkeys {
-        /// One for each port.
+        /// The table of each port.
         tables: Vec<PkeyTable>,
     },
     /// To [`Request::Mtu`].
@@ -244,26 +244,26 @@ pub enum Reply {
     },
     /// To [`Request::Umcast`].
     Umcast {
-        /// Whether it is on.
+        /// The flag.
         umcast: bool,
     },
     /// To [`Request::Moderation`].
     Moderation(Moderation),
     /// To [`Request::Resources`].
     Resources {
-        /// One for each port.
+        /// The resources of each port.
         resources: Vec<ResourcesInfo>,
     },
     /// To [`Request::LogLevel`].
     LogLevel {},
     /// To [`Request::Reload`].
     Reload(Reloaded),
-    /// To [`Request::Monitor`], again and again.
+    /// To [`Request::Monitor`], one of a stream.
     Monitor {
-        /// What happened.
+        /// The event.
         event: Event,
     },
-    /// To [`Request::Ping`], again and again.
+    /// To [`Request::Ping`], one of a stream.
     Ping(PingReply),
     /// To [`Request::Vnics`], in the order of their creation.
     Vnics {
@@ -272,12 +272,12 @@ pub enum Reply {
     },
     /// To [`Request::VnicStats`].
     VnicStats {
-        /// One for each VNIC.
+        /// The counters of each VNIC.
         stats: Vec<VnicStats>,
     },
     /// To [`Request::VnicMacs`].
     VnicMacs {
-        /// The addresses, in their order.
+        /// The addresses, sorted.
         macs: Vec<VnicMac>,
     },
     /// To [`Request::VnicMembers`].
@@ -285,51 +285,51 @@ pub enum Reply {
         /// The members, by LID.
         members: Vec<VnicMember>,
     },
-    /// To [`Request::Manage`], again and again.
+    /// To [`Request::Manage`], one of a stream.
     Manage(ManageReply),
     /// To [`Request::SendManagement`].
     SendManagement {},
 }
 
-/// What came of reading the configuration again.
+/// The result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// What was changed, in sentences.
+    /// A sentence for each applied change.
     pub applied: Vec<String>,
-    /// What was not, in sentences that say what to do.
+    /// A sentence with advice for each refused change.
     pub refused: Vec<String>,
 }
 
-/// Why the daemon does not do what it is asked.
+/// Errors of requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// It serves no interface of this name.
+    /// The daemon serves no interface of this name.
     #[error("ibtapd serves no interface named {interface:?}")]
     NoSuchInterface {
         /// The name.
         interface: String,
     },
-    /// What was asked for makes no sense; the text is a whole sentence.
+    /// A parameter has an unusable value.
     #[error("{message}")]
     BadArgument {
-        /// Why.
+        /// The reason, a whole sentence.
         message: String,
     },
-    /// It cannot do that; the text is a whole sentence.
+    /// The daemon cannot do this.
     #[error("{message}")]
     Refused {
-        /// Why.
+        /// The reason, a whole sentence.
         message: String,
     },
-    /// The kernel's IPoIB refuses the same with this error number; the text is a whole sentence.
+    /// A refusal with the error number of the kernel's IPoIB.
     #[error("{message}")]
     Errno {
-        /// Such as EINVAL, ENOTUNIQ, ENODEV, EPERM, EBUSY, EEXIST (errno(3)).
+        /// EINVAL, ENOTUNIQ, ENODEV, EPERM, EBUSY, EEXIST, … (errno(3)).
         errno: i32,
-        /// Why.
+        /// The reason, a whole sentence.
         message: String,
     },
-    /// Its data threads did not answer in time, or too much output waits for slow clients.
+    /// The data threads did not answer in time, or too much output waits for slow clients.
     #[error("ibtapd is busy; try again")]
     Busy,
 }

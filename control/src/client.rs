@@ -22,10 +22,10 @@ use member::Member;
 pub use posts::Posts;
 pub use replies::{Next, Replies};
 
-/// Why there is no answer.
+/// Errors of a client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there, or we may not ask.
+    /// Connecting fails.
     #[error(
         "cannot reach ibtapd at {}: {source}; {}, or name its socket with --socket",
         path.display(),
@@ -34,62 +34,62 @@ pub enum ClientError {
     Unreachable {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It listens but does not answer.
+    /// The daemon does not answer.
     #[error("ibtapd at {} does not answer: {source}", path.display())]
     Silent {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It went away while it was to tell more.
-    #[error("ibtapd at {} has gone away: {source}", path.display())]
+    /// The daemon ended during a stream.
+    #[error("ibtapd at {} has closed the connection: {source}", path.display())]
     Ended {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It serves no such interface.
+    /// The daemon serves no interface of this name.
     #[error("ibtapd serves no interface named {interface:?}; see \"ibtap show\"")]
     NoSuchInterface {
         /// The name.
         interface: String,
     },
-    /// What was asked for makes no sense to it; the text is a whole sentence.
+    /// A parameter has an unusable value; the text is a whole sentence.
     #[error("{0}")]
     BadArgument(String),
-    /// It has no time for it now.
+    /// The daemon is busy.
     #[error("ibtapd is busy; try again")]
     Busy,
-    /// It refuses; the text is a whole sentence.
+    /// The daemon refuses; the text is a whole sentence.
     #[error("{0}")]
     Refused(String),
-    /// It refuses as the kernel's IPoIB does; the text is a whole sentence.
+    /// The daemon refuses with an error number of the kernel's IPoIB.
     #[error("{message}")]
     Errno {
-        /// The kernel's error number (errno(3)).
+        /// The error number (errno(3)).
         errno: i32,
-        /// Why.
+        /// The reason, a whole sentence.
         message: String,
     },
-    /// What it says is not what this client understands.
-    #[error("ibtapd answers in a way that this program does not understand: {0}")]
+    /// The client does not understand the reply.
+    #[error("this program does not understand the reply of ibtapd: {0}")]
     Protocol(String),
 }
 
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::PermissionDenied => "ask as root or as a member of the socket's group",
+        io::ErrorKind::PermissionDenied => "run this as root or as a member of the socket's group",
         _ => "start it with \"ibtapd --underlay IF\"",
     }
 }
 
 impl ClientError {
-    /// Whether there is a socket on which nobody listens.
+    /// Whether the socket exists and no process listens on it.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self, ClientError::Unreachable { source, .. }
             if source.kind() == io::ErrorKind::ConnectionRefused)
@@ -107,7 +107,7 @@ struct Call<'a, P> {
 }
 
 impl<'a, P> Call<'a, P> {
-    /// A call that is answered once. The method has its interface's name.
+    /// A call with one reply. `method` includes its interface's name.
     fn once(method: &'a str, parameters: P) -> Call<'a, P> {
         Call {
             method,
@@ -118,8 +118,8 @@ impl<'a, P> Call<'a, P> {
     }
 }
 
-/// What kind of reply it is; its parameters are read in a second pass, since their type is only
-/// known then. (Reading them into a map in between would lose the order of counters.)
+/// The kind of a reply. A second pass reads the parameters, because their type depends on the kind. (A map of
+/// parameters would lose the order of counters.)
 #[derive(Deserialize)]
 struct Verdict {
     error: Option<String>,
@@ -144,7 +144,7 @@ struct ErrorDetails {
     parameter: String,
 }
 
-/// Asks a daemon.
+/// A connection to a daemon.
 #[derive(Debug)]
 pub struct ControlClient {
     stream: UnixStream,
@@ -153,7 +153,7 @@ pub struct ControlClient {
 }
 
 impl ControlClient {
-    /// Connects. Every call, connecting included, may take `timeout`.
+    /// Connects. `timeout` limits connecting and each call.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`].
@@ -187,7 +187,7 @@ impl ControlClient {
         }
     }
 
-    /// Calls a method that is answered by a stream.
+    /// Calls a method with a stream of replies.
     ///
     /// # Errors
     /// [`ClientError`]
@@ -205,13 +205,12 @@ impl ControlClient {
         Ok(Replies::new(self))
     }
 
-    /// From now on only calls that are not answered.
+    /// Uses the connection for calls without replies.
     pub fn posts(self) -> Posts {
         Posts::new(self)
     }
 
-    /// Calls a method of any interface: `method` has the interface's name. Programs of ours other than
-    /// `ibtapd` have interfaces of their own.
+    /// Calls a method of any interface, such as that of `ibtap-em`; `method` includes the interface's name.
     ///
     /// # Errors
     /// [`ClientError`]
@@ -271,7 +270,7 @@ impl ControlClient {
     }
 }
 
-/// A socket that timed out says "would block", which tells a user nothing.
+/// Replaces "would block", the error of a socket after its timeout, by "timed out".
 fn plainly(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
@@ -279,8 +278,8 @@ fn plainly(error: io::Error) -> io::Error {
     }
 }
 
-/// The standard library cannot limit the time that connecting takes, which is not nothing where a
-/// listener's queue is full.
+/// Connects with a time limit, which the standard library does not offer. Connecting waits while the listener's
+/// queue is full.
 fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let socket = rustix::net::socket_with(
@@ -294,7 +293,7 @@ fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// The method of ibtapd's interface with its full name.
+/// The full name of a method of ibtapd's interface.
 fn qualified(method: &str) -> String {
     format!("{INTERFACE}.{method}")
 }
@@ -307,12 +306,12 @@ fn encode<P: Serialize>(call: &Call<'_, P>) -> Result<Vec<u8>, ClientError> {
     Ok(call)
 }
 
-/// A reply, and whether others follow it.
+/// A reply, and whether further replies follow.
 fn decode<R: DeserializeOwned>(reply: &[u8]) -> Result<(R, bool), ClientError> {
     decode_with(reply, PhantomData)
 }
 
-/// The same, whose parameters are read by `seed`.
+/// A reply whose parameters `seed` reads, and whether further replies follow.
 fn decode_with<'de, S: DeserializeSeed<'de>>(
     reply: &'de [u8],
     seed: S,
@@ -333,7 +332,7 @@ fn refusal(error: &str, reply: &[u8]) -> ClientError {
     let details = serde_json::from_slice(reply)
         .map(|reply: Parameters<ErrorDetails>| reply.parameters)
         .unwrap_or_default();
-    // Interfaces of ours share the names of their errors.
+    // All interfaces of ibtap's programs use the same names of errors.
     let (interface, name) = error.rsplit_once('.').unwrap_or(("", error));
     match name {
         _ if !interface.starts_with("org.ibtap.") => refusal_of_service(error, details),
@@ -351,7 +350,7 @@ fn refusal(error: &str, reply: &[u8]) -> ClientError {
     }
 }
 
-/// What every varlink service may say.
+/// Errors of every varlink service.
 fn refusal_of_service(error: &str, details: ErrorDetails) -> ClientError {
     ClientError::Protocol(match error.strip_prefix("org.varlink.service") {
         Some(".MethodNotFound") => format!("it has no method {}", details.method),

@@ -1,4 +1,4 @@
-//! What the daemon is to do: fabric ports and interfaces. Made from a TOML file ([`Config::from_file`])
+//! The configuration of the daemon: fabric ports and interfaces, from a TOML file ([`Config::from_file`])
 //! or from the command line ([`args::Args::action`]).
 
 pub mod args;
@@ -23,18 +23,18 @@ pub use port::{ManagementSettings, PortConfig, PortName};
 pub use proto::{GidChoice, LinkMtu};
 pub use values::{BusyPoll, QpnChoice};
 
-/// The whole configuration, checked: names, keys and lengths are in range, no two interfaces share a
-/// name in a network namespace, no two children of one interface a partition, every interface's port has
-/// an entry in `ports`, and there is something to serve.
+/// The whole configuration, checked. Names, keys and lengths are in range. No two interfaces share a name
+/// in a network namespace; no two children of an interface share a partition. Every interface's port has
+/// an entry in `ports`. There is at least one interface, or a port on which managers may create VNICs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Path of the control socket.
     pub socket: PathBuf,
-    /// What to log.
+    /// Log level.
     pub log_level: LogLevel,
-    /// Fabric ports; one for each that an interface names.
+    /// Fabric ports: those of the interfaces, and those on which managers may create VNICs.
     pub ports: BTreeMap<PortName, PortConfig>,
-    /// IPoIB interfaces, in the order of the file, each with its children behind it.
+    /// IPoIB interfaces, in the order of the file, each followed by its children.
     pub ipoib: Vec<IpoibConfig>,
     /// VNICs, in the order of the file.
     pub vnics: Vec<VnicConfig>,
@@ -44,28 +44,28 @@ impl Config {
     /// Reads and checks a TOML file.
     ///
     /// # Errors
-    /// One sentence with the file's name, and with line and column where something in it is wrong.
+    /// One sentence with the name of the file, and with line and column of an error in it.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
             Ok(text) => Config::parse(&text, &name),
             Err(error) => Err(ConfigError {
                 message: format!(
-                    "cannot read the configuration {name}: {error}; name a TOML file that can be read"
+                    "cannot read the configuration {name}: {error}; name a readable TOML file"
                 ),
             }),
         }
     }
 
-    /// How many interfaces of which kind it describes, for people.
+    /// The numbers of interfaces of each kind, in words.
     pub fn what_is_served(&self) -> String {
         interfaces(self.ipoib.len(), self.vnics.len())
     }
 
-    /// Checks the text of a TOML file; `name` is how errors call it.
+    /// Parses and checks the text of a TOML file; errors name the file by `name`.
     ///
     /// # Errors
-    /// As [`Config::from_file`].
+    /// See [`Config::from_file`].
     pub fn parse(text: &str, name: &str) -> Result<Config, ConfigError> {
         file::parse(text).map_err(|fault| {
             let message = match fault.at.map(|at| position(text, at)) {
@@ -77,14 +77,14 @@ impl Config {
     }
 }
 
-/// Where a configuration comes from.
+/// The source of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The file.
     pub file: PathBuf,
-    /// `--socket`, which goes before what the file says.
+    /// `--socket`, which overrides the file.
     pub socket: Option<PathBuf>,
-    /// `--log-level`, likewise.
+    /// `--log-level`, which overrides the file.
     pub log_level: Option<LogLevel>,
 }
 
@@ -92,7 +92,7 @@ impl Source {
     /// Reads and checks the file.
     ///
     /// # Errors
-    /// As [`Config::from_file`].
+    /// See [`Config::from_file`].
     pub fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::from_file(&self.file)?;
         if let Some(socket) = &self.socket {
@@ -105,7 +105,7 @@ impl Source {
     }
 }
 
-/// So many IPoIB interfaces and VNICs, in words.
+/// Numbers of IPoIB interfaces and VNICs, in words.
 pub fn interfaces(ipoib: usize, vnics: usize) -> String {
     match (ipoib, vnics) {
         (ipoib, 0) => format!("{ipoib} IPoIB interface(s)"),
@@ -122,12 +122,12 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     (line, before[line_start..].chars().count() + 1)
 }
 
-/// A setting that cannot be what it is, by its key in a file.
+/// A wrong setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFault {
-    /// The key.
+    /// Its key in a file.
     pub key: &'static str,
-    /// A sentence about it.
+    /// A sentence for the user.
     pub what: String,
 }
 
@@ -137,14 +137,14 @@ impl KeyFault {
     }
 }
 
-/// A configuration that cannot be used; one sentence for the user.
+/// A configuration error: one sentence for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     message: String,
 }
 
 impl ConfigError {
-    /// About the command line's options.
+    /// An error in the options of the command line.
     pub(crate) fn options(message: impl Into<String>) -> ConfigError {
         ConfigError {
             message: message.into(),

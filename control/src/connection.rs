@@ -1,4 +1,4 @@
-//! One client of the server.
+//! A client's connection to the server.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,38 +6,37 @@ use std::os::unix::net::UnixStream;
 
 use super::service::{self, Answer, Program, REQUEST_MAX, StreamId};
 
-/// Bytes read by one system call.
+/// Bytes to read with one system call.
 const READ_SIZE: usize = 4096;
 
-/// Bytes of a stream's replies after which they are written.
+/// Bytes of a stream's replies to collect for one write.
 const WRITE_SIZE: usize = 16 * 1024;
 
-/// Calls answered before the next client has its turn.
+/// Maximum number of calls in a turn.
 const CALLS_PER_TURN: usize = 8;
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// For bytes of a call.
+    /// Bytes to read.
     ToRead,
-    /// For room to write; or it has more to do, and the socket's room is what calls it back.
+    /// Room to write, or another turn: the writable socket wakes the server.
     ToWrite,
-    /// For nothing: it has ended.
+    /// None: the connection has ended.
     Over,
 }
 
-/// A client's socket with what came in and what is to go out. At most one call and one reply (of a
-/// stream, a few) are held: no call is read while a reply waits, none is answered while a stream
-/// goes on.
+/// A client's socket with its input and output. It holds at most one call and one reply (of a stream, a few): it
+/// reads no call while a reply waits, and answers no call during a stream.
 #[derive(Debug)]
 pub(super) struct Connection {
     id: StreamId,
-    /// It is being answered by a stream of replies.
+    /// Whether a stream of replies is active.
     streaming: bool,
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Bytes of `output` that are out.
+    /// Written bytes of `output`.
     written: usize,
     closing: bool,
 }
@@ -55,23 +54,23 @@ impl Connection {
         }
     }
 
-    /// The stream of replies that it is being answered by.
+    /// The active stream of replies.
     pub fn streams(&self) -> Option<StreamId> {
         self.streaming.then_some(self.id)
     }
 
-    /// Bytes that wait to be written.
+    /// Bytes to write.
     pub fn pending(&self) -> usize {
         self.output.len() - self.written
     }
 
-    /// Does what can be done without waiting. `room` is how many bytes of output may be added by
-    /// all clients together; beyond that, calls are refused.
+    /// Reads, answers and writes without waiting. `room` is the number of bytes that all clients together may
+    /// add to their outputs; without room, calls are refused.
     pub fn turn(&mut self, program: &mut dyn Program, room: usize) -> Waits {
         self.try_turn(program, room).unwrap_or(Waits::Over)
     }
 
-    /// An error means that the peer is gone, and is of no further interest.
+    /// An error means that the client has disconnected.
     fn try_turn(&mut self, program: &mut dyn Program, room: usize) -> io::Result<Waits> {
         for _ in 0..CALLS_PER_TURN {
             if !self.flush()? {
@@ -97,8 +96,7 @@ impl Connection {
         Ok(Waits::ToWrite)
     }
 
-    /// What the stream has now, as much as one write should carry. Calls that come meanwhile wait
-    /// for its end, up to a limit.
+    /// The stream's replies for one write. Calls wait for the end of the stream, up to a limit.
     fn next_of_stream(&mut self, program: &mut dyn Program) -> Option<Answer> {
         if self.input.len() > REQUEST_MAX {
             return Some(too_long(program));
@@ -127,7 +125,7 @@ impl Connection {
         self.written = 0;
     }
 
-    /// The answer to the next whole call in the input, if there is one.
+    /// The answer to the next whole call in the input, if any.
     fn next_answer(&mut self, program: &mut dyn Program, room: usize) -> Option<Answer> {
         let Some(end) = self.input.iter().position(|&byte| byte == 0) else {
             return (self.input.len() > REQUEST_MAX).then(|| too_long(program));
@@ -143,7 +141,7 @@ impl Connection {
         Some(answer)
     }
 
-    /// Reads once. `None`: there is nothing to read now.
+    /// Reads once. `None`: no bytes are available.
     fn read(&mut self) -> io::Result<Option<usize>> {
         let mut chunk = [0; READ_SIZE];
         match retry(|| self.stream.read(&mut chunk))? {
@@ -155,7 +153,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is to go out. Whether all of it is out.
+    /// Writes the output; returns whether all of it is written.
     fn flush(&mut self) -> io::Result<bool> {
         while self.pending() > 0 {
             let rest = &self.output[self.written..];
@@ -164,7 +162,7 @@ impl Connection {
                 Some(n) => self.written += n,
             }
         }
-        // A large reply's memory does not stay with an idle client.
+        // An idle client does not keep the memory of a large reply.
         self.output = Vec::new();
         self.written = 0;
         Ok(true)
@@ -178,11 +176,11 @@ impl AsFd for Connection {
 }
 
 fn too_long(program: &dyn Program) -> Answer {
-    let message = format!("a call may have {REQUEST_MAX} bytes, this one is longer");
+    let message = format!("the call is longer than {REQUEST_MAX} bytes, the maximum");
     service::bad_request(program, &message)
 }
 
-/// `None` where the call would block.
+/// `None` if the call would block.
 fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
     loop {
         match call() {

@@ -1,5 +1,5 @@
-//! The kernel's debugfs dumps (`drivers/infiniband/ulp/ipoib/ipoib_fs.c`), byte for byte, so that
-//! what reads those reads ours.
+//! The formats of the kernel's debugfs files (`drivers/infiniband/ulp/ipoib/ipoib_fs.c`), byte for byte, for
+//! programs that parse them.
 
 use crate::api::{GroupInfo, PathInfo};
 use proto::Gid;
@@ -33,7 +33,7 @@ fn path(path: &PathInfo) -> String {
     );
     if let Some(dlid) = path.dlid {
         let rate = path.rate_mbps.unwrap_or(0);
-        // The kernel does not pad the remainder either: 14062 Mb/s are "14.62".
+        // Like the kernel, without padding of the remainder: 14062 Mb/s is "14.62".
         text += &format!(
             "  DLID:     {dlid:#06x}\n  SL: {:>12}\n  rate: {:>8}.{} Gb/sec\n",
             path.sl.unwrap_or(0),
@@ -71,6 +71,7 @@ mod tests {
             queuelen: 0,
             complete: true,
             send_only: false,
+            record: None,
         };
         let text = "GID: ff12:401b:ffff:0:0:0:ffff:ffff\n  created: 4294892296\n  queuelen:         0\n  \
                     complete:       yes\n  send_only:       no\n\n";
@@ -86,6 +87,8 @@ mod tests {
             dlid: Some(0x12),
             sl: Some(0),
             rate_mbps: Some(10_000),
+            mtu: None,
+            hop_limit: None,
         };
         assert_eq!(
             paths(std::slice::from_ref(&known)),

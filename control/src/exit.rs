@@ -1,26 +1,26 @@
-//! How programs end: exit codes, and reading a command line.
+//! Exit codes, and parsing of command lines.
 
 use std::ffi::OsString;
 
 use clap::Parser;
 
-/// Everything went well.
+/// Success.
 pub const EXIT_OK: u8 = 0;
 /// The command line or the configuration is wrong, or names something that does not exist.
 pub const EXIT_USAGE: u8 = 1;
 /// The kernel, the fabric or the daemon refused.
 pub const EXIT_REFUSED: u8 = 2;
-/// The daemon does not answer (only the tool exits with this).
+/// The daemon does not answer. Only clients exit with this code.
 pub const EXIT_UNREACHABLE: u8 = 3;
 
-/// Parses a command line. `Err` holds the exit status: usage errors, `--help` and `--version` have
-/// been printed already. (clap itself would exit with 2 for a usage error.)
+/// Parses a command line. `Err` is an exit status; usage errors, `--help` and `--version` have been printed.
+/// (clap exits with 2 after a usage error.)
 ///
 /// # Errors
 /// [`EXIT_OK`] after `--help` and `--version`, [`EXIT_USAGE`] after a usage error.
 pub fn parse_from<P: Parser>(argv: impl IntoIterator<Item = OsString>) -> Result<P, u8> {
     P::try_parse_from(argv).map_err(|error| {
-        // A closed stdout or stderr is no reason to fail: the exit status still tells.
+        // Without stdout or stderr, the exit status remains.
         let _ = error.print();
         exit_status(&error)
     })
@@ -40,7 +40,7 @@ mod tests {
     use crate::config::args::Args;
 
     #[test]
-    fn exit_statuses_are_ours() {
+    fn exit_statuses() {
         let status = |line: &str| {
             let words = std::iter::once("ibtapd").chain(line.split_whitespace());
             let parsed = Args::try_parse_from(words);

@@ -1,18 +1,16 @@
-//! What `ibtapd` and its clients share: the control socket, what it carries ([`api`]), the configuration
+//! Shared by `ibtapd` and its clients: the control socket and its messages ([`api`]), the configuration
 //! ([`config`]), exit codes ([`exit`]) and the log ([`logging`]).
 //!
-//! The control socket is varlink (<https://varlink.org>), spoken by hand.
+//! The protocol of the control socket is varlink (<https://varlink.org>). systemd's `varlinkctl` is a client.
 //!
-//! A message is one JSON object and a NUL byte on a stream socket of the unix domain. A call names
-//! a `method` and carries `parameters`; a reply carries `parameters`, and `error` where there was
-//! one. `oneway` calls are not answered; `upgrade` is refused. A call for `more` of a method that
-//! answers with a stream gets replies with `continues` until the last one, any other call for `more`
-//! one reply. `varlinkctl` of systemd speaks it too.
+//! A message is one JSON object and a NUL byte on a Unix stream socket. A call has a `method` and `parameters`;
+//! a reply has `parameters`, and `error` after a failure. `oneway` calls have no reply; `upgrade` is refused. A
+//! call with `more` of a method with a stream gets replies with `continues` until the last reply; any other call
+//! gets one reply.
 //!
-//! [`ControlServer`] has no thread of its own and never blocks: its epoll descriptor goes into the
-//! daemon's control loop. Whatever a client does, it holds a bounded amount of memory, is answered
-//! with an error or cut off, and keeps no other client waiting. [`ControlClient`] blocks, with a
-//! time limit.
+//! [`ControlServer`] has no thread and never blocks: its epoll descriptor is part of the daemon's control loop.
+//! The memory of each client is bounded. A client that breaks the protocol gets an error or is disconnected. No
+//! client delays others. [`ControlClient`] blocks, with a time limit.
 
 #![forbid(unsafe_code)]
 
@@ -36,5 +34,5 @@ pub use service::{
     StreamId, Streamed,
 };
 
-/// Where the control socket is unless the user says otherwise.
+/// Default path of the control socket.
 pub const DEFAULT_SOCKET: &str = "/run/ibtap/ibtapd.sock";

@@ -1,4 +1,4 @@
-//! The listening socket: made where no live daemon listens, removed when dropped.
+//! The listening socket: created unless another daemon listens, removed when dropped.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
@@ -14,13 +14,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::ControlClient;
 use crate::api::{Nothing, methods};
 
-/// How long a daemon that listens already may take to tell its process id.
+/// Time that another daemon has to report its process id.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Why the control socket cannot be had; each a sentence for the user.
+/// Errors of creating the control socket, each a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// A live process listens there.
+    /// Another process listens on the socket.
     #[error(
         "{} already listens on the control socket {path}; stop it, or choose another path with \
         --socket",
@@ -29,10 +29,10 @@ pub enum BindError {
     Taken {
         /// The path.
         path: String,
-        /// The process, if it is a daemon of ours that answers.
+        /// The process id, if it is an `ibtapd` that answers.
         pid: Option<u32>,
     },
-    /// Something else has that name.
+    /// The file is not a socket.
     #[error("{path} exists and is not a socket; remove it, or choose another path with --socket")]
     NotASocket {
         /// The path.
@@ -40,34 +40,34 @@ pub enum BindError {
     },
     /// The operating system refused.
     #[error(
-        "cannot make the control socket {path}: {source}; choose another path with --socket, short \
-        and in a directory that can be written"
+        "cannot create the control socket {path}: {source}; choose another path with --socket, short \
+        and in a writable directory"
     )]
     Os {
         /// The path.
         path: String,
-        /// Its answer.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// A listening unix socket with its name in the file system.
+/// A listening Unix socket with its name in the file system.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: UnixListener,
     path: PathBuf,
-    /// Device and inode of our name, so that nobody else's is removed.
+    /// Device and inode of the socket's file. A replaced file is not removed.
     identity: (u64, u64),
-    /// The directories that were made for it, innermost first; removed with it where empty.
+    /// The directories that were created for it, innermost first; removed with it if empty.
     made: Vec<PathBuf>,
-    /// Given up for a moment when the process has no descriptor left to accept with.
+    /// A spare descriptor, closed to accept and close a connection when descriptors have run out.
     reserve: Option<File>,
 }
 
 impl Listener {
-    /// Makes the parent directory (0755) where it is missing, replaces the socket of a dead
-    /// daemon, and listens. The socket is writable for its owner and its group (0660): to let a
-    /// group in, give it the directory with the set-group-ID bit.
+    /// Creates the parent directory (0755) if it is missing, replaces the socket of an ended daemon, and
+    /// listens. Owner and group may connect (0660): for access by a group, set the group and the set-group-ID
+    /// bit of the directory.
     pub fn bind(path: &Path) -> Result<Listener, BindError> {
         let shown = || path.display().to_string();
         let os = |source| BindError::Os {
@@ -81,7 +81,7 @@ impl Listener {
             .mode(0o755)
             .create(directory)
             .map_err(os)?;
-        // Two daemons that start at once must not take one another's socket for a dead one.
+        // Of two daemons that start together, neither may remove the other's socket.
         let _lock = lock(directory).map_err(os)?;
         clear(path)?;
         let socket = listen(path).map_err(os)?;
@@ -99,8 +99,8 @@ impl Listener {
         &self.path
     }
 
-    /// The next client; `None` when nobody waits. Where descriptors have run out, the client is
-    /// turned away, since left waiting it would keep the control loop awake for nothing.
+    /// The next client; `None` if none waits. If descriptors have run out, the client is disconnected: a
+    /// waiting client would keep the control loop busy.
     pub fn accept(&mut self) -> io::Result<Option<UnixStream>> {
         match self.socket.accept() {
             Ok((stream, _)) => {
@@ -112,7 +112,7 @@ impl Listener {
                 self.turn_away();
                 Ok(None)
             }
-            // The client gave up while it waited, or a signal came.
+            // The client has disconnected, or a signal interrupted the call.
             Err(e) if is_transient(&e) => Ok(None),
             Err(e) => Err(e),
         }
@@ -142,7 +142,7 @@ impl Drop for Listener {
     }
 }
 
-/// Directories that go when this does, unless they are kept or others use them.
+/// Created directories. Dropping this removes those that are empty.
 struct Made(Vec<PathBuf>);
 
 impl Made {
@@ -154,13 +154,13 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for directory in &self.0 {
-            // One that somebody else has put something into stays.
+            // A directory with other files stays.
             let _ = fs::remove_dir(directory);
         }
     }
 }
 
-/// `directory` and its parents, as far as they do not exist.
+/// The missing directories among `directory` and its parents.
 fn missing(directory: &Path) -> Vec<PathBuf> {
     directory
         .ancestors()
@@ -194,8 +194,8 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Locks a directory until the file is dropped. Anyone who may read the directory may lock it, so
-/// a lock that is never let go must not keep the daemon from starting: after a second it goes on.
+/// Locks a directory until the file is dropped. Any process that may read the directory may lock it, so a lock
+/// that is never released must not prevent the start: after a second, the daemon continues without the lock.
 fn lock(directory: &Path) -> io::Result<File> {
     let file = File::open(directory)?;
     for _ in 0..100 {
@@ -205,11 +205,14 @@ fn lock(directory: &Path) -> io::Result<File> {
             Err(error) => return Err(error.into()),
         }
     }
-    log::warn!("{} stays locked; going on without it", directory.display());
+    log::warn!(
+        "{} is locked by another process; continuing without the lock",
+        directory.display()
+    );
     Ok(file)
 }
 
-/// Removes the socket of a dead daemon. Of a dead one the kernel refuses connections.
+/// Removes the socket of an ended daemon. The kernel refuses connections to such a socket.
 fn clear(path: &Path) -> Result<(), BindError> {
     let shown = path.display().to_string();
     match fs::symlink_metadata(path) {
@@ -237,7 +240,7 @@ fn clear(path: &Path) -> Result<(), BindError> {
             path: shown,
             source,
         }),
-        // It listens, but is too busy for us or of another kind.
+        // A process listens, but it is too busy or another program.
         Err(_) => Err(BindError::Taken {
             path: shown,
             pid: None,
@@ -245,7 +248,7 @@ fn clear(path: &Path) -> Result<(), BindError> {
     }
 }
 
-/// The mode is set before anyone can connect: until it listens, a socket refuses.
+/// Binds and listens. The mode is set before listening, so it applies to all connections.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path).map_err(|error| match error {
         rustix::io::Errno::NAMETOOLONG => io::Error::other("the path has more than 107 bytes"),

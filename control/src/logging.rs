@@ -1,7 +1,7 @@
-//! The log: one line a record, to stderr.
+//! The log: one line for each record, to stderr.
 //!
-//! Under systemd a line starts with its priority, `<6>` for info (sd-daemon(3)), and the journal
-//! adds the time; elsewhere it starts with the time (UTC) and the level:
+//! Under systemd a line starts with its priority, `<6>` for info (sd-daemon(3)), and the journal adds the time.
+//! Otherwise it starts with the time (UTC) and the level:
 //!
 //! ```text
 //! 2026-11-20T14:00:57.123Z INFO ibtapd::device: ib0 joined ff12:401b:ffff::ffff:ffff qpn=0x000012
@@ -15,12 +15,12 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::api::LogLevel;
 
-/// How a line starts.
+/// The start of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// With a priority, for the journal.
+    /// Priority, for the journal.
     Journal,
-    /// With time and level.
+    /// Time and level.
     Plain,
 }
 
@@ -29,7 +29,7 @@ struct Stderr {
 }
 
 impl Log for Stderr {
-    /// Everything: [`log::max_level`] has decided already.
+    /// All records: [`log::max_level`] has filtered them.
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -40,32 +40,31 @@ impl Log for Stderr {
             time: SystemTime::now(),
             record,
         };
-        // One write, so that the lines of two threads do not mix. There is nowhere to report a
-        // failure to.
+        // One write, so that lines of threads do not mix. A failure cannot be reported.
         let _ = std::io::stderr().write_all(line.to_string().as_bytes());
     }
 
     fn flush(&self) {}
 }
 
-/// Sends what the process logs to stderr, from `level` on. Later calls only set the level.
+/// Starts logging to stderr, with `level`. Later calls only set the level.
 pub fn init(level: LogLevel) {
     let style = if stderr_is_journal() {
         Style::Journal
     } else {
         Style::Plain
     };
-    // It fails where a logger is set already, which then stays.
+    // Fails if a logger is set; that logger stays.
     let _ = log::set_boxed_logger(Box::new(Stderr { style }));
     set_level(level);
 }
 
-/// Changes what is logged from now on, in all threads.
+/// Sets the level, for all threads.
 pub fn set_level(level: LogLevel) {
     log::set_max_level(level.into());
 }
 
-/// What is logged now.
+/// The current level.
 pub fn level() -> LogLevel {
     match log::max_level() {
         LevelFilter::Off | LevelFilter::Error => LogLevel::Error,
@@ -76,8 +75,8 @@ pub fn level() -> LogLevel {
     }
 }
 
-/// Whether stderr is the stream that systemd named in `$JOURNAL_STREAM`. The variable alone says
-/// nothing: it is inherited where stderr has been redirected since.
+/// Whether stderr is the stream in `$JOURNAL_STREAM`, which systemd sets. A process with redirected stderr
+/// inherits the variable, too.
 fn stderr_is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -100,7 +99,7 @@ impl fmt::Display for Line<'_> {
             Style::Plain => write!(f, "{} {level} ", Utc(self.time))?,
         }
         write!(f, "{}: ", self.record.target())?;
-        // What came from the network or from a file must not forge a second line.
+        // Text from the network or from a file must not forge a second line.
         write!(OneLine(f), "{}", self.record.args())?;
         f.write_char('\n')
     }
@@ -132,7 +131,7 @@ impl fmt::Write for OneLine<'_, '_> {
     }
 }
 
-/// RFC 3339, with milliseconds.
+/// A time in the format of RFC 3339, with milliseconds.
 pub struct Utc(
     /// The time.
     pub SystemTime,
@@ -152,8 +151,8 @@ impl fmt::Display for Utc {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years are
-/// taken to begin in March, so that the leap day is the last one.
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Calculates with years that
+/// begin in March, so that the leap day is the last day.
 fn civil_date(day: u64) -> (u64, u64, u64) {
     let day = day + 719_468; // from 0000-03-01
     let (era, day) = (day / 146_097, day % 146_097); // of 400 years

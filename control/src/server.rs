@@ -12,11 +12,11 @@ use super::connection::{Connection, Waits};
 use super::listener::{BindError, Listener};
 use super::service::{Program, REPLY_MAX, StreamId};
 
-/// Clients at a time. When one more comes, the one that has been quiet longest makes way; those that
-/// are being answered by a stream last.
+/// Maximum number of clients. A further client replaces the client that has been idle longest; clients with a
+/// stream are replaced last.
 pub const CLIENTS_MAX: usize = 32;
 
-/// Bytes of replies that may wait for all clients together before further calls are refused.
+/// Maximum number of bytes of waiting replies of all clients; beyond that, calls are refused.
 const OUTPUT_MAX: usize = 2 * REPLY_MAX;
 
 const LISTENER: u64 = u64::MAX;
@@ -24,14 +24,14 @@ const LISTENER: u64 = u64::MAX;
 struct Client {
     connection: Connection,
     waits: Waits,
-    /// The turn it last had.
+    /// Number of its last turn.
     last_turn: u64,
 }
 
-/// Serves the control socket from the daemon's control loop.
+/// The server of the control socket, for the daemon's control loop.
 ///
-/// The server is readable ([`AsFd`]: an epoll descriptor) when [`ControlServer::process`] has
-/// something to do. Dropping it closes all connections and removes the socket.
+/// Its epoll descriptor ([`AsFd`]) is readable when [`ControlServer::process`] must be called. Dropping it closes
+/// all connections and removes the socket.
 pub struct ControlServer {
     listener: Listener,
     epoll: OwnedFd,
@@ -40,11 +40,10 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path`: makes the directory where it is missing, replaces the socket of a dead
-    /// daemon, refuses where a live one listens.
+    /// Listens at `path`. Creates a missing directory, and replaces the socket of an ended daemon.
     ///
     /// # Errors
-    /// [`BindError`], a sentence for the user.
+    /// [`BindError`], a sentence for the user; also if another daemon listens.
     pub fn bind(path: &Path) -> Result<ControlServer, BindError> {
         let listener = Listener::bind(path)?;
         let epoll = watch(&listener).map_err(|source| BindError::Os {
@@ -59,21 +58,21 @@ impl ControlServer {
         })
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         self.listener.path()
     }
 
-    /// How many clients are connected.
+    /// The number of connected clients.
     pub fn clients(&self) -> usize {
         self.clients.iter().flatten().count()
     }
 
-    /// Accepts, reads, answers and writes as far as that goes without waiting; a client with much
-    /// to ask has its turn again in the next call.
+    /// Accepts, reads, answers and writes without waiting. A client with many calls continues in the next call
+    /// of this function.
     ///
     /// # Errors
-    /// Only where the server itself is broken; what clients do is no error.
+    /// Faults of the server; faults of clients are no errors.
     pub fn process(&mut self, program: &mut dyn Program) -> io::Result<()> {
         let mut space = [const { MaybeUninit::uninit() }; CLIENTS_MAX + 1];
         let now = Timespec {
@@ -92,15 +91,14 @@ impl ControlServer {
                 slot => self.serve(slot as usize, program)?,
             }
         }
-        // Last, so that no newcomer has the slot of a client whose event is still to be looked at.
+        // Last, so that a new client does not get the slot of a client with an unread event.
         if arrivals {
             self.accept(program)?;
         }
         self.serve_streams(program)
     }
 
-    /// Gives those who wait for more what has happened since. The others are called back by their
-    /// sockets.
+    /// Serves clients whose streams may have new replies. The sockets of other clients wake the server.
     fn serve_streams(&mut self, program: &mut dyn Program) -> io::Result<()> {
         for slot in 0..CLIENTS_MAX {
             let waits = self.clients[slot]
@@ -140,7 +138,7 @@ impl ControlServer {
         self.clients.iter().flatten().map(|c| &c.connection)
     }
 
-    /// Closing the descriptor takes it out of the epoll set.
+    /// Ends a connection. Closing the descriptor removes it from the epoll set.
     fn close(&mut self, slot: usize, program: &mut dyn Program) {
         let client = self.clients[slot].take();
         if let Some(stream) = client.and_then(|c| c.connection.streams()) {
@@ -148,7 +146,7 @@ impl ControlServer {
         }
     }
 
-    /// Accepts a limited number: the rest wakes the loop again.
+    /// Accepts a limited number of clients; further clients wake the loop again.
     fn accept(&mut self, program: &mut dyn Program) -> io::Result<()> {
         for _ in 0..CLIENTS_MAX {
             let Some(stream) = self.listener.accept()? else {
@@ -173,7 +171,7 @@ impl ControlServer {
         Ok(())
     }
 
-    /// A free slot, or that of the client that has been quiet longest.
+    /// A free slot, or that of the client that has been idle longest.
     fn vacate(&mut self, program: &mut dyn Program) -> usize {
         let quietest = |slot: &usize| {
             let client = self.clients[*slot].as_ref();
@@ -202,7 +200,7 @@ fn watch(listener: &Listener) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-/// While a client owes us room to write, nothing more is read from it.
+/// The epoll events to wait for. A client without room to write is not read.
 fn interest(waits: Waits) -> EventFlags {
     match waits {
         Waits::ToRead => EventFlags::IN,

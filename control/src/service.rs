@@ -1,5 +1,4 @@
-//! The protocol without sockets: a call's bytes in, a reply's bytes out. Never panics, whatever
-//! the bytes are.
+//! The protocol without sockets: bytes of a call in, bytes of a reply out. No input causes a panic.
 
 mod program;
 mod requests;
@@ -10,63 +9,64 @@ use serde_json::{Map, Value, json};
 use crate::api::{ApiError, Interface, Nothing, Reply, Request};
 pub use program::{Answered, Body, Failure, Identity, MethodCall, Program};
 
-/// Bytes of a call, its NUL not counted. No call of ours needs more than a few hundred.
+/// Maximum number of bytes of a call, without its NUL. Usual calls have a few hundred bytes.
 pub const REQUEST_MAX: usize = 64 * 1024;
 
-/// Bytes of a reply. The largest is a full table of connections: 16384 entries of some 700 bytes.
+/// Maximum number of bytes of a reply. The largest is a full table of connections: 16384 entries of about 700
+/// bytes.
 pub const REPLY_MAX: usize = 16 * 1024 * 1024;
 
 const SERVICE: &str = "org.varlink.service";
 const SERVICE_DESCRIPTION: &str = include_str!("../org.varlink.service.varlink");
 const DESCRIPTION: &str = include_str!("../org.ibtap.Daemon.varlink");
 
-/// What the daemon does for the server.
+/// The daemon's part of the server.
 pub trait Handler {
-    /// Answers one request. It is called on the control thread and should not take long.
+    /// Answers a request. It runs on the control thread and must be fast.
     ///
     /// # Errors
-    /// What the client is told instead.
+    /// The error for the client.
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError>;
 
-    /// Begins the stream of replies to a request for which [`Request::is_stream`] holds.
+    /// Begins the stream of replies to a request for which [`Request::is_stream`] is true.
     ///
     /// # Errors
-    /// What the client is told instead.
+    /// The error for the client.
     fn open(&mut self, stream: StreamId, request: Request) -> Result<(), ApiError>;
 
-    /// The next reply of a stream. It is asked for only when the client has taken the one before,
-    /// so whatever waits for a slow client waits in the handler, which has to bound it.
+    /// The next reply of a stream. The server calls it when the previous reply is written. So replies for a slow
+    /// client wait in the handler, which must bound their number.
     fn next(&mut self, stream: StreamId) -> Streamed;
 
-    /// The client of a stream is gone.
+    /// Ends a stream whose client has disconnected.
     fn close(&mut self, stream: StreamId);
 }
 
-/// Names a client that is answered by a stream; it has one at a time.
+/// The client of a stream. A client has one stream at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// What a stream has for its client.
+/// The next item of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Streamed {
-    /// Nothing now.
+    /// No reply is available.
     Nothing,
-    /// A reply that others follow.
+    /// A reply; further replies follow.
     Reply(Reply),
-    /// The last reply; the stream is over.
+    /// The last reply.
     Last(Result<Reply, ApiError>),
 }
 
-/// What follows from a call.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Send this: a reply with its NUL.
+    /// Send this reply, which includes its NUL.
     Reply(Vec<u8>),
-    /// The call was one-way.
+    /// Send no reply: the call was one-way.
     Nothing,
-    /// A stream began: [`next`] has the replies.
+    /// Send a stream: [`next`] returns the replies.
     Stream,
-    /// Send this and close: the bytes were no call, and what follows cannot be trusted either.
+    /// Send this reply and close: the bytes were not a call.
     Last(Vec<u8>),
 }
 
@@ -89,19 +89,22 @@ struct ErrorMessage<'a> {
     parameters: &'a Value,
 }
 
-/// Answers the call in `frame` (without its NUL); a stream that it begins is called `stream`.
+/// Answers the call in `frame` (without its NUL). `stream` identifies a stream that begins.
 pub(super) fn answer(frame: &[u8], stream: StreamId, program: &mut dyn Program) -> Answer {
     let call: Call = match serde_json::from_slice(frame) {
         Ok(call) => call,
         Err(error) => {
-            return bad_request(program, &format!("this is no varlink call: {error}"));
+            return bad_request(
+                program,
+                &format!("the message is not a varlink call: {error}"),
+            );
         }
     };
     let oneway = call.oneway;
     let answer = dispatch(call, stream, program).unwrap_or_else(|f| Answer::Reply(refusal(&f)));
     match (oneway, answer) {
         (false, answer) => answer,
-        // Nobody would take what comes later.
+        // The client does not read replies.
         (true, Answer::Stream) => {
             program.close(stream);
             Answer::Nothing
@@ -110,7 +113,7 @@ pub(super) fn answer(frame: &[u8], stream: StreamId, program: &mut dyn Program) 
     }
 }
 
-/// The next reply of a stream with its NUL, if it has one now, and whether that is the last one.
+/// The next reply of a stream with its NUL, if available, and whether it is the last reply.
 pub(super) fn next(stream: StreamId, program: &mut dyn Program) -> Option<(Vec<u8>, bool)> {
     match program.next(stream) {
         Ok(None) => None,
@@ -126,14 +129,14 @@ fn refusal(failure: &Failure) -> Vec<u8> {
     })
 }
 
-/// Refuses what is not a call at all.
+/// Refuses a message that is not a call.
 pub(super) fn bad_request(program: &dyn Program, message: &str) -> Answer {
     let interface = program.identity().interface;
     let failure = Failure::new(interface, "BadRequest", json!({ "message": message }));
     Answer::Last(refusal(&failure))
 }
 
-/// Refuses a call that would need memory which others hold.
+/// Refuses a call because the replies of other clients use the memory.
 pub(super) fn busy(program: &dyn Program) -> Answer {
     let interface = program.identity().interface;
     Answer::Reply(refusal(&Failure::new(interface, "Busy", json!({}))))
@@ -160,7 +163,7 @@ fn dispatch(call: Call, stream: StreamId, program: &mut dyn Program) -> Result<A
     let answered = program.call(MethodCall {
         method: method.to_owned(),
         parameters,
-        // Without an answer nobody would read the replies, nor could end them.
+        // The client of a one-way call does not read replies and cannot end a stream.
         more: call.more && !call.oneway,
         stream,
     })?;

@@ -1,5 +1,4 @@
-//! The ICRC's cost: a prefix, a packet of usual sizes behind it, and an IPv4 identification that
-//! has to be solved for.
+//! The cost of the ICRC: prefixes, packets of usual sizes, and the search for an IPv4 identification.
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
@@ -36,7 +35,7 @@ fn prefix_ipv4() -> Prefix {
     )
 }
 
-/// BTH to pad; 20 bytes of it are headers.
+/// From BTH to pad; 20 bytes are headers.
 #[divan::bench(args = [64, 1040, 4116])]
 fn finish(bencher: Bencher<'_, '_>, len: usize) {
     let transport = vec![0xff; len];
@@ -55,14 +54,14 @@ fn finish_received(bencher: Bencher<'_, '_>, len: usize) {
         .bench_local(|| prefix.finish_received(black_box(&transport)));
 }
 
-/// A length seen before.
+/// With a known length.
 #[divan::bench]
 fn recover_known_length(bencher: Bencher<'_, '_>) {
     let mut solver = Ipv4IdSolver::new();
     bencher.bench_local(|| solver.recover(black_box([1; 4]), black_box([2; 4]), 1040, 0));
 }
 
-/// A length that is new every time.
+/// With a new length each time.
 #[divan::bench]
 fn recover_new_length(bencher: Bencher<'_, '_>) {
     let mut solver = Ipv4IdSolver::new();

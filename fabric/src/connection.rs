@@ -1,9 +1,9 @@
-//! Reliable connections as devices see them: [`Connections`], a part of a [`crate::Worker`].
+//! Reliable connections: [`Connections`], a part of a [`crate::Worker`].
 //!
-//! A connection is one RC queue pair and what communication management has agreed on about it (IBA
-//! vol. 1, 9.7 and chapter 12). It is found by a service id, set up with some private data of each
-//! side, and carries whole messages, in order and exactly once, until one side closes it or it
-//! fails with a work completion status. Each worker has connections of its own.
+//! A connection is an RC queue pair and the parameters that communication management agreed on (IBA
+//! vol. 1, 9.7 and chapter 12). A service id finds the listener; both sides exchange private data
+//! during setup. A connection carries whole messages, in order and exactly once, until one side closes
+//! it or it fails with a work completion status. Each worker has its own connections.
 
 use proto::{
     ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, Instant, PKey, Qpn, RejectReason,
@@ -12,76 +12,76 @@ use proto::{
 
 use crate::worker::{Train, TrainTicket};
 
-/// What a connection is asked for with.
+/// Parameters of a connection request.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectRequest<'a> {
-    /// Who is to listen.
+    /// Service id of the listener.
     pub service: ServiceId,
-    /// Where: the peer's GID.
+    /// The peer's GID.
     pub peer: Gid,
-    /// Which of the endpoints that listen on a service of [`ServiceId::rdma_cm`] is meant: its UD queue
-    /// pair, which goes into the last four of the 56 bytes of private data. 0: the only one. Other
-    /// services have one listener each, and it is not looked at.
+    /// The UD queue pair that selects one of several endpoints that listen on a service of
+    /// [`ServiceId::rdma_cm`] or [`ServiceId::rdma_ib`]; sent in the last four of the 56 or 92 bytes of
+    /// private data. 0: the only endpoint. Ignored for other services, which have one listener each.
     pub to: Qpn,
-    /// For the listener; at most 92 bytes, 52 for a service of [`ServiceId::rdma_cm`].
+    /// Private data for the listener: at most 92 bytes, 52 for a service of [`ServiceId::rdma_cm`], 88 for
+    /// one of [`ServiceId::rdma_ib`].
     pub private_data: &'a [u8],
 }
 
-/// What became of [`Connections::post`].
+/// Result of [`Connections::post`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
-    /// On its way.
+    /// Posted.
     Done,
-    /// On its way, and nothing more fits the window now: [`crate::Worker::has_room`] is false until
-    /// there is room.
+    /// Posted; the window is full now. [`crate::Worker::has_room`] is false until there is room.
     Full,
-    /// The connection does not take it any more; it is lost.
+    /// Not posted: the message is lost because the connection accepts no more.
     Refused,
 }
 
-/// One connection, for people.
+/// State of a connection, for display.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
     /// The connection.
     pub connection: ConnectionId,
-    /// Whose it is.
+    /// The endpoint that owns the connection.
     pub endpoint: EndpointId,
-    /// Our RC queue pair.
+    /// Local RC queue pair.
     pub local_qpn: Qpn,
-    /// The peer's; 0 while it is not known.
+    /// The peer's RC queue pair; 0 while unknown.
     pub remote_qpn: Qpn,
-    /// Our GID.
+    /// Local GID.
     pub local_gid: Gid,
     /// The peer's GID.
     pub remote_gid: Gid,
     /// The partition.
     pub pkey: PKey,
-    /// We asked for it; the peer did otherwise.
+    /// True on the side that sent the request.
     pub active: bool,
-    /// As the communication manager names it: `REQ_SENT`, `REP_SENT`, `ESTABLISHED`, `DREQ_SENT`,
+    /// State of communication management: `REQ_SENT`, `REP_SENT`, `ESTABLISHED`, `DREQ_SENT`,
     /// `TIMEWAIT`, ….
     pub state: &'static str,
     /// The queue pair's state: `INIT`, `RTR`, `RTS`, `ERR`.
     pub qp_state: &'static str,
-    /// Payload bytes of one packet.
+    /// Path MTU in bytes.
     pub path_mtu: u32,
-    /// When it was begun.
+    /// Time of creation.
     pub created: Instant,
-    /// When a message last came or went.
+    /// Time of the last message in either direction.
     pub used: Instant,
-    /// Messages sent and acknowledged, and their bytes.
+    /// Messages sent and acknowledged.
     pub tx_messages: u64,
-    /// Bytes of them.
+    /// Bytes of the messages sent and acknowledged.
     pub tx_bytes: u64,
     /// Messages received.
     pub rx_messages: u64,
-    /// Bytes of them.
+    /// Bytes of the messages received.
     pub rx_bytes: u64,
-    /// Packets sent again.
+    /// Packets retransmitted.
     pub retransmits: u64,
     /// Packets sent and not acknowledged.
     pub in_flight: u32,
-    /// Packets that may be in flight.
+    /// Maximum number of packets in flight.
     pub window: u32,
     /// The smoothed round trip in nanoseconds; 0 before the first measurement.
     pub srtt: u64,
@@ -89,19 +89,19 @@ pub struct ConnectionInfo {
 
 /// One worker's connections.
 ///
-/// The order of calls for a connection: [`Connections::connect`], then [`ConnectionEvent::Replied`],
-/// then [`Connections::establish`] and messages; or [`ConnectionEvent::Requested`], then
-/// [`Connections::accept`] and messages that come in. [`ConnectionEvent::Closed`] and
-/// [`Connections::close`] end it at any time; calls that name a connection that has ended do nothing.
+/// Order of calls, active side: [`Connections::connect`], [`ConnectionEvent::Replied`],
+/// [`Connections::establish`], then messages. Passive side: [`ConnectionEvent::Requested`],
+/// [`Connections::accept`], then incoming messages. [`ConnectionEvent::Closed`] and
+/// [`Connections::close`] end a connection at any time. Calls for an ended connection do nothing.
 pub trait Connections {
-    /// Takes requests for `service` in the name of an endpoint. While that waits for its P_Key,
-    /// requests are rejected as if nobody listened.
+    /// Accepts requests for `service` on behalf of an endpoint. While the endpoint waits for its P_Key,
+    /// requests are rejected as if there were no listener.
     fn listen(&mut self, endpoint: EndpointId, service: ServiceId);
 
-    /// Takes no more requests in the name of an endpoint, and closes its connections.
+    /// Stops accepting requests on behalf of an endpoint, and closes its connections.
     fn close_all(&mut self, endpoint: EndpointId);
 
-    /// Asks a peer for a connection; [`ConnectionEvent::Replied`] or [`ConnectionEvent::Closed`]
+    /// Requests a connection to a peer; [`ConnectionEvent::Replied`] or [`ConnectionEvent::Closed`]
     /// follows.
     ///
     /// # Errors
@@ -112,38 +112,40 @@ pub trait Connections {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError>;
 
-    /// Consents to a request with at most 196 bytes of private data. Messages may come from now on.
+    /// Accepts a request with at most 196 bytes of private data. Messages may arrive from now on.
     fn accept(&mut self, connection: ConnectionId, private_data: &[u8]);
 
-    /// Confirms a reply. Messages may go from now on.
+    /// Confirms a reply. Messages may be sent from now on.
     fn establish(&mut self, connection: ConnectionId);
 
     /// Rejects a request or a reply, with at most 148 bytes of private data.
     fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]);
 
-    /// Ends a connection: what was posted and not sent is lost, the peer is told, no event follows.
+    /// Closes a connection. Posted messages that are not sent are lost; the peer is notified; no event
+    /// follows.
     fn close(&mut self, connection: ConnectionId);
 
-    /// What happened, in order.
+    /// The next event, in order of occurrence.
     fn poll_event(&mut self) -> Option<ConnectionEvent>;
 
-    /// Lends memory for one message of `len` bytes, as places of the path MTU of which the last may
-    /// be shorter. `None` if the connection takes nothing now: it is not established, or its window
-    /// has been full for so long that its peer may be gone.
+    /// Lends memory for one message of `len` bytes, as places of the path MTU; the last place may be
+    /// shorter. `None` if the connection accepts no message now: it is not established, or its window
+    /// has been full for so long that the peer may be gone.
     fn message(&mut self, connection: ConnectionId, len: usize) -> Option<Train<'_>>;
 
-    /// Lends memory for up to `count` messages of one length `len`, at most the path MTU, of which
-    /// the last may be shorter: one place each. `None` as for [`Connections::message`].
+    /// Lends memory for up to `count` messages of `len` bytes (at most the path MTU), one place each;
+    /// the last message may be shorter. `None` as for [`Connections::message`].
     fn messages(&mut self, connection: ConnectionId, len: usize, count: usize)
     -> Option<Train<'_>>;
 
-    /// Goes on filling what was lent last.
+    /// Continues to fill the memory lent last.
     fn resume(&mut self, ticket: TrainTicket) -> Train<'_>;
 
-    /// Posts what was lent last, filled as the ticket says. It is kept until it is acknowledged.
+    /// Posts the memory lent last, as the ticket describes it. The provider keeps it until the
+    /// acknowledgement.
     fn post(&mut self, connection: ConnectionId, ticket: TrainTicket) -> Posted;
 
-    /// Payload bytes of one packet of a connection; 0 if it is not established.
+    /// Path MTU of a connection in bytes; 0 if the connection is not established.
     fn path_mtu(&self, connection: ConnectionId) -> usize;
 
     /// All connections.

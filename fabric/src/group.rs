@@ -1,32 +1,30 @@
-//! Multicast groups as a subnet hands them out.
+//! Parameters and answers of multicast joins.
 //!
-//! Who joins a group asks for it, and the answer may come at once, or late, or be taken back: on a
-//! fabric with a subnet administrator a join is a request of its own (IBA vol. 1, 15.2.5.17,
-//! MCMemberRecord), on one without it the port answers itself.
-//! [`Port::change_groups`](crate::Port::change_groups) and [`PortEvent::Group`](crate::PortEvent::Group)
-//! carry the answers.
+//! The answer to a join can come at once, later, or be taken back. On a fabric with a subnet
+//! administrator a join is a request to it (IBA vol. 1, 15.2.5.17, MCMemberRecord); on other fabrics
+//! the port answers itself. [`Port::change_groups`](crate::Port::change_groups) and
+//! [`PortEvent::Group`](crate::PortEvent::Group) carry the answers.
 
 use proto::{Lid, QKey};
 
 use crate::port::FabricError;
 
-/// What the fabric says of a group that was joined: the components of an MCMemberRecord (IBA vol. 1,
-/// 15.2.5.17) that a sender needs. All numbers are in the byte order of the host; in a record they are in
-/// that of the network.
+/// Parameters of a joined group: the components of an MCMemberRecord (IBA vol. 1, 15.2.5.17) that a
+/// sender needs. Numbers are in host byte order here, in network byte order in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupParameters {
-    /// The group's LID (component `MLID`, 16 bits), on InfiniBand. A fabric that finds groups by their GID
-    /// has none.
+    /// The group's LID (component `MLID`, 16 bits) on InfiniBand; `None` on fabrics that address groups
+    /// by GID.
     pub mlid: Option<Lid>,
     /// The Q_Key that packets to the group carry (component `Q_Key`).
     pub qkey: QKey,
-    /// The largest payload of a packet to the group in bytes. In a record it is a code (component `MTU`,
-    /// 6 bits, 1 to 5 for 256 to 4096 bytes); a software fabric has any number.
-    pub mtu: u32,
+    /// The largest payload of a packet to the group in bytes (component `MTU`, 6 bits, a code of 1 to 5 for
+    /// 256 to 4096 bytes); `None`: the port's.
+    pub mtu: Option<u32>,
     /// The service level (component `SL`, 4 bits).
     pub sl: u8,
-    /// The static rate as a record has it (component `Rate`, 6 bits, e.g. 3 for 10 Gbit/s); 0: that of the
-    /// port, as `IBV_RATE_MAX`.
+    /// The static rate with a record's code (component `Rate`, 6 bits, e.g. 3 for 10 Gbit/s); 0: the
+    /// rate of the port, as `IBV_RATE_MAX`.
     pub rate: u8,
     /// The traffic class of the GRH (component `TClass`).
     pub traffic_class: u8,
@@ -38,13 +36,12 @@ pub struct GroupParameters {
 }
 
 impl GroupParameters {
-    /// Those of a group that nobody administers: packets are as large as the port's, and all else is as
-    /// the port has it.
-    pub const fn unadministered(qkey: QKey, mtu: u32) -> GroupParameters {
+    /// Parameters of a group without a subnet administrator: defaults of the port except for the Q_Key.
+    pub const fn unadministered(qkey: QKey) -> GroupParameters {
         GroupParameters {
             mlid: None,
             qkey,
-            mtu,
+            mtu: None,
             sl: 0,
             rate: 0,
             traffic_class: 0,
@@ -61,7 +58,7 @@ pub enum Joined {
     Now(GroupParameters),
     /// The answer comes later, as a [`PortEvent::Group`](crate::PortEvent::Group).
     Pending,
-    /// The endpoint is not attached to the group; the text, a whole sentence, says why.
+    /// The endpoint is not attached to the group; the text gives the reason in a sentence.
     Refused(String),
 }
 

@@ -1,29 +1,29 @@
-//! What the kernel gives: the time and random numbers.
+//! The clock and the random number generator of the kernel.
 
 use proto::Instant;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Time of CLOCK_MONOTONIC, in nanoseconds.
 pub fn clock() -> Instant {
     let t = clock_gettime(ClockId::Monotonic);
     Instant(t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned())
 }
 
-/// 64 bits that nobody can foresee, from the kernel's random number generator.
+/// Returns 64 unpredictable bits from the kernel's random number generator.
 ///
 /// # Panics
-/// If the kernel has no such generator, or a filter of system calls forbids it: without unforeseeable
-/// numbers strangers' packets get into connections.
+/// If the kernel lacks the generator or a system call filter forbids it. With predictable numbers an
+/// attacker could insert packets into connections.
 pub fn random() -> u64 {
     let mut bytes = [0; 8];
     loop {
         match getrandom(&mut bytes, GetRandomFlags::empty()) {
-            // So few bytes come whole.
+            // getrandom(2) returns up to 256 bytes whole.
             Ok(_) => return u64::from_ne_bytes(bytes),
             Err(Errno::INTR) => {}
-            Err(e) => panic!("the kernel gives no random numbers: {e}"),
+            Err(e) => panic!("getrandom failed: {e}"),
         }
     }
 }

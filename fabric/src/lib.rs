@@ -1,17 +1,20 @@
 //! The fabric side of ibtap.
 //!
-//! [`pkeys`] holds the P_Key table, [`port`] and [`worker`] the interface that devices program against; its
-//! vocabulary (queue pair numbers, keys, GIDs) is that of `proto`. It has two providers, which
-//! [`provider::open`] chooses between: [`soft`] needs no hardware, it is a software RoCEv2 fabric over
-//! UDP; [`verbs`] uses the RDMA devices of the kernel, over libibverbs and librdmacm.
+//! [`port`] and [`worker`] define the fabric interface; [`pkeys`] holds the P_Key table. The vocabulary
+//! (queue pair numbers, keys, GIDs) comes from `proto`. [`provider::open`] selects one of two
+//! providers: [`soft`], a software RoCEv2 fabric over UDP that needs no hardware, and [`verbs`], which
+//! uses RDMA devices of the kernel through libibverbs and librdmacm. [`administered`] puts a port of the
+//! software fabric on a simulated InfiniBand subnet.
 //!
-//! The interface is shaped after verbs and cut where a *batch* crosses it: a worker yields a batch
-//! of received datagrams and messages, and takes a *train* of equal-sized packets to send; a part of
-//! it are the reliable connections of [`connection`], which [`cm`] sets up by the datagrams of
-//! [`mad`]. Nothing in it may exist for the software provider alone.
+//! The interface resembles verbs, but a *batch* crosses it: a worker yields a batch of received
+//! datagrams and messages, and sends a *train* of equal-sized packets. [`connection`] has the reliable
+//! connections of a worker; [`cm`] sets them up with the datagrams of [`mad`]. The interface has
+//! nothing for only one provider.
 
 #![deny(unsafe_code)]
 
+pub mod administered;
+pub mod administration;
 pub mod cm;
 pub mod connection;
 pub mod group;
@@ -19,10 +22,17 @@ mod kernel;
 pub mod mad;
 mod membership;
 mod memory;
+#[cfg(test)]
+mod namespace;
 pub mod pkeys;
 pub mod port;
 pub mod provider;
+mod random;
+pub mod rmpp;
+pub mod sa;
 pub mod soft;
+pub mod subnet;
+pub mod umad;
 pub mod verbs;
 pub mod worker;
 

@@ -1,10 +1,12 @@
-//! Management datagrams (IBA vol. 1, chapter 13; include/rdma/ib_mad.h): the common header, the
-//! header of subnet administration, and the names of classes, methods and attributes.
+//! Management datagrams (IBA vol. 1, chapter 13; include/rdma/ib_mad.h): common header, header of
+//! subnet administration, names of classes, methods and attributes.
 //!
-//! A management datagram is the 256-byte payload of a UD SEND Only between two QP1.
+//! A management datagram is the 256-byte payload of a UD SEND Only packet from QP1 to QP1.
 
 pub mod cm;
 mod names;
+pub mod sa;
+pub mod smp;
 #[cfg(test)]
 mod tests;
 
@@ -49,22 +51,32 @@ pub mod method {
     pub const SET: u8 = 0x02;
     /// Send.
     pub const SEND: u8 = 0x03;
+    /// Trap.
+    pub const TRAP: u8 = 0x05;
+    /// Report.
+    pub const REPORT: u8 = 0x06;
+    /// TrapRepress.
+    pub const TRAP_REPRESS: u8 = 0x07;
     /// GetTable.
     pub const GET_TABLE: u8 = 0x12;
+    /// GetTraceTable.
+    pub const GET_TRACE_TABLE: u8 = 0x13;
+    /// GetMulti.
+    pub const GET_MULTI: u8 = 0x14;
     /// Delete.
     pub const DELETE: u8 = 0x15;
-    /// Bit that makes a response of a request.
+    /// Bit that marks the response to a request.
     pub const RESPONSE: u8 = 0x80;
     /// GetResp, which also answers Set.
     pub const GET_RESP: u8 = GET | RESPONSE;
-}
-
-/// Attributes of subnet administration (IBA vol. 1, 15.2.5).
-pub mod sa {
-    /// PathRecord.
-    pub const PATH_RECORD: u16 = 0x35;
-    /// MCMemberRecord.
-    pub const MC_MEMBER_RECORD: u16 = 0x38;
+    /// ReportResp.
+    pub const REPORT_RESP: u8 = REPORT | RESPONSE;
+    /// GetTableResp.
+    pub const GET_TABLE_RESP: u8 = GET_TABLE | RESPONSE;
+    /// GetMultiResp.
+    pub const GET_MULTI_RESP: u8 = GET_MULTI | RESPONSE;
+    /// DeleteResp.
+    pub const DELETE_RESP: u8 = DELETE | RESPONSE;
 }
 
 /// The common header, 24 bytes (IBA vol. 1, 13.4.3).
@@ -81,17 +93,17 @@ pub struct Header {
     pub class_version: u8,
     /// See [`method`].
     pub method: u8,
-    /// 0 in requests; the class's own part is in the high byte.
+    /// 0 in requests; the high byte is specific to the class.
     pub status: U16,
-    /// For the class's own use.
+    /// Specific to the class.
     pub class_specific: U16,
     /// Chosen by the requester, repeated in the response.
     pub transaction_id: U64,
-    /// What the datagram is about; see [`attribute_name`].
+    /// The attribute; see [`attribute_name`].
     pub attribute_id: U16,
     /// Sent as 0.
     pub reserved: U16,
-    /// Narrows the attribute down.
+    /// Qualifies the attribute.
     pub attribute_modifier: U32,
 }
 
@@ -120,7 +132,7 @@ pub struct SaHeader {
     pub attribute_offset: U16,
     /// Sent as 0.
     pub reserved: U16,
-    /// Bit n: component n of the record counts.
+    /// Bit n set: component n of the record is valid.
     pub component_mask: U64,
 }
 
@@ -164,7 +176,7 @@ impl<'a> Mad<'a> {
         Ok(Mad { header, data })
     }
 
-    /// The bytes of the wire.
+    /// The datagram as on the wire.
     pub fn to_bytes(&self) -> [u8; MAD_LEN] {
         let mut bytes = [0; MAD_LEN];
         let (head, data) = bytes.split_at_mut(size_of::<Header>());
@@ -173,7 +185,7 @@ impl<'a> Mad<'a> {
         bytes
     }
 
-    /// The message, in a datagram of communication management that is a Send, as all of them are.
+    /// The message of communication management; `None` for other classes and methods (all are Sends).
     pub fn communication_management(&self) -> Option<cm::Message<'a>> {
         let h = &self.header;
         if (h.mgmt_class, h.method) != (class::COM_MGT, method::SEND) {
@@ -182,8 +194,7 @@ impl<'a> Mad<'a> {
         cm::Message::parse(h.attribute_id.get(), self.data)
     }
 
-    /// The header of subnet administration and the record data behind it, in a datagram of that
-    /// class.
+    /// The header of subnet administration and the record data behind it; `None` for other classes.
     pub fn subnet_administration(&self) -> Option<(SaHeader, &'a [u8])> {
         if self.header.mgmt_class != class::SUBN_ADM {
             return None;
@@ -192,8 +203,8 @@ impl<'a> Mad<'a> {
     }
 }
 
-/// `CM ConnectRequest`, `SA Get PathRecord`; numbers in hexadecimal where there is no name, and a
-/// status that is not 0.
+/// Formats like `CM ConnectRequest` or `SA Get PathRecord`, hexadecimal where there is no name,
+/// followed by a status other than 0.
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (class, attribute) = (self.mgmt_class, self.attribute_id.get());
@@ -201,7 +212,7 @@ impl fmt::Display for Header {
             Some(name) => f.write_str(name)?,
             None => write!(f, "class {class:#04x}")?,
         }
-        // Everything in communication management is a Send.
+        // All messages of communication management are Sends.
         if !(class == class::COM_MGT && self.method == method::SEND) {
             match method_name(self.method) {
                 Some(name) => write!(f, " {name}")?,

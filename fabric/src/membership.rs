@@ -1,7 +1,7 @@
 //! Membership of the underlay in multicast groups.
 //!
-//! Memberships are held on sockets of their own that receive nothing: a receiving socket searches
-//! its memberships for every multicast packet, and the kernel limits how many one socket has
+//! Separate sockets that receive nothing hold the memberships: a receiving socket searches its
+//! memberships for every multicast packet, and the kernel limits the memberships of a socket
 //! (net.core.optmem_max for IPv6, about 2300; net.ipv4.igmp_max_memberships, 20).
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Memberships that one socket gets. The kernel walks a socket's list when it joins and leaves.
+/// Maximum memberships of one socket. The kernel walks a socket's list to join and to leave.
 const PER_SOCKET: usize = 1000;
 
 /// Memberships on one interface.
@@ -21,7 +21,7 @@ const PER_SOCKET: usize = 1000;
 pub struct Memberships {
     ifindex: u32,
     sockets: Vec<Holder>,
-    /// The place in `sockets` of the one that holds a group.
+    /// For each group, the index in `sockets` of the socket that holds it.
     groups: HashMap<IpAddr, usize>,
 }
 
@@ -30,12 +30,12 @@ struct Holder {
     fd: OwnedFd,
     ipv6: bool,
     held: usize,
-    /// The most that the kernel lets it hold.
+    /// Maximum memberships that the kernel allows for this socket.
     limit: usize,
 }
 
 impl Memberships {
-    /// None yet, on the interface with this index.
+    /// No memberships, on the interface with this index.
     pub fn new(ifindex: u32) -> Memberships {
         Memberships {
             ifindex,
@@ -44,15 +44,15 @@ impl Memberships {
         }
     }
 
-    /// The interface.
+    /// The interface index.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
     }
 
-    /// Joins a group; one that is joined already stays so.
+    /// Joins a group; does nothing if it is joined already.
     ///
     /// # Errors
-    /// What the kernel says when even a fresh socket cannot join.
+    /// Errors of the kernel, if not even a new socket can join.
     pub fn join(&mut self, group: IpAddr) -> io::Result<()> {
         if self.groups.contains_key(&group) {
             return Ok(());
@@ -92,7 +92,7 @@ impl Memberships {
         Ok(())
     }
 
-    /// Leaves a group; one that is not joined is left alone.
+    /// Leaves a group; does nothing if it is not joined.
     pub fn leave(&mut self, group: IpAddr) {
         let Some(at) = self.groups.remove(&group) else {
             return;
@@ -102,7 +102,7 @@ impl Memberships {
         };
         match change(&holder.fd, group, self.ifindex, false) {
             Ok(()) => holder.held -= 1,
-            Err(e) => log::debug!("leaving {group} failed: {e}"),
+            Err(e) => log::debug!("cannot leave {group}: {e}"),
         }
     }
 }

@@ -1,29 +1,29 @@
-//! The memory that received payloads lie in.
+//! The memory of received payloads.
 //!
-//! A software fabric reads into a slice, which is all its own between two reads. A device writes to
-//! whatever was posted to it while a batch is being read, so there a slice may cover nothing but what
-//! a completion has given back: [`ReceivePlaces`] hands out single payloads.
+//! A software fabric reads into a slice that it owns between two reads. A device writes to posted
+//! memory while a batch is being read, so a slice may only cover memory that a completion has returned:
+//! [`ReceivePlaces`] gives access to single payloads.
 
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// Memory of which a device may be writing to a part.
+/// Memory that a device may be writing to in part.
 pub trait ReceivePlaces: Debug + Sync {
-    /// The bytes of a range, if all of it is in one place that completions have given back; else none.
+    /// The bytes of a range; empty unless the range is within one place that completions have returned.
     fn bytes(&self, range: &Range<usize>) -> &[u8];
 }
 
-/// Where the payloads of a batch lie.
+/// The memory of the payloads of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum ReceiveMemory<'a> {
-    /// In memory that nobody writes to while the batch is there.
+    /// Memory that nobody writes to while the batch exists.
     Slice(&'a [u8]),
-    /// In places of a device.
+    /// Places of a device.
     Places(&'a dyn ReceivePlaces),
 }
 
 impl<'a> ReceiveMemory<'a> {
-    /// The bytes of a range that the provider has noted.
+    /// The bytes of a range from the provider.
     #[inline]
     pub fn bytes(self, range: &Range<usize>) -> &'a [u8] {
         match self {

@@ -1,39 +1,37 @@
-//! The P_Key table of a port: which partitions it is in, and as what member (IBA vol. 1, 10.9.2).
+//! The P_Key table of a port: its partitions, and its membership in each (IBA vol. 1, 10.9.2).
 //!
-//! A queue pair holds an index into it, so an entry that stays must stay in its place: moving it
-//! restarts the queue pair. That is why an entry that goes leaves an empty place behind, as it does
-//! when a subnet manager takes it away.
+//! A port has one P_Key table, replaced as a whole at run time. A queue pair holds an index into the
+//! table, and a different index restarts it, so entries stay at their index. A removed entry leaves an
+//! empty place (0x0000), as a subnet manager does; a new key takes it later.
 //!
-//! A port has one P_Key table, replaced whole at run time. An endpoint uses the first full entry of
-//! its partition, else the first limited one; the wire carries that entry. MGIDs always have the
-//! full form. Without an entry its queue pair waits in RESET and keeps its number; no data thread
-//! knows it. When its entry changes, by value or index, the queue pair restarts (ERR, RESET, INIT,
-//! RTR, RTS) and its connections end, as in the kernel's heavy flush; listeners stay. Other queue
-//! pairs lose no packet. Freed indexes stay empty (0x0000) until a new key takes them, so removing
-//! one key moves no other. Every queue pair checks the key of received packets against its entry:
-//! two limited members never communicate. QP1 accepts every key of the table and answers in the
-//! request's partition.
+//! An endpoint uses the first full entry of its partition, otherwise the first limited one; its packets
+//! carry that entry. MGIDs always have the full form. Without an entry the queue pair waits in RESET
+//! and keeps its number; no data thread knows it. When the entry changes, by value or index, the queue
+//! pair restarts (ERR, RESET, INIT, RTR, RTS) and its connections end, as in the kernel's heavy flush;
+//! listeners stay. Other queue pairs lose no packet. Every queue pair compares the key of received
+//! packets with its entry: two limited members never communicate. QP1 accepts every key of the table
+//! and answers in the request's partition.
 
 use std::collections::HashSet;
 
 use proto::PKey;
 
-/// What an empty place holds (IBA vol. 1, 10.9.2: a partition number of 0 is invalid).
+/// The value of an empty place (IBA vol. 1, 10.9.2: a partition number of 0 is invalid).
 pub const EMPTY: PKey = PKey::new(0);
 
-/// Places of a table at most: their number is a 16-bit field (IBA vol. 1, 14.2.5.3, PartitionCap).
+/// Maximum number of places: the count is a 16-bit field (IBA vol. 1, 14.2.5.3, PartitionCap).
 pub const PLACES_MAX: usize = u16::MAX as usize;
 
-/// An entry of a table, and where it is.
+/// An entry of a table with its index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its place, counted from 0.
+    /// Index, counted from 0.
     pub index: u16,
     /// Full or limited.
     pub pkey: PKey,
 }
 
-/// A table. It always has a valid entry.
+/// A P_Key table with at least one valid entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PKeyTable(Vec<PKey>);
 
@@ -45,9 +43,9 @@ impl Default for PKeyTable {
 }
 
 impl PKeyTable {
-    /// A table with these entries in these places. Invalid keys (0x0000, 0x8000) and those that an
-    /// earlier place has are empty places; nothing past [`PLACES_MAX`] is taken. Without any entry
-    /// it is the default one.
+    /// Creates a table with these entries in these places. Invalid keys (0x0000, 0x8000) and repeated
+    /// keys become empty places; entries past [`PLACES_MAX`] are dropped. A table without any entry
+    /// becomes the default table.
     pub fn new(mut entries: Vec<PKey>) -> PKeyTable {
         entries.truncate(PLACES_MAX);
         let mut seen = HashSet::new();
@@ -63,12 +61,12 @@ impl PKeyTable {
         PKeyTable(entries)
     }
 
-    /// All places in order.
+    /// All places, in order.
     pub fn places(&self) -> &[PKey] {
         &self.0
     }
 
-    /// The entry that a queue pair of a partition uses: the first full one, or else the first limited
+    /// The entry that a queue pair of a partition uses: the first full one, otherwise the first limited
     /// one (kernel drivers/infiniband/core/device.c, `ib_find_pkey`).
     pub fn find(&self, partition: PKey) -> Option<Entry> {
         let full = self.place_of(partition.full());
@@ -83,14 +81,14 @@ impl PKeyTable {
         u16::try_from(index).ok().map(|index| Entry { index, pkey })
     }
 
-    /// Whether a packet with this key may reach QP1, which takes any key of the table (IBA vol. 1,
+    /// Whether a packet with this key may reach QP1, which accepts any key of the table (IBA vol. 1,
     /// 10.9.8).
     pub fn admits(&self, pkey: PKey) -> bool {
         self.0.iter().any(|k| k.matches(pkey))
     }
 
-    /// The entry for management datagrams that belong to no other partition: that of the default one
-    /// where there is one, else a full one, else any.
+    /// The entry for management datagrams outside any other partition: the default partition's entry,
+    /// otherwise a full one, otherwise any.
     pub fn management(&self) -> Entry {
         let valid = || (0..).zip(&self.0).filter(|(_, k)| k.is_valid());
         let full = || valid().find(|(_, k)| k.is_full());
@@ -106,11 +104,11 @@ impl PKeyTable {
     }
 }
 
-/// The places of a table that has `wanted` and nothing else, made from `present`: an entry that
-/// stays is where it was, one that goes leaves an empty place, and a new one takes the first empty
-/// place. So nobody but whom it concerns notices the change.
+/// The places of a table with exactly the entries `wanted`, made from `present`: a kept entry keeps its
+/// place, a removed entry leaves an empty place, and a new entry takes the first empty place. The
+/// change then affects only the queue pairs concerned.
 ///
-/// Invalid keys are no entries; more than [`PLACES_MAX`] there cannot be.
+/// Ignores invalid keys and keys beyond [`PLACES_MAX`].
 pub fn keep_places(present: &[PKey], wanted: &[PKey]) -> Vec<PKey> {
     let stays: HashSet<PKey> = wanted.iter().copied().filter(|k| k.is_valid()).collect();
     let mut seen = HashSet::new();
@@ -140,7 +138,7 @@ pub fn keep_places(present: &[PKey], wanted: &[PKey]) -> Vec<PKey> {
     places
 }
 
-/// Takes empty places off the end.
+/// Removes empty places at the end.
 fn trim(places: &mut Vec<PKey>) {
     let used = places.iter().rposition(|k| k.is_valid());
     places.truncate(used.map_or(0, |last| last + 1));
@@ -218,7 +216,7 @@ mod tests {
     }
 
     fn table() -> impl Strategy<Value = Vec<PKey>> {
-        // Few partitions, so that they meet.
+        // Few partitions, so that collisions occur.
         let key = (0u16..6, any::<bool>()).prop_map(|(n, full)| n | u16::from(full) << 15);
         proptest::collection::vec(key.prop_map(PKey::new), 0..20)
     }

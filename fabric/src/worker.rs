@@ -1,8 +1,8 @@
 //! The data side of a fabric port: one [`Worker`] for each data thread.
 //!
-//! Receiving: [`Worker::poll`] gives a [`Batch`] of datagrams that lie in the provider's memory;
-//! letting go of the batch gives the memory back. Sending: [`Worker::train`] lends memory for
-//! equal-sized packets side by side, the caller fills in the payloads, [`Worker::send`] sends them.
+//! Receiving: [`Worker::poll`] returns a [`Batch`] of datagrams in the provider's memory. Dropping the
+//! batch releases the memory. Sending: [`Worker::train`] lends memory for equal-sized packets side by
+//! side, the caller fills in the payloads, and [`Worker::send`] sends them.
 
 use std::io;
 use std::ops::Range;
@@ -13,22 +13,25 @@ use proto::{AddressHandle, ConnectionId, EndpointId, Gid, Instant, PKey, QKey, Q
 use crate::connection::Connections;
 use crate::memory::ReceiveMemory;
 
-/// What an address handle is made from.
+/// Attributes of an address handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AhAttributes {
     /// The destination, unicast or multicast.
     pub dgid: Gid,
-    /// Traffic class: a DSCP in the upper six bits. The lower two are the provider's (ECN).
+    /// The partition. A subnet administrator may have another path in each partition.
+    pub pkey: PKey,
+    /// Traffic class: a DSCP in the upper six bits. The provider sets the lower two (ECN).
     pub traffic_class: u8,
-    /// Hop limit; 0 means that the provider chooses.
+    /// Hop limit; 0: the provider chooses.
     pub hop_limit: u8,
 }
 
 impl AhAttributes {
-    /// To `dgid`, with the provider's defaults.
-    pub const fn to(dgid: Gid) -> AhAttributes {
+    /// Attributes for `dgid` in a partition, with the provider's defaults.
+    pub const fn to(dgid: Gid, pkey: PKey) -> AhAttributes {
         AhAttributes {
             dgid,
+            pkey,
             traffic_class: 0,
             hop_limit: 0,
         }
@@ -38,63 +41,64 @@ impl AhAttributes {
 /// The destination of a train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdDestination {
-    /// Below the queue pair.
+    /// Address handle.
     pub ah: AddressHandle,
-    /// The queue pair; [`Qpn::MULTICAST`] for a group.
+    /// Queue pair number; [`Qpn::MULTICAST`] for a group.
     pub qpn: Qpn,
-    /// The remote Q_Key. With bit 31 set the endpoint's own is sent instead.
+    /// The remote Q_Key. With bit 31 set, the endpoint's own Q_Key is sent instead.
     pub qkey: QKey,
 }
 
 /// One received datagram of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct UdReceived {
-    /// Who received it.
+    /// The receiving endpoint.
     pub endpoint: EndpointId,
-    /// The sender's queue pair (DETH).
+    /// The sender's queue pair number (DETH).
     pub src_qpn: Qpn,
-    /// The sender's GID. Without a GRH (InfiniBand unicast) the provider gives what it knows.
+    /// The sender's GID. Without a GRH (InfiniBand unicast) the provider gives the GID known for the
+    /// sender.
     pub src_gid: Gid,
-    /// The destination GID: the MGID of a multicast. With unicast copies (a list of peers) it is
-    /// the port's own GID and `multicast` is set: the device takes the group from the payload.
+    /// The destination GID: the MGID of a multicast packet. With unicast copies (a list of peers) it is
+    /// the port's own GID and `multicast` is set; the caller takes the group from the payload.
     pub dst_gid: Gid,
-    /// Sent to [`Qpn::MULTICAST`].
+    /// True if sent to [`Qpn::MULTICAST`].
     pub multicast: bool,
     /// The P_Key in the packet.
     pub pkey: PKey,
-    /// The device found the checksums of the IP packet in it right: that of an IPv4 header, and TCP's or
-    /// UDP's. False where it did not look.
+    /// The device verified the checksums of the IP packet in the datagram: IPv4 header, TCP and UDP.
+    /// False if the device did not check.
     pub checksum_ok: bool,
-    /// For providers: where the payload lies in the batch's memory.
+    /// For providers: the payload's range in the batch's memory.
     pub range: Range<usize>,
 }
 
 /// One received message of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct RcReceived {
-    /// Who received it.
+    /// The receiving endpoint.
     pub endpoint: EndpointId,
-    /// Over which connection.
+    /// The connection.
     pub connection: ConnectionId,
-    /// Immediate data, as it came.
+    /// Immediate data in wire order.
     pub immediate: Option<[u8; 4]>,
     /// Payload bytes.
     pub len: usize,
-    /// For providers: its parts in the batch's list.
+    /// For providers: the range of its parts in the batch's list.
     pub parts: Range<usize>,
 }
 
-/// For providers: where a piece of a message lies.
+/// For providers: the memory of a piece of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Where the network put it.
+    /// The receive memory.
     Arrived(Range<usize>),
-    /// In a receive buffer, since the rest came later.
+    /// A receive buffer, because the rest arrived later.
     Kept(Range<usize>),
 }
 
-/// The payload of a message: a gather list, in order. A message that came in one packet has one
-/// part; one that came in many has up to one for each packet.
+/// The payload of a message: a gather list, in order. A message of one packet has one part; a message
+/// of several packets has up to one part for each.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     arrived: ReceiveMemory<'a>,
@@ -103,7 +107,7 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// For providers: `parts` lie in `arrived`, the batch's memory, and in `kept`.
+    /// For providers: `parts` lie in `arrived` (the batch's memory) and in `kept`.
     pub(crate) const fn new(arrived: &'a [u8], kept: &'a [u8], parts: &'a [Part]) -> Message<'a> {
         Message {
             arrived: ReceiveMemory::Slice(arrived),
@@ -112,7 +116,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The parts in order; none is empty.
+    /// The parts, in order and never empty.
     pub fn parts(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         self.parts.iter().map(move |part| match part {
             Part::Arrived(range) => self.arrived.bytes(range),
@@ -121,7 +125,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What one poll found. Holds the provider's receive memory; dropping it gives the memory back.
+/// The result of one poll. Holds the provider's receive memory; dropping the batch releases it.
 #[derive(Debug)]
 pub struct Batch<'a> {
     memory: ReceiveMemory<'a>,
@@ -143,7 +147,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// For providers: with messages whose parts lie in `memory` and in `kept`.
+    /// For providers: adds messages whose parts lie in `memory` and in `kept`.
     pub fn with_messages(
         self,
         kept: impl Into<ReceiveMemory<'a>>,
@@ -158,7 +162,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The messages with their payloads; those of one connection in order.
+    /// The messages with their payloads; messages of one connection are in order.
     pub fn messages(
         &self,
     ) -> impl ExactSizeIterator<Item = (&'a RcReceived, Message<'a>)> + use<'a> {
@@ -190,9 +194,9 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Transmit memory: places for equal-sized packets side by side, the last one possibly shorter.
+/// Transmit memory: places for equal-sized packets side by side; the last packet may be shorter.
 ///
-/// A place is `head` bytes for the provider, the payload, and room behind it for the provider.
+/// A place consists of `head` bytes for the provider, the payload, and more bytes for the provider.
 #[derive(Debug)]
 pub struct Train<'a> {
     memory: &'a mut [u8],
@@ -203,20 +207,20 @@ pub struct Train<'a> {
     ticket: TrainTicket,
 }
 
-/// A filled train, to be given to [`Worker::send`] of the worker that lent it.
+/// A filled train, for [`Worker::send`] of the worker that lent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrainTicket {
-    /// Packets in it.
+    /// Number of packets.
     pub count: usize,
-    /// Payload bytes of every packet but the last.
+    /// Payload bytes of each packet except the last.
     pub payload: usize,
     /// Payload bytes of the last packet.
     pub last: usize,
 }
 
 impl<'a> Train<'a> {
-    /// For providers: `memory` holds `capacity` places of `stride` bytes, of which `payload` bytes
-    /// from `head` on are the caller's. `ticket` is what the train holds already.
+    /// For providers: `memory` holds `capacity` places of `stride` bytes; `payload` bytes from `head`
+    /// on belong to the caller. `ticket` describes the packets already in the train.
     pub fn new(
         memory: &'a mut [u8],
         head: usize,
@@ -234,8 +238,8 @@ impl<'a> Train<'a> {
         }
     }
 
-    /// The next packet's payload of `len` bytes to be filled in, or `None` when the train is full,
-    /// when `len` is over the train's payload size, or when a shorter packet has ended the train.
+    /// The next packet's payload of `len` bytes, to be filled in. `None` if the train is full, if `len`
+    /// exceeds the train's payload size, or if a shorter packet has ended the train.
     pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {
         let t = &mut self.ticket;
         let closed = t.count > 0 && t.last != self.payload;
@@ -248,8 +252,8 @@ impl<'a> Train<'a> {
         Some(&mut self.memory[at..at + len])
     }
 
-    /// Takes places for `len` bytes, all full but the last; false, and none taken, if there are not
-    /// as many. They are filled with [`Train::taken`].
+    /// Takes places for `len` bytes, all full except the last, to be filled with [`Train::taken`].
+    /// Returns false and takes none if the train lacks room.
     pub fn take(&mut self, len: usize) -> bool {
         let count = len.div_ceil(self.payload.max(1));
         if count == 0 || count > self.room() {
@@ -260,7 +264,7 @@ impl<'a> Train<'a> {
         true
     }
 
-    /// The payload of packet `index`, counted from 0, if it was taken.
+    /// The payload of packet `index`, counted from 0; `None` if it was not taken.
     #[inline]
     pub fn taken(&mut self, index: usize) -> Option<&mut [u8]> {
         let t = &self.ticket;
@@ -273,7 +277,7 @@ impl<'a> Train<'a> {
         self.memory.get_mut(at..at + len)
     }
 
-    /// How many more full-sized packets fit.
+    /// Number of full-sized packets that still fit.
     pub fn room(&self) -> usize {
         if self.ticket.count > 0 && self.ticket.last != self.payload {
             0
@@ -282,58 +286,57 @@ impl<'a> Train<'a> {
         }
     }
 
-    /// Ends the loan.
+    /// Ends the loan and returns the ticket for it.
     pub fn finish(self) -> TrainTicket {
         self.ticket
     }
 }
 
-/// How a send went.
+/// Result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// Handed to the network; the memory may be lent again.
     Done,
-    /// No room now. The train stays the worker's and is sent by itself when there is room;
-    /// until [`Worker::has_room`] the caller must not ask for another one.
+    /// No room now. The worker keeps the train and sends it when there is room. The caller must not ask
+    /// for another train until [`Worker::has_room`].
     Blocked,
-    /// The network refused (no route, port down); counted by the provider, the train is gone.
+    /// The network refused the train (no route, port down); the provider counted and dropped it.
     Failed,
 }
 
-/// Named counters of one worker: `(name, value)`, names as in
-/// `/sys/class/infiniband/*/hw_counters` where they have a counterpart.
+/// Named counters of one worker: `(name, value)`, with the names of
+/// `/sys/class/infiniband/*/hw_counters` where these have a counterpart.
 pub type Counters = Vec<(&'static str, u64)>;
 
-/// The bits of an epoll data word that are the caller's ([`Worker::register`]).
+/// The caller's bits of an epoll data word ([`Worker::register`]).
 pub const TOKEN: u64 = u64::MAX >> 8;
 
-/// One data thread's part of a port.
+/// The part of a port that belongs to one data thread.
 pub trait Worker: Send {
-    /// Adds the worker's descriptors to an epoll instance, all with the data word `token`, whose bits
-    /// outside of [`TOKEN`] the worker sets as it likes: see [`Worker::woken`].
+    /// Adds the worker's descriptors to an epoll instance with the data word `token`. The worker uses
+    /// the bits outside of [`TOKEN`]: see [`Worker::woken`].
     ///
     /// # Errors
-    /// What `epoll_ctl` says.
+    /// Errors of epoll_ctl(2).
     fn register(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()>;
 
-    /// Takes note of a data word that the epoll instance gave: it tells which descriptor is readable, so
-    /// that the next poll asks no other. Who never calls this may still poll, and pays for asking.
+    /// Notes a data word that epoll returned. The word identifies the readable descriptor, and the next
+    /// poll skips the others. Polling without this call works, at a higher cost.
     fn woken(&mut self, word: u64) {
         let _ = word;
     }
 
-    /// Receives what is there, never waiting, in at most `depth` pieces as the network hands them
-    /// over (a train of packets is one piece); what is left keeps the descriptors readable. A caller
-    /// that expects no more than one saves the look for a second. An empty batch means that the
-    /// readiness is used up.
+    /// Receives without waiting, in at most `depth` pieces as the network delivers them (a train is one
+    /// piece). The descriptors stay readable while more is left. A `depth` of 1 saves the attempt to
+    /// read a second piece. An empty batch means that nothing is left.
     ///
     /// # Errors
-    /// Only what makes the worker unusable; a bad packet is counted and dropped.
+    /// Only errors that make the worker unusable; a bad packet is counted and dropped.
     fn poll(&mut self, depth: usize) -> io::Result<Batch<'_>>;
 
-    /// To be called before the thread sleeps: from now on whatever arrives makes a descriptor readable.
-    /// True if something is there already, which no descriptor will tell of: poll first. (The
-    /// arm-then-poll-again rule of completion channels, IBA vol. 1, 11.4.2.2.)
+    /// Call this before the thread sleeps: new arrivals make a descriptor readable from now on. True if
+    /// something has arrived already, which no descriptor reports: poll first. (The arm-then-poll-again
+    /// rule of completion channels, IBA vol. 1, 11.4.2.2.)
     ///
     /// # Errors
     /// As [`Worker::poll`].
@@ -341,51 +344,50 @@ pub trait Worker: Send {
         Ok(false)
     }
 
-    /// Has the device gather completions: no wake-up before `frames` of them or `usecs` microseconds
-    /// after the first. False if the device cannot, and the caller has to do it by time.
+    /// Sets completion moderation: no wake-up before `frames` completions or `usecs` microseconds after
+    /// the first. False if the device cannot do it; the caller then has to delay by time.
     fn moderate(&mut self, frames: u16, usecs: u16) -> bool {
         let _ = (frames, usecs);
         false
     }
 
-    /// Makes an address handle. One that takes time to resolve is usable at once: sends to it wait
-    /// or fail as the provider says.
+    /// Creates an address handle, usable at once. While it is being resolved, sends to it wait or fail,
+    /// depending on the provider.
     ///
     /// # Errors
     /// A GID of the wrong family, or a full table.
     fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle>;
 
-    /// Ends an address handle, after the last send that names it.
+    /// Destroys an address handle. No later send may use it.
     fn destroy_ah(&mut self, ah: AddressHandle);
 
     /// Lends memory for packets of up to `payload` bytes each; `None` while a send is blocked.
     fn train(&mut self, payload: usize) -> Option<Train<'_>>;
 
-    /// Lends the memory of a train that was filled in part, to go on filling it.
+    /// Lends the memory of a partly filled train again.
     fn resume(&mut self, ticket: TrainTicket) -> Train<'_>;
 
     /// Sends a filled train.
     fn send(&mut self, from: EndpointId, to: &UdDestination, train: TrainTicket) -> Sent;
 
-    /// Whether a train can be had. After [`Sent::Blocked`] it turns true in a [`Worker::poll`].
+    /// Whether a train is available. After [`Sent::Blocked`], a [`Worker::poll`] makes it true again.
     fn has_room(&self) -> bool;
 
-    /// Reliable connections, where the provider has them.
+    /// Reliable connections, if the provider has them.
     fn connections(&mut self) -> Option<&mut dyn Connections> {
         None
     }
 
-    /// Sends what waits for the end of a round, as acknowledgements do: to be called when what the
-    /// last batch brought has been handled, and after messages were posted.
+    /// Sends what is delayed to the end of a round, such as acknowledgements. Call this after a batch
+    /// was handled and after messages were posted.
     fn flush(&mut self) {}
 
-    /// When [`Worker::handle_timeout`] wants to be called next, on the clock CLOCK_MONOTONIC.
+    /// When to call [`Worker::handle_timeout`] next, on CLOCK_MONOTONIC.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// Lets time pass: retransmissions, and what communication management waits for. Connection
-    /// events may follow.
+    /// Handles timers: retransmissions and communication management. Connection events may follow.
     fn handle_timeout(&mut self) {}
 
     /// The worker's counters.

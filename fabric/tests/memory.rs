@@ -1,4 +1,4 @@
-//! What a connection costs in memory, maps and spare capacity included: counted by the allocator.
+//! The memory of a connection, including maps and spare capacity, counted by the allocator.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use fabric::{
     ConnectRequest, ConnectionEvent, ConnectionId, EndpointId, Gid, Guid, IbMtu, Instant, PKey,
     ServiceId,
 };
-use kit::allocator;
+use kit::allocator::Growth;
 
 const CONNECTIONS: usize = 1000;
 const SERVICE: ServiceId = ServiceId(7);
 const ENDPOINT: EndpointId = EndpointId(1);
-/// Bytes in front of the payload of a datagram.
+/// Bytes before the payload of a datagram.
 const UD_HEAD: usize = 20;
 
 fn gid(last: u8) -> Gid {
@@ -43,7 +43,7 @@ fn engine(last: u8) -> Engine {
     engine
 }
 
-/// Carries what `from` has to send to `to`.
+/// Delivers the packets of `from` to `to`.
 fn carry(now: Instant, from: (&mut Engine, Gid), to: (&mut Engine, Gid)) {
     let (engine, gid) = to;
     let mut packets = Vec::new();
@@ -81,12 +81,12 @@ fn answer(now: Instant, engine: &mut Engine) {
     }
 }
 
-/// Every connection has carried a message of 64 KiB, and then was idle for some seconds.
+/// Every connection has carried a message of 64 KiB, and was then idle for some seconds.
 #[test]
 fn an_idle_connection_costs_under_16_kibibytes_on_both_sides_together() {
     let (mut a, mut b) = (engine(1), engine(2));
     let mut now = Instant(1);
-    let before = allocator::in_use();
+    let growth = Growth::start();
     let mut connections: Vec<ConnectionId> = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
         let request = ConnectRequest {
@@ -131,8 +131,8 @@ fn an_idle_connection_costs_under_16_kibibytes_on_both_sides_together() {
         assert!(list.iter().all(|c| c.state == "ESTABLISHED"));
     }
     assert!(b.list().iter().all(|c| c.rx_bytes == 65524));
-    assert_eq!(a.next_deadline(), None, "idle connections want nothing");
-    let each = (allocator::in_use() - before) / CONNECTIONS;
+    assert_eq!(a.next_deadline(), None, "idle connections have no deadline");
+    let each = growth.bytes() / CONNECTIONS;
     println!("{each} bytes for both sides of a connection");
     assert!(each < 16 << 10, "{each} bytes");
 }

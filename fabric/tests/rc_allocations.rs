@@ -1,5 +1,5 @@
-//! A busy reliable connection allocates nothing: not for a packet, not for a message, not for an
-//! acknowledgement.
+//! A busy reliable connection allocates nothing: neither for packets nor for messages nor for
+//! acknowledgements.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use fabric::soft::wire::Packet;
 use fabric::{AhAttributes, Gid, IbMtu, Instant, Psn, Qpn};
 use kit::allocator;
 
-/// One end: a queue pair and what it shares, and buffers that are used again.
+/// One end: a queue pair with its shared state, and buffers for reuse.
 struct End {
     qp: RcQp,
     shared: Shared,
@@ -40,7 +40,7 @@ impl End {
             ..Attributes::default()
         };
         let rtr = Attributes {
-            address: Some(AhAttributes::to(Gid::UNSPECIFIED)),
+            address: Some(AhAttributes::to(Gid::UNSPECIFIED, fabric::PKey::DEFAULT)),
             path_mtu: Some(IbMtu::B4096),
             dest_qpn: Some(peer),
             rq_psn: Some(Psn::new(7)),
@@ -59,12 +59,12 @@ impl End {
         for (state, attributes) in [(State::Init, init), (State::Rtr, rtr), (State::Rts, rts)] {
             end.qp
                 .modify(Instant(1), &mut end.shared, state, &attributes)
-                .expect("these are the attributes it takes");
+                .expect("valid attributes");
         }
         end
     }
 
-    /// Posts messages of `len` bytes in all the buffers that it has.
+    /// Posts messages of `len` bytes in all free buffers.
     fn post(&mut self, now: Instant, len: usize) {
         while let Some(memory) = self.spare.pop() {
             let count = len.div_ceil(MTU);
@@ -73,7 +73,7 @@ impl End {
             for k in 0..count {
                 places
                     .next((len - k * MTU).min(MTU))
-                    .expect("there are as many places")
+                    .expect("enough places")
                     .fill(k as u8);
             }
             buffer.ticket = places.finish();
@@ -83,11 +83,11 @@ impl End {
                 immediate: None,
                 solicited: false,
             };
-            self.qp.post_send(now, request).expect("it is in RTS");
+            self.qp.post_send(now, request).expect("in RTS");
         }
     }
 
-    /// Hands everything that it sends to `peer`, run by run, as a port would.
+    /// Sends all pending packets to `peer`, run by run, as a port does.
     fn send(&mut self, now: Instant, peer: &mut End) {
         while let Some(packets) = self.qp.poll_transmit(now, &mut self.shared, true) {
             let count = packets.count;
@@ -101,7 +101,7 @@ impl End {
 
     fn take(&mut self, now: Instant, memory: &[u8], stride: usize) {
         for bytes in memory.chunks(stride) {
-            let packet = Packet::parse(bytes).expect("it is ours");
+            let packet = Packet::parse(bytes).expect("a packet of our own");
             let packet = RcPacket {
                 bth: packet.bth,
                 aeth: packet.extended.aeth,
@@ -120,7 +120,7 @@ impl End {
     }
 }
 
-/// A stream of 64 kB messages one way and of small ones the other, for `rounds`.
+/// Streams messages of 64 kB one way and small messages the other way, for `rounds`.
 fn stream(a: &mut End, b: &mut End, now: &mut Instant, rounds: usize) {
     for _ in 0..rounds {
         a.post(*now, 65_524);
@@ -143,7 +143,7 @@ fn a_busy_connection_allocates_nothing() {
     let mut now = Instant(1);
     stream(&mut a, &mut b, &mut now, 200);
     let (before, received) = (allocator::allocations(), b.received);
-    // Less than the second after which memory that is not in use is given back.
+    // Less than the second after which unused memory is released.
     stream(&mut a, &mut b, &mut now, 5_000);
     let messages = b.received - received;
     assert!(messages > 10_000, "only {messages} messages");

@@ -1,5 +1,5 @@
-//! What `rdma_rxe` sent is given to our responder, packet by packet, and our answers are held
-//! against those that the other `rdma_rxe` gave: syndrome, PSN and MSN.
+//! Replays packets of `rdma_rxe` to our responder, packet by packet, and compares its replies with
+//! those of the other `rdma_rxe`: syndrome, PSN and MSN.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use pcap_file::pcap::PcapReader;
 const ETHERNET_HEADER_LEN: usize = 14;
 const MILLISECOND: u64 = 1_000_000;
 
-/// A packet of a capture: source, destination, and its bytes from the BTH on.
+/// A packet of a capture: source, destination, and bytes from the BTH on.
 struct Captured {
     from: IpAddr,
     to: IpAddr,
@@ -51,18 +51,17 @@ fn captured(name: &str) -> Vec<Captured> {
     packets
 }
 
-/// An answer: syndrome, PSN, MSN.
+/// A reply: syndrome, PSN, MSN.
 type Answer = (u8, u32, u32);
 
-/// The requests that one queue pair received, and what it answered.
+/// The requests that one queue pair received, and its replies.
 #[derive(Default)]
 struct Exchange<'a> {
     requests: Vec<Packet<'a>>,
     answers: Vec<Answer>,
 }
 
-/// The exchanges of a capture in which only messages are sent, by the receiver's address and queue
-/// pair.
+/// The exchanges of a capture that contains only messages, by the receiver's address and queue pair.
 fn exchanges(packets: &[Captured]) -> Vec<((IpAddr, u32), Exchange<'_>)> {
     let mut all: BTreeMap<(IpAddr, u32), Exchange<'_>> = BTreeMap::new();
     for captured in packets {
@@ -77,7 +76,7 @@ fn exchanges(packets: &[Captured]) -> Vec<((IpAddr, u32), Exchange<'_>)> {
         let (opcode::RC_ACKNOWLEDGE, Some(aeth)) = (packet.bth.opcode, packet.extended.aeth) else {
             continue;
         };
-        // An answer names its receiver; whose it is shows in its PSN.
+        // A reply names its receiver; its PSN shows the exchange.
         let psn = packet.bth.psn();
         let exchange = all.iter_mut().find(|((to, _), e)| {
             let first = e.requests[0].bth.psn();
@@ -92,7 +91,7 @@ fn exchanges(packets: &[Captured]) -> Vec<((IpAddr, u32), Exchange<'_>)> {
     all.into_iter().collect()
 }
 
-/// A responder that expects what an exchange starts with.
+/// A responder that expects the first PSN of an exchange.
 struct Responder {
     qp: RcQp,
     shared: Shared,
@@ -130,7 +129,10 @@ impl Responder {
             ..none
         };
         let rtr = Attributes {
-            address: Some(AhAttributes::to("fd00::1".parse().unwrap())),
+            address: Some(AhAttributes::to(
+                "fd00::1".parse().unwrap(),
+                fabric::PKey::DEFAULT,
+            )),
             path_mtu: Some(path_mtu),
             dest_qpn: Some(Qpn::new(0x77)),
             rq_psn: Some(rq_psn),
@@ -144,7 +146,7 @@ impl Responder {
         }
     }
 
-    /// One batch, and time enough that no answer waits any more.
+    /// Receives one batch and waits until no reply is delayed.
     fn receive(&mut self, batch: &[Packet<'_>]) {
         let mut memory = Vec::new();
         let starts: Vec<usize> = batch
@@ -197,7 +199,7 @@ impl Responder {
     }
 }
 
-/// What the messages are, put together from the packets that hold them: each PSN once.
+/// The messages of the packets; each PSN counts once.
 fn messages_of(requests: &[Packet<'_>]) -> Vec<Vec<u8>> {
     let first = requests[0].bth.psn();
     let by_psn: BTreeMap<i32, &Packet<'_>> = requests
@@ -214,12 +216,12 @@ fn messages_of(requests: &[Packet<'_>]) -> Vec<Vec<u8>> {
             messages.push(Vec::new());
         }
     }
-    assert_eq!(messages.pop(), Some(Vec::new()), "a message without an end");
+    assert_eq!(messages.pop(), Some(Vec::new()), "an incomplete message");
     messages
 }
 
-/// Without loss the answers are the same, duplicates' included, when each packet is a batch; when
-/// many are, no answer is missing in what the last one says.
+/// Without loss our replies are the same, those to duplicates included, if each packet is a batch. With
+/// larger batches, the last reply covers all others.
 #[test]
 fn answers_are_those_of_rxe() {
     let mut compared = 0;
@@ -251,8 +253,8 @@ fn answers_are_those_of_rxe() {
     assert_eq!(compared, 31);
 }
 
-/// With loss towards the receiver: the gap draws the NAK that rxe sent. After it `rdma_rxe` has
-/// thrown away what came behind the gap, and asks for that as well; we have kept it, and are done.
+/// With loss towards the receiver: the gap causes the NAK that rxe sent. Then `rdma_rxe` has discarded
+/// the packets after the gap and requests them again; our responder has kept them.
 #[test]
 fn a_gap_draws_the_nak_of_rxe() {
     let packets = captured("rc_loss_v4.pcap");
@@ -272,7 +274,7 @@ fn a_gap_draws_the_nak_of_rxe() {
     assert_eq!(ours.messages, messages_of(&lossy.requests));
     assert_eq!(ours.shared.counts.out_of_sequence, 2);
 
-    // The other way only answers were lost.
+    // In the other direction only replies were lost.
     let (_, whole) = exchanges.next().unwrap();
     let mut ours = Responder::expecting(&whole.requests);
     for packet in &whole.requests {

@@ -1,10 +1,10 @@
-//! A communication manager among peers that send anything, with a user that answers, ends and waits:
-//! events come in an order that makes sense, and what is sent can be read.
+//! A communication manager with peers that send anything, and a user that answers, disconnects and waits.
+//! Events must have a valid order, and sent messages must be readable.
 //!
-//! Input: steps. A step's byte: 0x07 what (0 to 3 a datagram, 4 ask for a datagram service, 5 connect,
-//! 6 end a connection, 7 time passes), 0x18 which peer, 0xe0 which connection. A datagram's step goes on with the attribute, a
-//! byte of flags (1 our id where the receiver's is, 2 that of our last SIDR_REQ), the length of what follows, and that: the
-//! message's front, behind which it is zero. Time's goes on with a byte of 10 ms.
+//! Input: steps. A step's byte: 0x07 the action (0 to 3 a datagram, 4 request a datagram service, 5 connect,
+//! 6 disconnect, 7 time passes), 0x18 the peer, 0xe0 the connection. After a datagram's byte: the attribute,
+//! a byte of flags (1 our id in place of the receiver's, 2 the id of our last SIDR_REQ), the length of the
+//! rest, and that: the start of the message, followed by zeros. After the byte of time: 10 ms units.
 
 #![no_main]
 
@@ -29,7 +29,7 @@ struct User {
     cm: Cm,
     now: Instant,
     qpn: u32,
-    /// Whether an end was told.
+    /// Whether an end was reported.
     known: BTreeMap<CmId, bool>,
     /// Requests for datagram services without an answer.
     asked: BTreeSet<SidrId>,
@@ -65,6 +65,7 @@ impl User {
             service: ServiceId(1),
             local_gid: gid(1),
             remote_gid: to,
+            primary: None,
             qpn: Qpn::new(self.qpn),
             starting_psn: Psn::new(self.qpn),
             pkey: PKey::DEFAULT,

@@ -1,5 +1,5 @@
-//! Coalescing of whatever comes from the network: every packet goes up exactly once, in frames
-//! that are neither empty nor longer than IP allows.
+//! Coalescing of arbitrary packets from the network: every packet goes up exactly once, in frames that are
+//! neither empty nor longer than IP allows.
 //!
 //! Input: records of a big-endian length of two bytes and a packet.
 

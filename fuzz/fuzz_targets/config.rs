@@ -1,4 +1,4 @@
-//! Configuration files: an error always says where.
+//! Configuration files: an error always has a position.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! An interface in connected mode: frames from the TAP, messages, requests and replies of peers.
 //!
-//! Input: records of a flag byte, a length of two bytes, and a frame, a message, or private data. The
-//! low three bits of the flags say which, the others which peer.
+//! Input: records of a flag byte, a length of two bytes, and a frame, a message, or private data. The low
+//! three bits of the flags select the kind, the others the peer.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use fabric::{CloseReason, ConnectionEvent, ConnectionId, EndpointId, WcStatus};
 use ipoib::{ConnectionAction, Incoming, Ipoib, Mode, Outgoing, Time, TooBig};
 use libfuzzer_sys::fuzz_target;
 
-/// Frames over it are given to the core as too large, though they are short.
+/// Longer frames are passed to the core as too large, though they are short.
 const LARGE: usize = 60;
 
 fuzz_target!(|data: &[u8]| {
@@ -95,7 +95,7 @@ fn receive(ipoib: &mut Ipoib, now: Time, connection: ConnectionId, message: &[u8
     }
 }
 
-/// Does what the core wants done; connections have the numbers from 1 on.
+/// Executes the core's actions; connections have the numbers from 1.
 fn serve(ipoib: &mut Ipoib, now: Time, mut last: u32) -> u32 {
     while let Some(action) = ipoib.poll_connection(now) {
         if let ConnectionAction::Connect { request, .. } = action {

@@ -1,5 +1,5 @@
-//! What clients of the control socket send, in pieces of any size: the server answers or closes, and
-//! ends every stream that it began.
+//! Bytes from clients of the control socket, in pieces of any size: the server answers or closes, and ends
+//! every stream that it began.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use control::api::{ApiError, Reply, Request};
 use control::{ControlServer, Handler, StreamId, Streamed};
 use libfuzzer_sys::fuzz_target;
 
-/// Does as it is told and says nothing; counts streams.
+/// Accepts every call without output; counts streams.
 #[derive(Default)]
 struct Daemon {
     streams: BTreeSet<StreamId>,
@@ -66,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
         let step = data.first().map_or(1, |b| usize::from(*b) + 1);
         let mut answer = [0; 4096];
         for piece in data.chunks(step) {
-            // It may have closed.
+            // The server may have closed the connection.
             let _ = client.write(piece);
             server.process(&mut daemon).expect("a server that works");
             match client.read(&mut answer) {

@@ -1,10 +1,10 @@
-//! Packets and management datagrams of any content to a worker's connections, of which two are
-//! established: no panic, no memory without bound, and it still takes a connection afterwards.
+//! Arbitrary packets and management datagrams to a worker with two established connections: no panic, bounded
+//! memory, and the worker still accepts a connection afterwards.
 //!
-//! Input: records of a kind byte, a length byte and as many bytes. Kind 0 to 2: a packet to the
-//! connection that the kind names (2: to a queue pair of its own choosing), headers filled in; 3: a
-//! management datagram, class and version filled in; 4: one that names a communication id of ours;
-//! 5: time passes, a number of milliseconds; 6: a message is posted; 7: the connection is closed.
+//! Input: records of a kind byte, a length byte and that many bytes. Kind 0 to 2: a packet to the connection
+//! with that number (2: to a queue pair from the input), with headers filled in; 3: a management datagram,
+//! class and version filled in; 4: one with a communication id of ours; 5: time passes, in milliseconds; 6: a
+//! message is posted; 7: the connection is closed.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 const ENDPOINT: EndpointId = EndpointId(1);
 const SERVICE: ServiceId = ServiceId(7);
 const CONNECTIONS_MAX: usize = 8;
-/// Bytes in front of the payload of a datagram.
+/// Bytes before the payload of a datagram.
 const UD_HEAD: usize = 20;
 
 fn gid(last: u8) -> Gid {
@@ -34,7 +34,7 @@ struct Side {
     gid: Gid,
     engine: Engine,
     established: Vec<ConnectionId>,
-    /// The communication id that the peer last used for us.
+    /// Our communication id that the peer used last.
     comm_id: [u8; 4],
 }
 
@@ -202,7 +202,7 @@ fuzz_target!(|data: &[u8]| {
         b.engine.transmit(now, kind & 8 != 0, |run| run.count);
         assert!(b.engine.list().len() <= CONNECTIONS_MAX);
     }
-    // Whatever is half-done ends by itself, and then there is room.
+    // Incomplete connections time out, and then there is room.
     for _ in 0..200 {
         now = now.after(Duration::from_millis(200));
         b.engine.handle_timeout(now);

@@ -1,5 +1,5 @@
-//! IP header to ICRC. A packet made right is found right, and over IPv4 its identification is found
-//! from any guess.
+//! From IP header to ICRC. A correct packet is accepted, and over IPv4 its identification is found from any
+//! guess.
 
 #![no_main]
 

@@ -1,9 +1,8 @@
-//! A sequence of datagrams from the fabric: what the TAP is given is never longer than what came,
-//! but for the translation of addresses, and the tables stay within their limits.
+//! A sequence of datagrams from the fabric: a frame for the TAP is never longer than its datagram, apart from
+//! the translation of addresses, and the tables stay within their limits.
 //!
-//! Input: records of a flag byte, a length of two bytes, and a payload. Flags: 128 by multicast, 64
-//! something is stacked on the interface, 32 it comes from a host behind it, 16 it comes from a sibling;
-//! the rest is who.
+//! Input: records of a flag byte, a length of two bytes, and a payload. Flags: 128 multicast, 64 something is
+//! stacked on the interface, 32 from a host behind the interface, 16 from a sibling; the rest is the sender.
 
 #![no_main]
 
@@ -13,7 +12,7 @@ use fabric::{Gid, Qpn};
 use ipoib::{Incoming, Ipoib, Meta, Outgoing, Sibling, Time};
 use libfuzzer_sys::fuzz_target;
 
-/// What a sibling takes, in bytes.
+/// Maximum size for a sibling, in bytes.
 const SIBLING_MTU: usize = 1500;
 
 fn siblings() -> [Sibling; 4] {
@@ -23,7 +22,7 @@ fn siblings() -> [Sibling; 4] {
     })
 }
 
-/// A packet as a sibling's host gave it, and an answer with the same bytes to where it came from.
+/// A packet from a sibling's host, and an answer with the same bytes to its sender.
 fn from_sibling(ipoib: &mut Ipoib, now: Time, who: u8, payload: &[u8]) {
     let Some((&[t0, t1, _, _], l3)) = payload.split_first_chunk::<4>() else {
         return;
@@ -36,7 +35,7 @@ fn from_sibling(ipoib: &mut Ipoib, now: Time, who: u8, payload: &[u8]) {
     };
     let ethertype = u16::from_be_bytes([t0, t1]);
     let Some(header) = ipoib.from_sibling(now, &meta, ethertype, l3) else {
-        // Then it comes as a datagram.
+        // Otherwise it arrives as a datagram.
         let _ = ipoib.from_fabric(now, &meta, payload);
         return;
     };

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
         parse_igmp6(&text, u32::from(*ifindex)),
     ] {
         assert!(groups.iter().all(std::net::IpAddr::is_multicast));
-        // Each group has a line of its own.
+        // Each group has its own line.
         assert!(groups.len() <= text.lines().count());
     }
 });

@@ -1,10 +1,10 @@
-//! Anything that a network can bring to a connected RC queue pair, at any time: it answers only what
-//! it should, completes each request once, and holds on to no more than its bounds.
+//! Arbitrary events of the network for a connected RC queue pair, at any time: it answers only valid packets,
+//! completes each request once, and keeps its bounds.
 //!
-//! Input: records of a kind byte and what the kind wants. 0 to 3: a packet of a request, 4 and 5: one
-//! of a response (opcode, flags, AckReq and PSN bits, a length; PSNs near what is expected); 6: time
-//! passes; 7: a request is posted. Bit 7 ends the batch, bit 6 flushes, bit 5 gives receive buffers
-//! back, bit 4 lets the socket take only part.
+//! Input: records of a kind byte and its data. 0 to 3: a request packet, 4 and 5: a response packet (opcode,
+//! flags, AckReq and PSN bits, a length; PSNs near the expected ones); 6: time passes; 7: a request is
+//! posted. Bit 7 ends the batch, bit 6 flushes, bit 5 returns receive buffers, bit 4 lets the socket accept
+//! only part.
 
 #![no_main]
 
@@ -26,7 +26,7 @@ struct Peer {
     shared: Shared,
     now: Instant,
     memory: Vec<u8>,
-    /// Receive buffers that the consumer has.
+    /// Receive buffers held by the consumer.
     held: Vec<u32>,
     posted: u64,
     completed: u64,
@@ -63,7 +63,10 @@ impl Peer {
             ..none
         };
         let rtr = Attributes {
-            address: Some(AhAttributes::to("fd00::1".parse().expect("an address"))),
+            address: Some(AhAttributes::to(
+                "fd00::1".parse().expect("an address"),
+                fabric::PKey::DEFAULT,
+            )),
             path_mtu: Some(MTU),
             dest_qpn: Some(Qpn::new(0x22)),
             rq_psn: Some(FIRST),
@@ -86,7 +89,7 @@ impl Peer {
         }
     }
 
-    /// A packet of anything, into the batch.
+    /// An arbitrary packet, into the batch.
     fn packet(&mut self, request: bool, spec: [u8; 4]) {
         let [op, flags, psn, len] = spec;
         let opcode = if request {
@@ -107,7 +110,7 @@ impl Peer {
             ack_req: if flags & 0x40 != 0 { Bth::ACK_REQ } else { 0 },
             psn: [a, b, c],
         };
-        // Whole packets of the path MTU are what gets far.
+        // Whole packets of the path MTU get furthest.
         let len = match len {
             0x80..=0xbf => 256,
             0xc0.. => 2 * usize::from(len),

@@ -1,4 +1,4 @@
-//! BTH to ICRC. What is accepted is written again and reads as the same fields.
+//! From BTH to ICRC. An accepted packet is encoded again and decodes to the same fields.
 
 #![no_main]
 

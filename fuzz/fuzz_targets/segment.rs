@@ -1,5 +1,5 @@
-//! Segmentation of whatever a TAP might give: no packet is longer than the link takes, and memory in
-//! pieces gets the same packets as memory in one piece.
+//! Segmentation of arbitrary frames of a TAP: no packet exceeds the link's maximum, and memory in pieces
+//! gives the same packets as memory in one piece.
 //!
 //! Input: the virtio-net header (12 bytes), the MTU (2), the frame.
 
@@ -10,7 +10,7 @@ use netdev::segment::{LinkHeader, Pieces, Segmenter};
 use netdev::vnet::VnetHeader;
 use zerocopy::FromBytes;
 
-/// Memory in pieces of so many bytes.
+/// Memory in pieces of this size in bytes.
 struct Places<'m>(&'m mut [u8], usize);
 
 impl Pieces for Places<'_> {

@@ -1,9 +1,9 @@
-//! Membership reports, DHCP and echoes, from the TAP and from the fabric, with time passing and a
-//! querier that is told what the interface tells.
+//! Membership reports, DHCP and echoes, from the TAP and from the fabric, with time and a querier that
+//! receives the interface's reports.
 //!
-//! Input: a byte for the DHCP mode, then records of a flag byte, a length of two bytes, and an
-//! Ethernet frame. Flags: 1 from the fabric, 2 by multicast, 4 the host leaves the checksum to us,
-//! 8 checksums of IPv4 and IGMP are made right, the rest is time.
+//! Input: a byte for the DHCP mode, then records of a flag byte, a length of two bytes, and an Ethernet
+//! frame. Flags: 1 from the fabric, 2 multicast, 4 the host leaves the checksum to us, 8 correct checksums of
+//! IPv4 and IGMP, the rest is time.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// Makes the checksums of the IPv4 header and of IGMP right, which no mutation would guess.
+/// Corrects the checksums of the IPv4 header and of IGMP, which no mutation would guess.
 fn sum(frame: &mut [u8]) {
     let Some((_, l3)) = frame.split_at_mut_checked(14) else {
         return;
@@ -80,7 +80,7 @@ fn from_fabric(ipoib: &mut Ipoib, now: Time, flags: u8, frame: &[u8]) {
     }
 }
 
-/// Tells the querier what the interface tells, and takes its queries.
+/// Passes the interface's reports to the querier, and takes its queries.
 fn tell(ipoib: &mut Ipoib, snooper: &mut Snooper, now: Time) {
     while let Some(event) = ipoib.pop_event() {
         match event {
@@ -95,7 +95,7 @@ fn tell(ipoib: &mut Ipoib, snooper: &mut Snooper, now: Time) {
     let mut query = Vec::new();
     while snooper.poll_query(now, &mut query) {
         assert!(query.len() == 50 || query.len() == 90);
-        // Our own query is no report.
+        // Our own query is not a report.
         from_tap(ipoib, now, 0, &query);
         assert!(!ipoib.has_events());
     }

@@ -1,6 +1,6 @@
-//! 802.1Q tags taken out of whatever a TAP might give, and put back: nothing else is changed.
+//! 802.1Q tags removed from arbitrary frames of a TAP, and inserted again: nothing else changes.
 //!
-//! Input: where the frame is cut into pieces (2 bytes), the virtio-net header (12), the frame.
+//! Input: the position where the frame is split into pieces (2 bytes), the virtio-net header (12), the frame.
 
 #![no_main]
 
@@ -10,17 +10,16 @@ use libfuzzer_sys::fuzz_target;
 use netdev::vlan::{Head, TAG_LEN, Tag, VID_MAX, insert, take};
 use netdev::vnet::VNET_HEADER_LEN;
 
-/// Where the tag is, or would be.
+/// Offset of the tag, present or not.
 const BEFORE: usize = VNET_HEADER_LEN + 12;
 
-/// Where the virtio-net header has a hint of how long the headers are (`hdr_len`), which need not
-/// survive.
+/// Offset of `hdr_len` in the virtio-net header, a hint of the length of the headers, which may change.
 const HINT: std::ops::Range<usize> = 2..4;
 
-/// The bit of a tag that is not kept: drop eligible (IEEE 802.1Q-2018, 9.6).
+/// The bit of a tag that is lost: drop eligible (IEEE 802.1Q-2018, 9.6).
 const DROP_ELIGIBLE: u8 = 0x10;
 
-/// What `insert` makes of a frame that lies in pieces.
+/// The result of `insert` for a frame in pieces.
 fn with_tag(tag: Tag, frame: &[u8], cuts: [u8; 2]) -> Option<Vec<u8>> {
     let [first, second] = cuts.map(|cut| usize::from(cut).min(frame.len()));
     let (first, second) = (first.min(second), first.max(second));

@@ -1,8 +1,8 @@
-//! An agent that several managers talk to, while its interfaces change.
+//! An agent with several managers, while its interfaces change.
 //!
-//! Input: records of a flag byte, a length of two bytes, and a datagram without its header: method,
-//! attribute in two bytes, virtual port, then the attribute. Flags: sender in the lower 2 bits, 4 by the
-//! group, 8 the link of port 0 goes up or down first, the rest is time.
+//! Input: records of a flag byte, a length of two bytes, and a datagram without its header: method, attribute
+//! in two bytes, virtual port, then the attribute. Flags: sender in the lower 2 bits, 4 by the group, 8 the
+//! link of port 0 goes up or down first, the rest is time.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ use vnic::mac_table::{MAC_TABLE_ENTRIES, MacTable};
 use vnic::mad::{self, DIRECTORY_MAX, Header, MAD_MAX, Mad, NODE_PORTS_MAX};
 use vnic::{Mac, Time};
 
-/// A switch that no port can be on.
+/// An invalid switch.
 const FAILING: u16 = 0xfff;
 
 struct Interfaces {

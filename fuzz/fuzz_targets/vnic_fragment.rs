@@ -1,5 +1,5 @@
-//! Pieces of management datagrams, from several senders; and that a message of the input comes back from
-//! its own pieces in the midst of them.
+//! Fragments of management datagrams from several senders. A message of the input is reassembled from its own
+//! fragments among them.
 //!
 //! Input: a byte for the payload's size, then records of a flag byte (sender in its lower 2 bits, the rest
 //! is time), a length of two bytes, and a datagram.

@@ -1,4 +1,4 @@
-//! Management datagrams of VNIC. What can be read is written as what reads the same.
+//! Management datagrams of VNICs. A decoded datagram is encoded to one that decodes to the same.
 
 #![no_main]
 

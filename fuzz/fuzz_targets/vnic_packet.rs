@@ -1,8 +1,8 @@
-//! 16B packets. What is accepted is written again and is the same bytes, but for what nobody reads; what is
-//! a frame comes back as it was.
+//! 16B packets. An accepted packet is encoded again to the same bytes, except ignored fields; a frame comes
+//! back unchanged.
 //!
 //! Input: a byte (profile in its lower bits, 128 lenient), then the packet; or with 64 set, a header and a
-//! frame to be written.
+//! frame to encode.
 
 #![no_main]
 
@@ -50,7 +50,7 @@ fn read(flags: u8, packet: &[u8]) {
             assert!((60..=1518).contains(&frame.len()));
         }
     }
-    // A frame whose padding is more than it needs has another length when it is written.
+    // A frame with more padding than necessary has another length when it is encoded.
     if packet_len(frame.len()) == packet.len() {
         let mut out = vec![0; packet.len()];
         encode(&header, frame, profile, &mut out).expect("a frame that was in a packet");

@@ -1,8 +1,9 @@
-//! Two replicas of a virtual port with whatever hosts, peers and managers do, while time passes. Their news
-//! do not go round, an address is at one place, tables stay in their bounds, and the counters add up.
+//! Two replicas of a virtual port with arbitrary actions of hosts, peers and managers, while time passes.
+//! Their updates do not circulate, an address is at one place, tables keep their bounds, and the counters add
+//! up.
 //!
-//! Input: records of a byte that says what happens (and, with 128, to the second replica), a length, and so
-//! many bytes of detail.
+//! Input: records of a byte that selects the action (and, with 128, the second replica), a length, and that
+//! many bytes of details.
 
 #![no_main]
 
@@ -21,14 +22,14 @@ use vnic::{Lid, Mac, Time};
 
 const OWN: Mac = [0, 0x10, 0, 0, 0, 5];
 const ALL: Lid = Lid::new(0xf0_0002);
-/// Learned addresses; few, so that they make room for each other.
+/// Learned addresses; few, so that they replace each other.
 const MACS_MAX: usize = 8;
 
 struct World {
     replicas: [VeswPort; 2],
     now: u64,
     table: MacTable,
-    /// Address handles that are named.
+    /// Referenced address handles.
     handles: HashSet<u32>,
     next_handle: u32,
 }
@@ -69,12 +70,12 @@ fn info(detail: &[u8]) -> VeswPortInfo {
 
 impl World {
     fn new() -> World {
-        let replica = |tells| {
+        let replica = |reports| {
             let mut port = VeswPort::new(Settings {
                 mac: OWN,
                 local: address(0xff),
                 mac_limit: MACS_MAX,
-                tells,
+                reports,
                 ..Settings::default()
             });
             port.configure(&info(&[]));
@@ -160,7 +161,7 @@ impl World {
         }
     }
 
-    /// A packet with a header that can be: who sends it, for whom, and the end of the source address.
+    /// A packet with a valid header: sender, destination, and the last bytes of the source address.
     fn framed(&mut self, at: usize, detail: &[u8]) {
         let byte = |at: usize| detail.get(at).copied().unwrap_or(0);
         let mut frame = [0x02; 60];
@@ -222,23 +223,23 @@ impl World {
         self.both(|port| port.set_directory(&directory));
     }
 
-    /// Tells the other replica, lets time pass, and looks whether all is well.
+    /// Updates the other replica, advances time, and checks the invariants.
     fn settle(&mut self, at: usize) {
         let now = Time(self.now);
         let [one, two] = &mut self.replicas;
-        let (teller, told) = if at == 0 { (one, two) } else { (two, one) };
-        let before = told.drain_updates().count();
+        let (source, other) = if at == 0 { (one, two) } else { (two, one) };
+        let before = other.drain_updates().count();
         assert_eq!(before, 0);
-        for update in teller.drain_updates() {
-            told.apply(now, &update);
+        for update in source.drain_updates() {
+            other.apply(now, &update);
         }
-        assert!(!told.has_updates());
+        assert!(!other.has_updates());
         for port in &mut self.replicas {
             let mut calls = 0;
             while port.next_deadline().is_some_and(|due| due <= now) {
                 port.handle_timeout(now);
                 calls += 1;
-                assert!(calls < 10, "time stands still");
+                assert!(calls < 10, "the deadline does not advance");
             }
             while port.poll_event().is_some() {}
             while let Some(AddressHandle(ah)) = port.pop_released_ah() {

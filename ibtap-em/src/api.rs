@@ -1,5 +1,5 @@
-//! What the manager's control socket carries. The JSON is as `ibtap` has it: lower-case snake-case keys,
-//! numbers as numbers, what does not apply is absent. Keys are only ever added.
+//! Messages of the manager's control socket. The JSON follows `ibtap`: lower-case snake-case keys,
+//! numbers as numbers, and no key for a value that does not apply. Keys are added, never removed.
 //!
 //! The description in varlink's interface definition language is `org.ibtap.EthernetManager.varlink`.
 
@@ -11,20 +11,20 @@ use vnic::Lid;
 /// The name of the varlink interface.
 pub const INTERFACE: &str = "org.ibtap.EthernetManager";
 
-/// Which part a manager has among those of a fabric.
+/// The role of a manager among the managers of a fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// It has no fabric port yet: its node's ibtapd is not there, or has no such port.
+    /// No fabric port yet: ibtapd of the node does not run, or has no such port.
     #[default]
     Detached,
-    /// It listens for others before it does anything.
+    /// Listens for other managers first.
     Listening,
-    /// Another one manages.
+    /// Another manager is active.
     Standby,
-    /// It has said that it is going to manage, and waits for whoever objects.
+    /// Has announced that it becomes active, and waits for objections.
     Claiming,
-    /// It manages.
+    /// Manages the fabric.
     Active,
 }
 
@@ -45,124 +45,124 @@ impl Role {
 /// Another manager of the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherManager {
-    /// Which one it is.
+    /// Id of the manager.
     pub id: u64,
-    /// Where it is.
+    /// GID of its port.
     pub gid: Gid,
-    /// What it says its priority is.
+    /// Priority that it announces.
     pub priority: u8,
-    /// Whether it says that it manages.
+    /// Whether it announces that it is active.
     pub active: bool,
-    /// Milliseconds since it was heard.
+    /// Milliseconds since its last message.
     pub heard_ms: u64,
 }
 
 /// A manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusInfo {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Which one it is, for as long as its state is kept.
+    /// Id of the manager; the same as long as its state is kept.
     pub id: u64,
-    /// Its part.
+    /// Role.
     pub role: Role,
-    /// Its priority now: the elevated one while it manages.
+    /// Current priority: the elevated one while the manager is active.
     pub priority: u8,
-    /// The lease that it asks agents for, in milliseconds.
+    /// Requested lease of agents in milliseconds.
     pub lease_ms: u64,
-    /// The fabric port, by the name that ibtapd has for it.
+    /// Name of the fabric port in ibtapd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// Its GID.
+    /// GID of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<Gid>,
-    /// The queue pair that management goes through.
+    /// Queue pair of management.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qpn: Option<Qpn>,
-    /// ibtapd's control socket.
+    /// Control socket of ibtapd.
     pub ibtapd: String,
-    /// Why it has no fabric port, a sentence.
+    /// Why the manager has no fabric port: a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detached: Option<String>,
-    /// The others that were heard of within their lease.
+    /// Other managers whose lease has not expired.
     pub managers: Vec<OtherManager>,
     /// Agents that answer.
     pub agents: usize,
-    /// Agents that do not any more, and are remembered.
+    /// Known agents that no longer answer.
     pub agents_away: usize,
     /// Switches of the configuration.
     pub switches: usize,
-    /// Virtual ports that are members of one.
+    /// Virtual ports that are members of a switch.
     pub members: usize,
-    /// Those of them that forward.
+    /// Members that forward.
     pub forwarding: usize,
-    /// Requests that wait for an answer, or for their turn.
+    /// Requests that wait for an answer or in the queue.
     pub outstanding: usize,
-    /// What goes wrong as a whole, sentences: state that cannot be written, for one.
+    /// Problems of the manager, as sentences: for example, state that cannot be written.
     pub problems: Vec<String>,
-    /// What the manager has done since it started.
+    /// Counters since the start.
     pub counters: Counters,
 }
 
 /// A switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VeswInfo {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// 1 to 4095.
+    /// Switch id, 1 to 4095.
     pub id: u16,
-    /// 10 bits.
+    /// Fabric id, 10 bits.
     pub fabric_id: u16,
-    /// Its partition.
+    /// Partition.
     pub pkey: PKey,
-    /// Largest payload of an Ethernet frame; absent while no member has told what it can carry.
+    /// Largest payload of an Ethernet frame in bytes; absent while no member has reported its limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eth_mtu: Option<u16>,
-    /// Where multicast and broadcast go.
+    /// Destination LID of multicast and broadcast.
     pub u_mcast_dlid: Lid,
-    /// Groups that go elsewhere.
+    /// Groups with other destination LIDs.
     pub groups: Vec<GroupInfo>,
-    /// Its members.
+    /// Number of members.
     pub members: usize,
-    /// Those of them that forward.
+    /// Members that forward.
     pub forwarding: usize,
-    /// Entries of the MAC tables that its members have.
+    /// Entries in the MAC tables of its members.
     pub mac_entries: usize,
-    /// It is drained: its members drop all.
+    /// The switch is drained: its members drop all frames.
     pub drained: bool,
-    /// What goes wrong, sentences.
+    /// Problems, as sentences.
     pub problems: Vec<String>,
 }
 
-/// A group with a multicast LID of its own.
+/// A group with a separate multicast LID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupInfo {
-    /// Its address.
+    /// MAC address of the group.
     pub mac: MacAddress,
     /// Its LID.
     pub lid: Lid,
-    /// Members whose interfaces listen to it, as their agents report; those with others behind them may
-    /// have it without that.
+    /// Members whose interfaces listen to the group, as their agents report. Members with hosts behind them may
+    /// receive the group without listening.
     pub listeners: usize,
 }
 
-/// How far a virtual port is.
+/// The condition of a virtual port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortCondition {
-    /// No switch of the configuration has it as a member.
+    /// Member of no switch in the configuration.
     Unassigned,
-    /// It is being set up.
+    /// Configuration in progress.
     Pending,
-    /// It is set up, and its interface is down.
+    /// Configured; its interface is down.
     Down,
-    /// It forwards.
+    /// Forwards.
     Forwarding,
-    /// It is drained.
+    /// Drained.
     Drained,
-    /// Its agent does not answer any more.
+    /// Its agent no longer answers.
     Away,
-    /// It cannot be a member; a problem says why.
+    /// Cannot be a member; the problem gives the reason.
     Refused,
 }
 
@@ -182,58 +182,58 @@ impl PortCondition {
     }
 }
 
-/// A virtual port that an agent has told of, or that was known before.
+/// A virtual port that an agent has reported, now or before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
-    /// `GUID:port:index`, as the configuration may name it.
+    /// `GUID:port:index`, a name of the port in the configuration.
     pub port: String,
-    /// The same by the node's description.
+    /// The port's name with the node's description.
     pub name: String,
-    /// Its interface.
+    /// Interface name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub interface: String,
-    /// The switch that it is a member of.
+    /// Its switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vesw: Option<String>,
-    /// How far it is.
+    /// Condition.
     pub condition: PortCondition,
     /// Its LID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lid: Option<Lid>,
-    /// The address that it was given.
+    /// Assigned MAC address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddress>,
     /// Where its agent is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<Gid>,
-    /// Its queue pair.
+    /// Queue pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qpn: Option<Qpn>,
-    /// Largest payload of an Ethernet frame that its fabric port can carry.
+    /// Largest payload of an Ethernet frame on its fabric port, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu_limit: Option<u16>,
-    /// The last message of its MAC table that it said it has taken; 0: none.
+    /// Digest of the MAC table that the port has confirmed; 0: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<u32>,
-    /// Milliseconds since its agent was heard.
+    /// Milliseconds since its agent's last message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms: Option<u64>,
-    /// What goes wrong, a sentence.
+    /// Problem: a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// Where an entry of a MAC table comes from.
+/// The origin of an entry in a MAC table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MacOrigin {
-    /// The manager gave the port this address.
+    /// Assigned by the manager.
     Base,
-    /// The port's agent reports it.
+    /// Reported by the port's agent.
     Reported,
-    /// The configuration says so.
+    /// From the configuration.
     Static,
-    /// It is a group's, to which the configuration gives a multicast LID of its own.
+    /// Group with a separate multicast LID in the configuration.
     Group,
 }
 
@@ -257,26 +257,26 @@ pub struct MacInfo {
     pub vesw: String,
     /// The address.
     pub mac: MacAddress,
-    /// The LID of the port that has it, or the group's.
+    /// LID of the address's port, or of the group.
     pub lid: Lid,
-    /// That port, `GUID:port:index`; a group's address is no port's.
+    /// The port, `GUID:port:index`; absent for a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The same by the node's description.
+    /// The port's name with the node's description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How the manager knows.
+    /// Origin.
     pub origin: MacOrigin,
-    /// It is an entry of the tables; false where every member can tell the LID from the address.
+    /// Whether the tables have an entry; false if every member can derive the LID from the address.
     pub in_table: bool,
 }
 
-/// The counters of a virtual port, as its agent tells them.
+/// The counters of a virtual port, as its agent reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountersInfo {
     /// `GUID:port:index`.
     pub port: String,
-    /// The same by the node's description.
+    /// The port's name with the node's description.
     pub name: String,
     /// Its switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -284,55 +284,55 @@ pub struct CountersInfo {
     /// VeswPortSummaryCounters, then those of VeswPortErrorCounters that are not among them.
     #[serde(default, skip_serializing_if = "Counters::is_empty")]
     pub counters: Counters,
-    /// Why there are none, a sentence.
+    /// Why there are no counters: a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// What becomes of a frame.
+/// The path of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The switch.
     pub vesw: String,
-    /// The destination that was asked for.
+    /// Requested destination address.
     pub dst: MacAddress,
-    /// The destination LID; 0x000000: it is dropped, or flooded where ports learn.
+    /// Destination LID; 0x000000: the frame is dropped, or flooded if ports learn.
     pub dlid: Lid,
-    /// The port that has that LID, if one has.
+    /// The port with that LID, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// It is the LID of one group: members that do not listen to it do not have the frame.
+    /// The LID is that of one group: members that do not listen to the group do not receive the frame.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub listeners_only: bool,
     /// Service class.
     pub sc: u8,
     /// Routing control.
     pub rc: u8,
-    /// Why, a sentence.
+    /// Explanation: a sentence.
     pub why: String,
 }
 
-/// What a drain has changed.
+/// The result of a drain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// The switches or ports that it is about.
+    /// Switches or ports.
     pub targets: Vec<String>,
-    /// They drop all from now on; false: they forward again.
+    /// They drop all frames from now on; false: they forward again.
     pub drained: bool,
-    /// The manager that was asked manages; else it is so when it does.
+    /// Whether the manager is active; otherwise the drain takes effect when it becomes active.
     pub in_force: bool,
 }
 
-/// Parameters of `Vesws`, `Ports`, `Macs`: all, or those of one switch.
+/// Parameters of `Vesws`, `Ports`, `Macs`: everything, or one switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VeswSelection {
-    /// Its name or its number.
+    /// Name or number of the switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vesw: Option<String>,
 }
 
-/// Parameters of `Counters`: of all members, or of those that match.
+/// Parameters of `Counters`: all members, or those that match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortSelection {

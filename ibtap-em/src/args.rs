@@ -5,26 +5,26 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use control::api::{LogLevel, MacAddress};
 
-/// Where the manager's control socket is unless the user or the configuration says otherwise.
+/// Default path of the manager's control socket.
 pub const DEFAULT_EM_SOCKET: &str = "/run/ibtap/ibtap-em.sock";
 
-/// Where the configuration is unless the user says otherwise.
+/// Default path of the configuration.
 pub const DEFAULT_CONFIG: &str = "/etc/ibtap/ibtap-em.toml";
 
 const EXIT_STATUS: &str = "\
 Exit status: 0 success, 1 wrong usage or configuration, or no such switch or
 port, 2 the manager or the system refused, 3 no manager answers.";
 
-/// Runs the Ethernet Manager of VNICs, and asks one that runs.
+/// Run the Ethernet Manager of VNICs, or query a running manager
 ///
-/// A manager finds the nodes whose ibtapd has managed VNICs, makes these ports of the virtual Ethernet
-/// switches that its configuration describes, and keeps it so. It reaches the fabric through the ibtapd of
-/// its own node. Without it, frames flow as it left them.
+/// The manager finds the nodes whose ibtapd has managed VNICs, makes these VNICs members of the virtual
+/// Ethernet switches of its configuration, and keeps them configured. It reaches the fabric through the
+/// ibtapd of its own node. While no manager runs, traffic continues.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtap-em", version, max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(infer_subcommands = true, disable_help_subcommand = true)]
 pub struct Cli {
-    /// The manager's control socket [default: /run/ibtap/ibtap-em.sock; run: as configured]
+    /// Control socket of the manager [default: /run/ibtap/ibtap-em.sock; run: as configured]
     #[arg(long, short = 'S', value_name = "PATH", global = true)]
     pub em_socket: Option<PathBuf>,
 
@@ -32,60 +32,60 @@ pub struct Cli {
     #[arg(long, short, global = true)]
     pub json: bool,
 
-    /// With --json: indent it [default: one line]
+    /// With --json: indent the output [default: one line]
     #[arg(long, short, global = true)]
     pub pretty: bool,
 
-    /// What to do
+    /// Command
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
+/// Commands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Run the manager in the foreground, until SIGTERM or SIGINT
     Run(RunArgs),
-    /// Whether it manages, through which port, whom else it hears, and what goes wrong
+    /// Role, fabric port, other managers, and problems
     Status,
     /// Switches
     Vesw {
-        /// Only this one, by name or number [default: all]
+        /// Only this switch, by name or number [default: all]
         #[arg(value_name = "SWITCH")]
         vesw: Option<String>,
     },
-    /// Virtual ports: whose they are, their LIDs and addresses, and how far they are
+    /// Virtual ports: node, interface, switch, LID, address, and condition
     Port {
-        /// Only those of this switch, by name or number [default: all]
+        /// Only ports of this switch, by name or number [default: all]
         #[arg(value_name = "SWITCH")]
         vesw: Option<String>,
     },
-    /// Ethernet addresses, and which port has each
+    /// Ethernet addresses and their ports
     Mac {
-        /// Only those of this switch, by name or number [default: all]
+        /// Only addresses of this switch, by name or number [default: all]
         #[arg(value_name = "SWITCH")]
         vesw: Option<String>,
     },
-    /// Counters of virtual ports, asked of their agents
+    /// Counters of virtual ports, read from their agents
     Counters {
-        /// Only these ports: GUID:PORT:INDEX or DESCRIPTION:PORT:INDEX, with * and ? [default: all
-        /// members of switches]
+        /// Only these ports: GUID:PORT:INDEX or DESCRIPTION:PORT:INDEX, with * and ? [default: all members of
+        /// switches]
         #[arg(value_name = "PORT")]
         port: Option<String>,
-        /// Print counters that are zero, too [default: leave them out]
+        /// Print zero counters as well [default: omit them]
         #[arg(long, short)]
         zeros: bool,
     },
-    /// Tell what becomes of a frame: its destination LID, service class, and why
+    /// Explain where a frame goes: destination LID, service class, and the reason
     Explain(ExplainArgs),
-    /// Have a switch or ports drop all frames, or forward again
+    /// Make a switch or ports drop all frames, or forward again
     ///
-    /// The state is kept over restarts of the manager.
+    /// The manager keeps this state over restarts.
     Drain {
-        /// A switch by name or number, or ports as in its members
+        /// Switch by name or number, or ports as GUID:PORT:INDEX or DESCRIPTION:PORT:INDEX, with * and ?
         #[arg(value_name = "SWITCH|PORT")]
         target: String,
-        /// Let them forward again
+        /// Forward again
         #[arg(long, short)]
         undo: bool,
     },
@@ -93,10 +93,11 @@ pub enum Command {
 
 /// Run the manager in the foreground, until SIGTERM or SIGINT
 ///
-/// SIGHUP has the configuration read again; where it is wrong, what runs goes on.
+/// SIGHUP reads the configuration again. If it has an error, the manager logs the error and keeps the running
+/// configuration.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// TOML file with the switches and their members
+    /// TOML file with switches and their members
     #[arg(long, short, value_name = "FILE", default_value = DEFAULT_CONFIG)]
     pub config: PathBuf,
 
@@ -108,29 +109,29 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Fabric port, by its name in `ibtap res` or its underlay's [default: as configured, else ibtapd's
-    /// only one]
+    /// Fabric port: its name in `ibtap res`, or its underlay [default: as configured, else the only port of
+    /// ibtapd]
     #[arg(long, value_name = "PORT")]
     pub port: Option<String>,
 
-    /// What to log to stderr [default: as configured, else info]
+    /// Log level, on stderr [default: as configured, else info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub log_level: Option<LogLevel>,
 }
 
-/// Tell what becomes of a frame: its destination LID, service class, and why
+/// Explain where a frame goes: destination LID, service class, and the reason
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
-    /// The switch, by name or number
+    /// Switch, by name or number
     #[arg(value_name = "SWITCH")]
     pub vesw: String,
-    /// The frame's destination address
+    /// Destination address of the frame
     #[arg(value_name = "MAC")]
     pub dst: MacAddress,
-    /// The VLAN of its tag, 0 to 4095 [default: it has no tag]
+    /// VLAN of the frame's tag, 0 to 4095 [default: untagged]
     #[arg(long, value_name = "VLAN", value_parser = clap::value_parser!(u16).range(0..=4095))]
     pub vid: Option<u16>,
-    /// The priority of its tag, 0 to 7
+    /// Priority of the tag, 0 to 7
     #[arg(long, value_name = "PRIORITY", default_value_t, requires = "vid")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
     pub pcp: u8,

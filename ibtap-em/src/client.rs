@@ -1,4 +1,4 @@
-//! Asks a running manager.
+//! Client of a running manager.
 
 use std::io;
 use std::path::Path;
@@ -11,20 +11,20 @@ use serde::Serialize;
 use crate::api::INTERFACE;
 use crate::server::Reply;
 
-/// The manager answers from memory, within milliseconds, but for counters: agents are given up after some
+/// The manager answers from memory within milliseconds, except for counters: it gives agents up after some
 /// seconds. A machine under load may take longer.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why there is no answer; the text is a sentence.
+/// A failed request; the text is a sentence.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     message: String,
-    /// The exit status that says so.
+    /// Exit status for this failure.
     pub status: u8,
 }
 
-/// Calls a method of the manager's at `socket`.
+/// Calls a method of the manager at `socket`.
 ///
 /// # Errors
 /// [`Failure`]
@@ -34,7 +34,7 @@ pub fn ask(socket: &Path, method: &str, parameters: impl Serialize) -> Result<Re
         .map_err(|error| failure(socket, error))
 }
 
-/// What [`ClientError`] says of ibtapd, said of the manager.
+/// Translates a [`ClientError`], whose text is about ibtapd, for the manager.
 fn failure(socket: &Path, error: ClientError) -> Failure {
     let at = socket.display();
     let (message, status) = match error {
@@ -55,7 +55,7 @@ fn failure(socket: &Path, error: ClientError) -> Failure {
         ClientError::Busy => ("ibtap-em is busy; try again".into(), EXIT_REFUSED),
         ClientError::Protocol(what) => (
             format!(
-                "what listens at {at} answers in a way that this program does not understand: {what}"
+                "the program at {at} sent an unexpected answer: {what}; name an ibtap-em socket with --em-socket"
             ),
             EXIT_REFUSED,
         ),

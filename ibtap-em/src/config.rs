@@ -1,4 +1,4 @@
-//! What the administrator wants: the manager's own settings and the switches, from a TOML file.
+//! The administrator's configuration: settings of the manager and the switches, from a TOML file.
 
 mod file;
 mod pattern;
@@ -15,40 +15,40 @@ use vnic::attribute::ServiceClasses;
 pub use pattern::{Pattern, PortKey};
 pub use values::{format_mac, parse_mac};
 
-/// The whole configuration, checked: numbers are in range, and no two switches share a name or an id, nor
-/// do they and their groups share a multicast LID.
+/// The whole configuration, checked: numbers are in range; names, ids and multicast LIDs of switches and
+/// groups are unique.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// The manager's own settings.
     pub em: ManagerConfig,
-    /// The switches, in the order of the file: of two that want a port the first gets it.
+    /// The switches, in the order of the file. If several match a port, the first gets it.
     pub switches: Vec<SwitchConfig>,
 }
 
-/// Settings of the manager itself. Times are milliseconds.
+/// Settings of the manager. Times are milliseconds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ManagerConfig {
-    /// 0 to 15; of several managers the highest manages.
+    /// Priority, 0 to 15. The manager with the highest priority is active.
     pub priority: u8,
-    /// What it takes for its priority while it manages, so that it stays the one.
+    /// Priority while active; keeps a former manager that returns on standby.
     pub elevated_priority: u8,
-    /// How often each agent is asked how it is.
+    /// Interval between polls of an agent.
     pub poll_interval: u64,
-    /// How long agents hold to a manager after its last word.
+    /// How long agents accept no other manager after the last request.
     pub lease: u64,
-    /// How long the others keep the addresses of a node that does not answer.
+    /// How long other nodes keep the addresses of a node that does not answer.
     pub grace: u64,
-    /// Where state is kept.
+    /// Directory of the state.
     pub state_dir: PathBuf,
     /// The manager's own control socket.
     pub socket: PathBuf,
-    /// That of the node's `ibtapd`.
+    /// Control socket of the node's `ibtapd`.
     pub ibtapd_socket: PathBuf,
-    /// The fabric port, by `ibtapd`'s name for it; `None`: its only one.
+    /// Fabric port, by `ibtapd`'s name for it; `None`: its only port.
     pub port: Option<String>,
-    /// Nodes whose managers are believed to be some; empty: all.
+    /// GIDs of the nodes whose managers are accepted; empty: all.
     pub managers: Vec<Gid>,
-    /// What to log.
+    /// Log level.
     pub log_level: LogLevel,
 }
 
@@ -70,49 +70,49 @@ impl Default for ManagerConfig {
     }
 }
 
-/// One virtual Ethernet switch.
+/// A virtual Ethernet switch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwitchConfig {
-    /// Its name for people.
+    /// Name.
     pub name: String,
-    /// 1 to 4095.
+    /// Id, 1 to 4095.
     pub id: u16,
-    /// 10 bits.
+    /// Fabric id, 10 bits.
     pub fabric_id: u16,
-    /// Its partition.
+    /// Partition.
     pub pkey: PKey,
-    /// The largest payload of an Ethernet frame in bytes; `None`: what all members carry.
+    /// MTU of Ethernet, in bytes; `None`: the largest that all members can carry.
     pub eth_mtu: Option<u16>,
-    /// Where multicast and broadcast go.
+    /// Destination of multicast and broadcast.
     pub u_mcast_dlid: Lid,
-    /// Ports that unicast to unknown globally administered addresses goes to, by slot, 0 to 15.
+    /// Default ports, by slot, 0 to 15. They receive unicast to unknown, globally administered addresses.
     pub default_ports: BTreeMap<u8, Pattern>,
     /// Routing control, seven nibbles (kernel opa_vnic_encap.h, `OPA_VNIC_RC_*`).
     pub rc: u32,
     /// Service classes.
     pub classes: ServiceClasses,
-    /// Who is on it.
+    /// Members.
     pub members: Vec<Pattern>,
-    /// Where interface addresses come from.
+    /// Source of interface addresses.
     pub macs: MacSource,
-    /// Addresses that were given to one port by name.
+    /// Fixed addresses of interfaces.
     pub pinned_macs: Vec<PinnedMac>,
     /// Addresses behind a port that no agent reports.
     pub static_macs: Vec<PinnedMac>,
-    /// Groups that do not go to `u_mcast_dlid`.
+    /// Groups with a multicast LID other than `u_mcast_dlid`.
     pub groups: Vec<GroupLid>,
 }
 
-/// Where the addresses of interfaces come from.
+/// Source of interface addresses.
 #[derive(Clone, PartialEq, Debug)]
 pub enum MacSource {
-    /// Made of fabric id, switch and LID, so that all know the LID from the address.
+    /// Derived from fabric id, switch and LID; the address then contains the LID.
     Generate,
-    /// These, from the first free one on; ranges with both ends.
+    /// The first free address of these ranges, ends included.
     List(Vec<(Mac, Mac)>),
 }
 
-/// An address and the port that has it.
+/// An address and its port.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PinnedMac {
     /// The address.
@@ -121,16 +121,16 @@ pub struct PinnedMac {
     pub port: Pattern,
 }
 
-/// A group with a multicast LID of its own: who does not listen to it has none of its packets.
+/// A group with a separate multicast LID. Only members that listen to the group receive its packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupLid {
-    /// The group's address.
+    /// Address of the group.
     pub mac: Mac,
-    /// Where its frames go.
+    /// Destination of its frames.
     pub lid: Lid,
 }
 
-/// What is wrong with a configuration, one sentence with the place.
+/// An error of the configuration: one sentence with file, line and column.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
@@ -144,13 +144,13 @@ impl Config {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
             ConfigError(format!(
-                "cannot read the configuration {name}: {error}; name a TOML file that can be read"
+                "cannot read the configuration {name}: {error}; name a readable TOML file"
             ))
         })?;
         Config::parse(&text, &name)
     }
 
-    /// Checks the text of a TOML file; `name` is how errors call it.
+    /// Parses and checks the text of a TOML file. `name` is the file name in errors.
     ///
     /// # Errors
     /// As [`Config::from_file`].
@@ -163,7 +163,7 @@ impl Config {
         })
     }
 
-    /// The switch of this id.
+    /// The switch with this id.
     #[must_use]
     pub fn switch(&self, id: u16) -> Option<&SwitchConfig> {
         self.switches.iter().find(|switch| switch.id == id)

@@ -1,23 +1,23 @@
-//! Which of several managers manages: the one with the highest priority; of equals, the one with the
-//! lowest id. Without input and output.
+//! Election of the active manager: the highest priority wins; of equal priorities, the lowest id. Sans-IO.
 //!
-//! Each manager announces itself in the management group ([`ManagerInfo`]) each third of its lease; who
-//! was not heard for a lease is gone. A manager
+//! Each manager announces itself to the management group ([`ManagerInfo`]) every third of its lease. A
+//! manager that is silent for a lease is gone. A manager
 //!
-//! 1. *listens* for a sixth of a lease before it has a say. Meanwhile it announces priority 0, so that one
-//!    that starts again and again keeps nobody from managing; who is active answers such a one at once;
-//! 2. *stands by* while somebody outranks it;
-//! 3. *claims*: says, with its own priority still, that it is active, and waits a sixth of a lease for a
-//!    better one to do the same;
-//! 4. is *active*, with its elevated priority from now on, until it hears of a better one that is, too.
-//!    Because of that priority the one that it took over from does not take it back.
+//! 1. *listens* for a sixth of a lease. Meanwhile it announces priority 0, so that a manager that restarts
+//!    again and again prevents no other from managing. The active manager answers such an announcement at
+//!    once;
+//! 2. *stands by* while another manager outranks it;
+//! 3. *claims*: announces itself as active, still with its own priority, and waits a sixth of a lease for a
+//!    better manager to do the same;
+//! 4. is *active*, with its elevated priority, until a better active manager announces itself. The elevated
+//!    priority keeps the former manager from taking over again.
 //!
-//! While it listens or claims it says so four times, as datagrams get lost. A standby has taken over after
-//! a lease and a sixth, and where two were cut off from each other, the worse one stops at the first word
-//! that it hears. What both do in the moment between is bounded by the agents, which hold to one of them
-//! for its lease.
+//! While a manager listens or claims, it sends four announcements, because datagrams get lost. A standby
+//! takes over after a lease and a sixth. When a split fabric rejoins, the worse manager stops at the first
+//! announcement that it receives. Agents accept one manager for its lease, which limits what two active
+//! managers can do in between.
 //!
-//! After a sleep (a suspended or stopped process) nothing that was heard before counts, and it listens anew.
+//! After a pause of the process (suspend, SIGSTOP), a manager listens again before it claims.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -27,26 +27,26 @@ use vnic::attribute::ManagerInfo;
 
 use crate::api::{OtherManager, Role};
 
-/// Other managers that are remembered.
+/// Maximum number of remembered managers.
 pub const OTHERS_MAX: usize = 32;
 
 /// The highest priority.
 pub const PRIORITY_MAX: u8 = 15;
 
-/// A lease in milliseconds is taken for at least, and at most, this: others' come from the network. The
-/// longest is what agents take for the longest.
+/// Limits of a lease, in milliseconds; the leases of others come from the network. The maximum is that of the
+/// agents.
 const LEASE_MS: (u32, u32) = (300, *vnic::agent::LEASES_MS.end() as u32);
 
-/// What the configuration says about it, and which one it is.
+/// Identity and configuration of a manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Drawn once, and kept.
+    /// Drawn once and saved.
     pub id: u64,
     /// 0 to [`PRIORITY_MAX`].
     pub priority: u8,
-    /// The priority while it is active; at least `priority`.
+    /// Priority while active; at least `priority`.
     pub elevated_priority: u8,
-    /// In milliseconds.
+    /// Lease in milliseconds.
     pub lease_ms: u32,
 }
 
@@ -55,23 +55,23 @@ impl Candidate {
         u64::from(self.lease_ms.clamp(LEASE_MS.0, LEASE_MS.1))
     }
 
-    /// Between two announcements.
+    /// Interval of announcements.
     fn interval(&self) -> u64 {
         self.lease() / 3
     }
 
-    /// How long it listens, and claims.
+    /// Duration of listening and of claiming.
     fn pause(&self) -> u64 {
         self.lease() / 6
     }
 
-    /// Between two announcements where somebody should hear soon.
+    /// Interval of urgent announcements.
     fn haste(&self) -> u64 {
         self.lease() / 18
     }
 }
 
-/// Greater is better.
+/// A greater rank wins.
 type Rank = (u8, Reverse<u64>, Reverse<Gid>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +87,7 @@ enum Phase {
 struct Other {
     info: ManagerInfo,
     heard: Time,
-    /// When it is gone unless it is heard again.
+    /// Removed at this time, unless it announces itself again.
     gone: Time,
 }
 
@@ -101,14 +101,14 @@ impl Other {
     }
 }
 
-/// What has changed, for the log.
+/// A change, for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// It has another part.
+    /// New role.
     Role(Role),
-    /// It was not running for too long, and listens anew.
+    /// The manager did not run for too long and listens again.
     Slept,
-    /// Another manager has the same id: its state was copied.
+    /// Another manager has the same id: its state is a copy.
     Twin(Gid),
 }
 
@@ -119,17 +119,17 @@ pub struct Election {
     gid: Gid,
     phase: Phase,
     others: BTreeMap<(Gid, u64), Other>,
-    /// When to announce itself next.
+    /// Time of the next announcement.
     announce: Time,
     announced: Time,
-    /// The latest time that was given: an earlier one is taken for it.
+    /// Latest time seen; earlier times are replaced by it.
     now: Time,
     twins: Vec<Gid>,
     changes: Vec<Change>,
 }
 
 impl Election {
-    /// Without a fabric port.
+    /// Creates an election without a fabric port.
     #[must_use]
     pub fn new(own: Candidate) -> Election {
         Election {
@@ -145,7 +145,7 @@ impl Election {
         }
     }
 
-    /// Its fabric port has come, has another GID, or has gone.
+    /// The fabric port was attached, has another GID, or was detached.
     pub fn attach(&mut self, now: Time, gid: Option<Gid>) {
         self.now = now.max(self.now);
         match gid {
@@ -160,7 +160,7 @@ impl Election {
         }
     }
 
-    /// The configuration has changed. Who is active stays so unless it is outranked now.
+    /// Applies a new configuration. An active manager stays active unless another outranks it now.
     pub fn configure(&mut self, now: Time, own: Candidate) {
         self.advance(now);
         self.own = own;
@@ -168,7 +168,7 @@ impl Election {
         self.decide();
     }
 
-    /// Another manager's announcement, or the echo of its own.
+    /// Processes an announcement: another manager's, or the echo of its own.
     pub fn heard(&mut self, now: Time, info: &ManagerInfo) {
         self.advance(now);
         let key = (info.gid, info.id);
@@ -179,7 +179,7 @@ impl Election {
             return;
         }
         if info.lease_ms == 0 {
-            // It takes its leave.
+            // The other manager ends.
             self.others.remove(&key);
             self.decide();
             return;
@@ -199,20 +199,20 @@ impl Election {
         let claims = matches!(self.phase, Phase::Active | Phase::Claiming { .. });
         let listens = !info.active && info.priority == 0;
         if claims && (listens || info.active && rank < self.rank()) {
-            // It may not have heard of us.
+            // The other manager may not have received an announcement yet.
             self.announce = self.announce.min(self.announced.after(self.own.haste()));
         }
         self.decide();
     }
 
-    /// Does what the time has come for. An earlier time than one before is taken for that.
+    /// Processes everything that is due. Time never goes back.
     pub fn advance(&mut self, now: Time) {
         let due = self.next_deadline();
         self.now = now.max(self.now);
         if self.phase == Phase::Detached {
             return;
         }
-        // By then the others, and the agents, hold it for gone.
+        // After that time, other managers and the agents consider this manager gone.
         let tolerated = self.own.lease() - self.own.interval();
         if due.is_some_and(|due| self.now.since(due) > tolerated) {
             self.changes.push(Change::Slept);
@@ -223,7 +223,7 @@ impl Election {
         self.decide();
     }
 
-    /// When [`Election::advance`] is to be called, and [`Election::poll_announcement`] asked, at the latest.
+    /// Latest time for the next [`Election::advance`] and [`Election::poll_announcement`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let until = match self.phase {
@@ -235,7 +235,7 @@ impl Election {
         gone.chain(until).chain([self.announce]).min()
     }
 
-    /// What to send to the management group now.
+    /// The announcement to send now.
     pub fn poll_announcement(&mut self) -> Option<ManagerInfo> {
         if self.phase == Phase::Detached || self.now < self.announce {
             return None;
@@ -249,7 +249,7 @@ impl Election {
         Some(self.announcement())
     }
 
-    /// The last word of a manager that ends: others need not wait for its lease to be over.
+    /// The last announcement of a manager that ends; other managers need not wait for the end of its lease.
     #[must_use]
     pub fn farewell(&self) -> Option<ManagerInfo> {
         (self.phase != Phase::Detached).then(|| ManagerInfo {
@@ -259,7 +259,7 @@ impl Election {
         })
     }
 
-    /// Its part.
+    /// Current role.
     #[must_use]
     pub fn role(&self) -> Role {
         match self.phase {
@@ -271,7 +271,7 @@ impl Election {
         }
     }
 
-    /// The priority that it announces.
+    /// Announced priority.
     #[must_use]
     pub fn priority(&self) -> u8 {
         match self.phase {
@@ -281,7 +281,7 @@ impl Election {
         }
     }
 
-    /// The others that were heard within their lease, the best first.
+    /// Other managers within their lease, the best first.
     #[must_use]
     pub fn others(&self) -> Vec<OtherManager> {
         let mut others: Vec<&Other> = self.others.values().collect();
@@ -296,7 +296,7 @@ impl Election {
         others.iter().map(shown).collect()
     }
 
-    /// What has changed since it was asked last.
+    /// Changes since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
@@ -326,7 +326,7 @@ impl Election {
             Phase::Detached => {}
             Phase::Listening { until } if self.now < until => {}
             Phase::Listening { .. } => {
-                // With its own priority from now on; perhaps for no longer than this.
+                // Its own priority counts from now on, perhaps for this moment only.
                 self.phase = Phase::Standby;
                 self.decide();
                 if self.phase == Phase::Standby {
@@ -338,11 +338,11 @@ impl Election {
                 let until = self.now.after(self.own.pause());
                 self.announce = self.now;
                 self.enter(Phase::Claiming { until });
-                // Of two that claim at once, one has heard the other already.
+                // If two claim at the same time, one of them has already received the other's announcement.
                 self.decide();
             }
             Phase::Claiming { .. } | Phase::Active if self.is_outranked(|o| o.info.active) => {
-                // Agents and others hear at once that it lets go.
+                // Agents and other managers learn at once that this manager stops.
                 self.announce = self.now;
                 self.enter(Phase::Standby);
             }
@@ -368,7 +368,7 @@ impl Election {
         }
     }
 
-    /// Tells once of each port, as far as those are remembered.
+    /// Reports a copy of this manager's id, once for each port and for a limited number of ports.
     fn note_twin(&mut self, info: &ManagerInfo) {
         let known = self.twins.contains(&info.gid) || self.twins.len() >= OTHERS_MAX;
         if info.id == self.own.id && !known {

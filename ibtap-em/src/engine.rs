@@ -1,12 +1,12 @@
-//! The engine: it brings the fabric to what the configuration asks for, and keeps it there.
+//! The engine: configures the fabric as the configuration requires.
 //!
-//! It is level-triggered. What is known of each agent is compared with what is wanted, and the first
-//! difference becomes a request; its answer becomes knowledge, and so on until there is no difference. A
-//! message that is lost, doubled or late is one more difference at worst. Each agent has one request open
-//! at a time; for a virtual port the order is: hold it, set it up, tell it where the others are, give it
-//! its MAC table, have it forward.
+//! The engine is level-triggered. It compares the known state of each agent with the wanted state; the first
+//! difference becomes a request, the answer updates the known state, and so on until there is no difference.
+//! A lost, repeated or late message is at worst one more difference. Each agent has one open request at a
+//! time. The order for a virtual port is: stop it, set it up, send its directory, send its MAC table, let it
+//! forward.
 //!
-//! Messages and the time go in, messages and a deadline come out; it logs what it does.
+//! Sans-IO: messages and time go in, messages and a deadline come out. The engine writes the log.
 
 mod agent;
 mod answer;
@@ -45,66 +45,66 @@ use switch::Switch;
 use tables::Names;
 use transactions::{Expired, Transactions};
 
-/// Agents that are known; more are not heard.
+/// Maximum number of agents; further ones are ignored.
 const AGENTS_MAX: usize = 4096;
-/// Milliseconds in which agents are found before anything is taken away from those that forward.
+/// Milliseconds of discovery, before anything is removed from members that forward.
 const DISCOVERY: u64 = 2_000;
-/// How long agents that are known from before are waited for, before anything is taken away.
+/// Milliseconds to wait for remembered agents, before anything is removed.
 const HOLD: u64 = 10_000;
-/// When all are asked to tell of themselves, in milliseconds from the beginning; then each minute.
+/// Times of the queries to all agents, in milliseconds from the start; then each minute.
 const ASK_ALL: [u64; 3] = [0, 1_000, 3_000];
 const ASK_ALL_LATER: u64 = 60_000;
-/// Between two times at least, however many agents stop answering.
+/// Minimum interval of these queries when agents stop answering.
 const ASK_ALL_PAUSE: u64 = 5_000;
-/// How long a LID stays unused that was taken from a port, so that nobody sends to it any more.
+/// Milliseconds before a released LID is used again, so that no other member still sends to it.
 const QUARANTINE: u64 = 60_000;
 
-/// The Ethernet Manager without its way to the fabric and to the disk.
+/// The Ethernet Manager without fabric and disk.
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
     state: State,
-    /// State has changed since it was taken to be saved.
+    /// State has changed since it was last returned for saving.
     unsaved: bool,
-    /// Why it could not be saved, and when to try again.
+    /// Reason why it could not be saved, and the time of the next attempt.
     save_failed: Option<(String, Time)>,
     own: Option<Endpoint>,
-    /// Since when there is a fabric.
+    /// Time when the fabric port was attached.
     attached: Time,
     active: bool,
     agents: BTreeMap<AgentKey, Agent>,
-    /// Each agent, by where it is.
+    /// Agents by endpoint.
     by_endpoint: BTreeMap<Endpoint, AgentKey>,
-    /// Until then nobody is looked for who makes room for more agents.
+    /// With a full table, no agent to replace is searched for before this time.
     full_until: Time,
     switches: BTreeMap<u16, Switch>,
-    /// Who has a LID.
+    /// Owners of LIDs.
     lids: BTreeMap<Lid, PortKey>,
-    /// Until when LIDs are in quarantine.
+    /// End of the quarantine of LIDs.
     quarantine: BTreeMap<Lid, Time>,
     open: Transactions,
-    /// What the next tables are called.
+    /// Digests of the next tables.
     names: Names,
-    /// Agents to look at: those that answer, and those of which that is not known.
+    /// Agents to process: those that answer, and those that may not.
     ready: Queue,
     unsure: Queue,
-    /// When agents are to be looked at.
+    /// Times at which agents are processed.
     wakes: BTreeSet<(Time, AgentKey)>,
     out: VecDeque<Outgoing>,
     ask_all: Time,
     asked_all: usize,
     asked_last: Option<Time>,
     inquiries: Inquiries,
-    /// Counts configurations and parts: what was given by another one is looked at again.
+    /// Number of changes of configuration and role. Assignments of an older number are checked again.
     settings: u64,
     done: Done,
-    /// What was told already, and is not told again while it is so.
-    told: BTreeSet<String>,
+    /// Texts of [`Engine::log_once`] since the last configuration.
+    logged: BTreeSet<String>,
     #[cfg(test)]
     log: Vec<String>,
 }
 
-/// What was done since the start.
+/// Events since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Done {
     requests: u64,
@@ -124,8 +124,8 @@ struct Done {
 }
 
 impl Engine {
-    /// An engine that has nothing but what it is to do and what it did. `mark` was drawn for this run: by
-    /// it answers are told from those to other managers of this node.
+    /// Creates an engine. `mark` is a random number of this run: it identifies the answers to this manager,
+    /// if other managers run on the node.
     #[must_use]
     pub fn new(config: Config, state: State, mark: u32) -> Engine {
         let mut engine = Engine {
@@ -158,7 +158,7 @@ impl Engine {
             inquiries: Inquiries::default(),
             settings: 1,
             done: Done::default(),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
             #[cfg(test)]
             log: Vec::new(),
         };
@@ -166,27 +166,27 @@ impl Engine {
         engine
     }
 
-    /// What is to survive a restart.
+    /// State that survives a restart.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    fn tell(&mut self, level: Level, text: impl Into<String>) {
+    fn log(&mut self, level: Level, text: impl Into<String>) {
         let text = text.into();
         log::log!(target: "ibtap_em", level, "{text}");
         #[cfg(test)]
         self.log.push(text);
     }
 
-    /// [`Engine::tell`], unless it was told already with this configuration.
-    fn tell_once(&mut self, level: Level, text: String) {
-        if self.told.len() < 4096 && self.told.insert(text.clone()) {
-            self.tell(level, text);
+    /// [`Engine::log`], once for each text and configuration.
+    fn log_once(&mut self, level: Level, text: String) {
+        if self.logged.len() < 4096 && self.logged.insert(text.clone()) {
+            self.log(level, text);
         }
     }
 
-    /// How people know a port.
+    /// Name of a port for logs and output.
     fn name(&self, key: PortKey) -> String {
         let description = match self.agents.get(&AgentKey::of(key)) {
             Some(agent) => Some(&agent.description),
@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// When an agent is to be looked at next if nothing happens.
+    /// Schedules the next processing of an agent.
     fn schedule(&mut self, now: Time, key: AgentKey) {
         let Some(agent) = self.agents.get(&key) else {
             return;
@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// All agents are asked to tell of themselves.
-    fn ask_everybody(&mut self, now: Time) {
+    /// Asks all agents for their NodeInfo.
+    fn ask_all_agents(&mut self, now: Time) {
         if self.own.is_none() || self.ask_all > now {
             return;
         }
@@ -255,8 +255,8 @@ impl Engine {
         self.asked_last = Some(now);
         self.ask_all = match ASK_ALL.get(self.asked_all) {
             Some(after) => self.attached.after(*after).max(now.after(1)),
-            // Who is not there may come back without a word, if it was only the network that went.
-            None if self.somebody_is_missing() => now.after(self.config.em.poll_interval),
+            // After a fault of the network, a missing agent may return without an announcement.
+            None if self.is_member_missing() => now.after(self.config.em.poll_interval),
             None => now.after(ASK_ALL_LATER),
         };
         self.out.push_back(Outgoing {
@@ -265,14 +265,14 @@ impl Engine {
         });
     }
 
-    /// The same soon: an agent does not answer, and may be elsewhere.
-    fn ask_everybody_soon(&mut self, now: Time) {
+    /// Asks all agents soon: an agent does not answer and may have moved.
+    fn ask_all_agents_soon(&mut self, now: Time) {
         let last = self.asked_last.map(|at| at.after(ASK_ALL_PAUSE));
         self.ask_all = self.ask_all.min(last.map_or(now, |soon| soon.max(now)));
     }
 
-    /// Whether there are members of before whose agents this run has not heard.
-    fn somebody_is_missing(&self) -> bool {
+    /// Whether a remembered member's agent was not heard in this run.
+    fn is_member_missing(&self) -> bool {
         let mut members = self.state.members.iter().filter(|(_, m)| !m.gone);
         members.any(|(key, _)| !self.agents.contains_key(&AgentKey::of(*key)))
     }
@@ -281,7 +281,7 @@ impl Engine {
         let before = self.quarantine.len();
         let state = &mut self.state;
         self.quarantine.retain(|lid, until| {
-            // What a former run has left begins with this one.
+            // The quarantine of a former run's LIDs starts now.
             if *until == Time(0) {
                 *until = now.after(QUARANTINE);
             }
@@ -294,13 +294,13 @@ impl Engine {
         self.unsaved |= self.quarantine.len() != before;
     }
 
-    /// What was given is on the disk before anybody hears of it; unless the disk does not take it.
+    /// Assignments must be on disk before they are sent, unless saving failed.
     fn waits_for_disk(&self) -> bool {
         self.unsaved && self.save_failed.is_none()
     }
 
-    /// Begins requests, each agent in its turn. What is given on the way is on the disk before anybody is
-    /// told, so that Sets wait for that; the others go on, and what they are given is saved with it.
+    /// Starts requests, each agent in turn. Set requests wait until assignments are on disk; other agents
+    /// continue, and their assignments are saved with the rest.
     fn pump(&mut self, now: Time) {
         let mut held = Vec::new();
         while !self.open.is_full() {
@@ -314,7 +314,7 @@ impl Engine {
         held.into_iter().for_each(|key| self.touch(key));
     }
 
-    /// Begins an agent's next request. Returns false if it has to wait for the disk.
+    /// Starts the next request of an agent. Returns false if the request must wait for the disk.
     fn begin(&mut self, now: Time, key: AgentKey) -> bool {
         self.schedule(now, key);
         let Some(request) = self.next_request(now, key) else {
@@ -336,8 +336,7 @@ impl Engine {
         true
     }
 
-    /// Nothing is set any more, by what waits or would be sent again neither: setting is another manager's
-    /// now.
+    /// Cancels all Set requests, sent or queued: another manager is active now.
     fn stop_sets(&mut self) {
         for (key, request) in self.open.cancel_sets() {
             let Some(agent) = self.agents.get_mut(&key) else {
@@ -353,7 +352,7 @@ impl Engine {
         self.out.retain(|message| !is_set(&message.mad));
     }
 
-    /// Everything open is given up; all is looked at again.
+    /// Cancels all requests and reads everything again.
     fn restart(&mut self, now: Time) {
         self.out.clear();
         self.attached = now;
@@ -362,7 +361,7 @@ impl Engine {
         self.asked_last = None;
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
-            let why = "the way to the fabric was another one meanwhile";
+            let why = "the fabric port changed meanwhile";
             self.interrupt(key, why);
             self.fail_asks(key, why);
             if let Some(agent) = self.agents.get_mut(&key) {

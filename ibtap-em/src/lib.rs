@@ -1,10 +1,10 @@
-//! The Ethernet Manager of ibtap's virtual Ethernet switches: it finds the agents of a fabric, gives their
-//! virtual ports a switch, a LID and an address, tells each of them where the others are, and keeps it so.
+//! The Ethernet Manager: finds the agents of a fabric, assigns a switch, a LID and an address to their
+//! virtual ports, sends each port the addresses of the others, and keeps them configured.
 //!
-//! [`config`] is what the administrator wants, [`state`] what must survive a restart, [`engine`] brings
-//! the fabric to it, without input and output. [`election`] decides which of several managers does.
-//! [`seam`] is what the program asks of the engine, [`runtime`] joins both, [`transport`] is the way to the
-//! fabric, [`outbox`] has what is sent on the disk before, and [`run`] has the one thread. [`api`] is what it tells those who ask it.
+//! [`config`] is the administrator's configuration, [`state`] the state that survives a restart. [`engine`]
+//! configures the fabric, sans-IO. [`election`] selects the active manager. [`seam`] is the interface between
+//! program and engine; [`runtime`] joins both. [`transport`] connects to the fabric, [`outbox`] saves state
+//! before messages leave, and [`run`] has the only thread. [`api`] has the types of the control socket.
 #![forbid(unsafe_code)]
 
 pub mod api;

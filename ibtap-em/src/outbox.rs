@@ -1,4 +1,4 @@
-//! What is sent, and that it is on the disk before.
+//! Sending of messages, after the state is on disk.
 
 use proto::Time;
 
@@ -7,12 +7,12 @@ use crate::seam::{Manager, Outgoing};
 use crate::state::{State, StateError, Store};
 use crate::transport::Link;
 
-/// Where state is kept.
+/// Storage of the state.
 pub trait Disk: std::fmt::Debug {
-    /// Keeps a state; when this returns it survives whatever happens.
+    /// Saves a state. After the return the state survives a crash.
     ///
     /// # Errors
-    /// One sentence; the former state is still there.
+    /// One sentence. The former state is still stored.
     fn keep(&self, state: &State) -> Result<(), StateError>;
 }
 
@@ -22,9 +22,9 @@ impl Disk for Store {
     }
 }
 
-/// Where messages go.
+/// Destination of messages.
 pub trait Way {
-    /// Whether there is somebody to send to, and room for it.
+    /// Whether a fabric port is attached and has room for a message.
     fn has_room(&self) -> bool;
 
     /// Sends a message.
@@ -41,7 +41,7 @@ impl Way for Link {
     }
 }
 
-/// Keeps what has changed. Returns whether there was something to keep.
+/// Saves the state if it has changed. Returns whether there was a change.
 pub fn save<M: Manager>(runtime: &mut Runtime<M>, now: Time, disk: &dyn Disk) -> bool {
     let Some(state) = runtime.engine.take_unsaved(now) else {
         return false;
@@ -52,8 +52,8 @@ pub fn save<M: Manager>(runtime: &mut Runtime<M>, now: Time, disk: &dyn Disk) ->
     true
 }
 
-/// Sends all that is to be sent now, up to `most` messages. What others may hear of is on the disk before
-/// they do, and what waited for that is sent then. Returns whether there may be more.
+/// Sends the messages that are due, at most `most`. The state is saved before messages that depend on it
+/// leave; messages that waited for that follow. Returns whether more messages may be due.
 pub fn send<M: Manager>(
     runtime: &mut Runtime<M>,
     now: Time,
@@ -78,7 +78,7 @@ pub fn send<M: Manager>(
             way.send(message);
             sent += 1;
         }
-        // What was begun last may have been given something, which waits for the disk now.
+        // The last request may have assigned something; its messages now wait for the disk.
         if !saved && !save(runtime, now, disk) {
             return false;
         }

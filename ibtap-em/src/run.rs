@@ -1,4 +1,4 @@
-//! The program's life: start, manage until a signal, stop. One thread, one poll.
+//! The program's life cycle: start, manage until a signal, stop. One thread, one poll.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -26,10 +26,10 @@ use crate::server::{Served, Waiting};
 use crate::state::{StateError, Store};
 use crate::transport::Link;
 
-/// Messages sent in one turn, so that what comes, timers and the control socket have theirs.
+/// Messages sent in one turn, so that received messages, timers and the control socket are served in between.
 const TURN: usize = 256;
 
-/// Runs the manager, or checks its configuration; gives the exit status.
+/// Runs the manager, or checks its configuration. Returns the exit status.
 pub fn run(cli: &Cli, args: &RunArgs) -> u8 {
     let config = match read(cli, args) {
         Ok(config) => config,
@@ -56,7 +56,7 @@ pub fn run(cli: &Cli, args: &RunArgs) -> u8 {
     }
 }
 
-/// The configuration. What the command line says goes before what the file says.
+/// Reads the configuration. The command line overrides the file.
 fn read(cli: &Cli, args: &RunArgs) -> Result<Config, ConfigError> {
     let mut config = Config::from_file(&args.config)?;
     let own = &mut config.em;
@@ -71,7 +71,7 @@ fn read(cli: &Cli, args: &RunArgs) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-/// Why it ends before its time; the texts are sentences.
+/// An error that ends the manager; the texts are sentences.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("cannot {0}: {1}")]
@@ -114,12 +114,12 @@ struct Node {
     waiting: Waiting,
     store: Store,
     config: Config,
-    /// Which manager it is.
+    /// Id of this manager.
     id: u64,
-    /// There is more to send than one turn sends.
+    /// More messages are due than one turn sends.
     behind: bool,
-    /// What the service manager was told last.
-    told: String,
+    /// Last status sent to the service manager.
+    status: String,
 }
 
 impl Node {
@@ -129,16 +129,16 @@ impl Node {
         let (store, state) = (opened.store, opened.state);
         let id = state.manager;
         if opened.new {
-            // Else the id that others will hear is another one after a crash.
+            // The id must be on disk before other managers receive it: after a crash it stays the same.
             store.save(&state)?;
             log::info!("new state in {}", config.em.state_dir.display());
         }
         let seed = draw().map_err(drawing)?;
         let engine = Engine::new(config.clone(), state, seed as u32);
         let link = Link::new(config.em.ibtapd_socket.clone(), config.em.port.clone());
-        let believed = config.em.managers.clone();
+        let accepted = config.em.managers.clone();
         Ok(Node {
-            runtime: Runtime::new(engine, candidate(&config, id), believed, seed),
+            runtime: Runtime::new(engine, candidate(&config, id), accepted, seed),
             link,
             server,
             waiting: Waiting::default(),
@@ -146,11 +146,11 @@ impl Node {
             config,
             id,
             behind: false,
-            told: String::new(),
+            status: String::new(),
         })
     }
 
-    /// Does what can be done without waiting.
+    /// Does everything that needs no waiting.
     fn turn(&mut self) -> Result<(), Failure> {
         let now = now();
         for arrival in self.link.receive(now) {
@@ -168,9 +168,9 @@ impl Node {
         self.server
             .process(&mut served)
             .map_err(|e| Failure::Os("serve the control socket", e))?;
-        // What a client has asked for has consequences.
+        // Requests of clients may have caused messages.
         self.send(now);
-        self.tell();
+        self.notify_status();
         Ok(())
     }
 
@@ -206,12 +206,12 @@ impl Node {
         }
     }
 
-    /// Reads the configuration again. What is wrong with it changes nothing.
+    /// Reads the configuration again. A wrong configuration changes nothing.
     fn reload(&mut self, cli: &Cli, args: &RunArgs) {
         let new = match read(cli, args) {
             Ok(new) => new,
             Err(error) => {
-                log::error!("not reloaded: {error}");
+                log::error!("configuration not reloaded: {error}");
                 return;
             }
         };
@@ -226,13 +226,14 @@ impl Node {
             ("state_dir", old.state_dir != own.state_dir),
         ] {
             if changed {
-                log::warn!("not reloaded: {what} takes a restart");
+                log::warn!("{what} not reloaded: restart ibtap-em to change it");
             }
         }
         logging::set_level(own.log_level);
         if !self.link.leads_to(&own.ibtapd_socket, own.port.as_deref()) {
-            let gone =
-                crate::transport::Arrival::Detached("the configuration names another".into());
+            let gone = crate::transport::Arrival::Detached(
+                "the configuration selects another ibtapd or port".into(),
+            );
             self.runtime.arrived(now, gone);
             self.link = Link::new(own.ibtapd_socket.clone(), own.port.clone());
         }
@@ -244,7 +245,7 @@ impl Node {
         notify(&[NotifyState::Ready]);
     }
 
-    /// Lets a standby know; there is nobody to wait for.
+    /// Sends the last announcement, which lets a standby take over at once. No answer is expected.
     fn farewell(&mut self) {
         outbox::save(&mut self.runtime, now(), &self.store);
         if let Some(message) = self.runtime.farewell() {
@@ -253,12 +254,12 @@ impl Node {
         }
     }
 
-    /// Tells the service manager what has changed.
-    fn tell(&mut self) {
+    /// Sends the status to the service manager if it has changed.
+    fn notify_status(&mut self) {
         let summary = self.summary();
-        if summary != self.told {
+        if summary != self.status {
             notify(&[NotifyState::Status(&summary)]);
-            self.told = summary;
+            self.status = summary;
         }
     }
 
@@ -280,18 +281,18 @@ fn candidate(config: &Config, id: u64) -> Candidate {
     }
 }
 
-/// Time does not stand still while the machine sleeps, and does not step.
+/// A clock that continues during suspend and has no steps.
 fn now() -> Time {
     let time = clock_gettime(ClockId::Boottime);
     let (seconds, nanoseconds) = (time.tv_sec as u64, time.tv_nsec as u64);
-    // A point in time that is waited for is over when it is, not up to a millisecond before.
+    // Rounded down: a deadline is never reported as reached early.
     Time(seconds * 1000 + nanoseconds / 1_000_000)
 }
 
-/// A number that nobody else has, from the kernel.
+/// A random number from the kernel.
 fn draw() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    // So few bytes come whole.
+    // The kernel returns 8 bytes at once.
     retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
     Ok(u64::from_ne_bytes(bytes))
 }
@@ -306,7 +307,7 @@ fn bind_failure(error: &BindError) -> String {
     }
 }
 
-/// A stream that becomes readable with each of the signals.
+/// A stream that becomes readable on each of the signals.
 fn signals(which: &[i32]) -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
@@ -320,7 +321,7 @@ fn is_signalled(signals: &mut UnixStream) -> bool {
     signals.read(&mut [0; 16]).is_ok_and(|n| n > 0)
 }
 
-/// Tells systemd, if it listens.
+/// Notifies systemd, if it listens.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
         log::debug!("cannot notify the service manager: {e}");

@@ -1,4 +1,4 @@
-//! The manager without its sockets: joins the engine with the election and with what comes from the fabric.
+//! The manager without its sockets: joins the engine, the election and the events of the fabric.
 
 use control::api::{Counters, ManagementPort, PortState};
 use proto::{Gid, Time};
@@ -10,21 +10,21 @@ use crate::election::{Candidate, Change, Election};
 use crate::seam::{Destination, Endpoint, Manager, Outgoing};
 use crate::transport::Arrival;
 
-/// A manager that is run by somebody who has the time and the messages.
+/// A sans-IO manager: its caller supplies time and messages.
 #[derive(Debug)]
 pub struct Runtime<M> {
-    /// What brings the fabric to what is wanted.
+    /// Configures the fabric.
     pub engine: M,
     election: Election,
     own: Candidate,
-    /// Nodes whose managers are believed; empty: all.
-    believed: Vec<Gid>,
-    /// One that is not was told of.
-    doubted: bool,
+    /// Nodes whose managers are accepted; empty: all.
+    accepted: Vec<Gid>,
+    /// A manager that is not accepted was logged.
+    stranger_logged: bool,
     port: Option<ManagementPort>,
-    /// Why there is no port.
+    /// Reason for the missing port.
     detached: Option<String>,
-    /// Messages to send before the engine's.
+    /// Messages to send before those of the engine.
     waiting: Vec<Outgoing>,
     transaction: u64,
     received: u64,
@@ -35,19 +35,20 @@ pub struct Runtime<M> {
 }
 
 impl<M: Manager> Runtime<M> {
-    /// Without a port. Only managers of the nodes `believed` are taken for some, or all if that is empty;
-    /// `seed` was drawn for this run.
-    pub fn new(engine: M, own: Candidate, believed: Vec<Gid>, seed: u64) -> Runtime<M> {
+    /// Creates a manager without a port. It accepts managers of the nodes `accepted`, or all if that is
+    /// empty; `seed` is a random number of this run.
+    pub fn new(engine: M, own: Candidate, accepted: Vec<Gid>, seed: u64) -> Runtime<M> {
         Runtime {
             engine,
             election: Election::new(own),
             own,
-            believed,
-            doubted: false,
+            accepted,
+            stranger_logged: false,
             port: None,
             detached: None,
             waiting: Vec::new(),
-            // Another manager behind the same port draws another one, and so knows which answers are its own.
+            // Another manager at the same port draws another number; each recognizes the answers to its own
+            // requests.
             transaction: seed << 32,
             received: 0,
             malformed: 0,
@@ -57,22 +58,22 @@ impl<M: Manager> Runtime<M> {
         }
     }
 
-    /// The configuration has changed.
-    pub fn configure(&mut self, now: Time, own: Candidate, believed: Vec<Gid>) {
+    /// Applies a new configuration.
+    pub fn configure(&mut self, now: Time, own: Candidate, accepted: Vec<Gid>) {
         self.own = own;
-        // Who is believed no longer is forgotten when its lease is over.
-        self.believed = believed;
-        self.doubted = false;
+        // A manager that is no longer accepted is removed at the end of its lease.
+        self.accepted = accepted;
+        self.stranger_logged = false;
         self.election.configure(now, own);
         self.follow(now);
     }
 
-    /// Its part among the managers.
+    /// Role among the managers.
     pub fn role(&self) -> Role {
         self.election.role()
     }
 
-    /// Takes what has happened on the way to the fabric.
+    /// Processes an event of the fabric.
     pub fn arrived(&mut self, now: Time, arrival: Arrival) {
         match arrival {
             Arrival::Attached(port) if port.state == PortState::Active => self.attach(now, port),
@@ -86,14 +87,14 @@ impl<M: Manager> Runtime<M> {
         self.follow(now);
     }
 
-    /// Does what the time has come for.
+    /// Processes everything that is due.
     pub fn advance(&mut self, now: Time) {
         self.election.advance(now);
         self.follow(now);
         self.engine.advance(now);
     }
 
-    /// The next message to send now.
+    /// The next message to send.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
         if let Some(info) = self.election.poll_announcement() {
             let announcement = self.announcement(&info);
@@ -107,25 +108,25 @@ impl<M: Manager> Runtime<M> {
         next
     }
 
-    /// There is no room to send: an announcement that is due is lost, as one may be on its way, and the next
-    /// comes in its time. Else it would stay due, and for that its deadline in the past.
+    /// Without room to send, drops an announcement that is due; the next one follows after its interval.
+    /// Otherwise its deadline would stay in the past.
     pub fn skip_announcement(&mut self) {
         let _ = self.election.poll_announcement();
     }
 
-    /// The last message of a manager that ends.
+    /// The last announcement of a manager that ends.
     pub fn farewell(&mut self) -> Option<Outgoing> {
         let info = self.election.farewell()?;
         Some(self.announcement(&info))
     }
 
-    /// When [`Runtime::advance`] is to be called at the latest.
+    /// Latest time for the next call of [`Runtime::advance`].
     pub fn next_deadline(&self) -> Option<Time> {
         let deadlines = [self.election.next_deadline(), self.engine.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// How it is. `ibtapd` is the control socket that it goes through.
+    /// Status. `ibtapd` is the control socket in use.
     pub fn status(&self, now: Time, ibtapd: String) -> StatusInfo {
         let overview = self.engine.overview(now);
         let mut counters: Counters = [
@@ -175,7 +176,7 @@ impl<M: Manager> Runtime<M> {
                 own.qpn
             );
             self.engine.attach(now, Some(own));
-            // Those who hear it know it by its GID.
+            // Other managers identify this one by its GID.
             if before.is_none_or(|(gid, _)| gid != own.gid) {
                 self.election.attach(now, Some(own.gid));
             }
@@ -201,7 +202,7 @@ impl<M: Manager> Runtime<M> {
             Err(error) => {
                 self.malformed += 1;
                 log::debug!(
-                    "{} queue pair {} sends nonsense: {error}",
+                    "malformed MAD from {} queue pair {}: {error}",
                     from.gid,
                     from.qpn
                 );
@@ -213,13 +214,13 @@ impl<M: Manager> Runtime<M> {
             return;
         }
         match mad.attribute::<ManagerInfo>() {
-            // Where it comes from is what the fabric says, not the message.
+            // The GID comes from the fabric, not from the message.
             Ok(info) if mad.header.method == method::SEND => {
                 let info = ManagerInfo {
                     gid: from.gid,
                     ..info
                 };
-                if self.believes(from) {
+                if self.accepts(from) {
                     self.election.heard(now, &info);
                 }
             }
@@ -227,16 +228,16 @@ impl<M: Manager> Runtime<M> {
         }
     }
 
-    /// Whether a manager there is taken for one. Tells of one that is not.
-    fn believes(&mut self, from: Endpoint) -> bool {
-        if self.believed.is_empty() || self.believed.contains(&from.gid) {
+    /// Whether the manager at `from` is accepted. Logs the first that is not.
+    fn accepts(&mut self, from: Endpoint) -> bool {
+        if self.accepted.is_empty() || self.accepted.contains(&from.gid) {
             return true;
         }
         self.strangers += 1;
-        if !std::mem::replace(&mut self.doubted, true) {
+        if !std::mem::replace(&mut self.stranger_logged, true) {
             log::warn!(
-                "{} claims to be a manager, and is none of those that the configuration names; ignored, \
-                 and so are others from now on without a word",
+                "ignoring the manager at {}: the configuration does not list it in `managers`; further ones \
+                 are not logged",
                 from.gid
             );
         }
@@ -253,17 +254,19 @@ impl<M: Manager> Runtime<M> {
         }
     }
 
-    /// Has the engine follow the election, and the log tell.
+    /// Applies changes of the election to the engine and the log.
     fn follow(&mut self, now: Time) {
         for change in self.election.take_changes() {
             match change {
                 Change::Role(role) => self.play(now, role),
                 Change::Slept => {
-                    log::warn!("was not running for a lease or more; listening before going on");
+                    log::warn!(
+                        "did not run for a lease or longer; listening for other managers again"
+                    );
                 }
                 Change::Twin(gid) => log::error!(
-                    "the manager at {gid} has this one's id {:016x}: its state directory is a copy; \
-                     remove the file \"state\" from one of both, with that manager ended",
+                    "the manager at {gid} has the id of this manager, {:016x}: one state directory is a \
+                     copy of the other; stop one of the managers and remove its file \"state\"",
                     self.own.id
                 ),
             }

@@ -1,4 +1,4 @@
-//! What the program asks of the engine: events and the time go in, messages and a deadline come out.
+//! The interface between program and engine: events and time go in, messages and a deadline come out.
 
 use proto::{Gid, Qpn, Time};
 
@@ -9,7 +9,7 @@ use crate::api::{
 use crate::config::Config;
 use crate::state::State;
 
-/// Where management comes from, and goes to.
+/// Source or destination of a management datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Endpoint {
     /// The port.
@@ -18,7 +18,7 @@ pub struct Endpoint {
     pub qpn: Qpn,
 }
 
-/// Whom a message is for.
+/// Destination of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// One agent.
@@ -27,118 +27,117 @@ pub enum Destination {
     Group,
 }
 
-/// A message to send: a whole MAD, cut after the data it has.
+/// A message to send: a whole MAD, cut after its data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outgoing {
-    /// Whom it is for.
+    /// Destination.
     pub to: Destination,
     /// The MAD.
     pub mad: Vec<u8>,
 }
 
-/// Names a request for counters that agents are being asked for.
+/// Identifies a request for counters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Inquiry(pub u64);
 
-/// What the engine knows for `status`.
+/// The engine's part of `status`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overview {
     /// Agents that answer.
     pub agents: usize,
-    /// Agents that do not any more.
+    /// Agents that no longer answer.
     pub agents_away: usize,
     /// Switches of the configuration.
     pub switches: usize,
-    /// Virtual ports that are members of one.
+    /// Virtual ports that are members of a switch.
     pub members: usize,
-    /// Those of them that forward.
+    /// Members that forward.
     pub forwarding: usize,
-    /// Requests that wait for an answer or for their turn.
+    /// Requests that wait for an answer or in a queue.
     pub outstanding: usize,
-    /// What goes wrong as a whole, sentences.
+    /// Global problems, one sentence each.
     pub problems: Vec<String>,
-    /// What was done, by name.
+    /// Counters since the start, by name.
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// The engine, as the program runs it. It is made of a configuration, the state on disk, and a number that
-/// was drawn for this run (`Engine::new(config, state, seed)`). Errors are sentences for the user.
+/// The engine's interface to the program. An engine is created from a configuration, the state on disk and a
+/// random number of this run (`Engine::new(config, state, seed)`). Errors are sentences for the user.
 pub trait Manager {
-    /// The fabric port has come, has another address, or (`None`) has gone.
+    /// The fabric port was attached, has another address, or (`None`) was detached.
     fn attach(&mut self, now: Time, own: Option<Endpoint>);
 
-    /// It is the one that manages from now on, or no longer is: then it sets nothing.
+    /// Becomes active or stops. An engine that is not active sets nothing.
     fn set_active(&mut self, now: Time, active: bool);
 
-    /// The configuration is another one from now on.
+    /// Applies a new configuration.
     fn configure(&mut self, now: Time, config: Config);
 
-    /// State that is to be on the disk before anything else is sent; `None` where nothing has changed since
-    /// it was asked last, or it is too early to try again.
+    /// State to save before the next message; `None` if nothing has changed since the last call, or if it is
+    /// too early to retry.
     fn take_unsaved(&mut self, now: Time) -> Option<State>;
 
-    /// What was taken last could not be written. The engine goes on, has it among its problems, and offers
-    /// it again after a while.
+    /// The last state could not be saved. The engine continues, reports the problem, and offers the state
+    /// again later.
     fn not_saved(&mut self, now: Time, why: &str);
 
-    /// Why state is not on the disk as it is in memory, a sentence.
+    /// Reason why the state on disk is out of date, one sentence.
     fn save_problem(&self) -> Option<&str>;
 
-    /// A MAD has come. ManagerInfo is not among them.
+    /// Processes a MAD other than ManagerInfo.
     fn receive(&mut self, now: Time, from: Endpoint, mad: &[u8]);
 
-    /// Does what the time has come for.
+    /// Processes everything that is due.
     fn advance(&mut self, now: Time);
 
-    /// The next message that is to be sent now.
+    /// The next message to send.
     fn poll_transmit(&mut self, now: Time) -> Option<Outgoing>;
 
-    /// When [`Manager::advance`] is to be called at the latest.
+    /// Latest time for the next call of [`Manager::advance`].
     fn next_deadline(&self) -> Option<Time>;
 
     /// For `status`.
     fn overview(&self, now: Time) -> Overview;
 
-    /// Switches, in the order of their ids.
+    /// Switches, ordered by id.
     ///
     /// # Errors
-    /// There is no such switch.
+    /// Unknown switch.
     fn vesws(&self, which: &VeswSelection) -> Result<Vec<VeswInfo>, String>;
 
-    /// Virtual ports, in the order of GUID, port and index.
+    /// Virtual ports, ordered by GUID, port and index.
     ///
     /// # Errors
-    /// There is no such switch.
+    /// Unknown switch.
     fn ports(&self, now: Time, which: &VeswSelection) -> Result<Vec<PortInfo>, String>;
 
-    /// Addresses, by switch and address.
+    /// Addresses, ordered by switch and address.
     ///
     /// # Errors
-    /// There is no such switch.
+    /// Unknown switch.
     fn macs(&self, which: &VeswSelection) -> Result<Vec<MacInfo>, String>;
 
-    /// Begins to ask agents for counters.
+    /// Starts a request for counters.
     ///
     /// # Errors
-    /// No port matches, or the pattern is none.
+    /// No port matches, or the pattern is wrong.
     fn ask_counters(&mut self, now: Time, which: &PortSelection) -> Result<Inquiry, String>;
 
-    /// The counters, once all agents have answered or were given up; `None` until then. What was taken
-    /// is forgotten.
+    /// Returns and removes the counters, once all agents have answered or were given up; `None` until then.
     fn take_counters(&mut self, inquiry: Inquiry) -> Option<Vec<CountersInfo>>;
 
-    /// Nobody waits for these counters any longer.
+    /// Ends a request whose client is gone.
     fn forget_counters(&mut self, inquiry: Inquiry);
 
-    /// What becomes of a frame.
+    /// Where a frame goes.
     ///
     /// # Errors
-    /// There is no such switch.
+    /// Unknown switch.
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, String>;
 
-    /// Has a switch or ports drop all, or forward again.
+    /// Makes a switch or ports drop all frames, or forward again.
     ///
     /// # Errors
-    /// There is no such switch nor port.
+    /// Unknown switch or port.
     fn drain(&mut self, now: Time, request: &DrainRequest) -> Result<Drained, String>;
 }

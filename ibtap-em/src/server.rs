@@ -1,4 +1,4 @@
-//! What the manager answers on its control socket.
+//! Methods of the manager's control socket.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::seam::{Inquiry, Manager};
 
 const DESCRIPTION: &str = include_str!("org.ibtap.EthernetManager.varlink");
 
-/// Requests for counters that wait for agents, of all clients.
+/// Maximum number of requests for counters that wait for agents, of all clients.
 pub const INQUIRIES_MAX: usize = 16;
 
 /// Replies. Each has one member.
@@ -46,30 +46,30 @@ pub enum Reply {
 pub struct Waiting(BTreeMap<StreamId, Inquiry>);
 
 impl Waiting {
-    /// Whether somebody waits.
+    /// Whether no client waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The manager as the control socket sees it, for a moment.
+/// The manager during one turn of the control socket.
 #[derive(Debug)]
 pub struct Served<'a, M> {
     /// The manager.
     pub runtime: &'a mut Runtime<M>,
-    /// Who waits.
+    /// Clients that wait for counters.
     pub waiting: &'a mut Waiting,
-    /// Where state is kept.
+    /// Storage of the state.
     pub disk: &'a dyn Disk,
     /// The time.
     pub now: Time,
-    /// `ibtapd`'s control socket, for `status`.
+    /// Control socket of `ibtapd`, for `status`.
     pub ibtapd: String,
 }
 
 impl<M: Manager> Served<'_, M> {
-    /// Whoever hears that it is done finds it so after a crash, too.
+    /// The state is saved before the reply: a drain that a client has seen survives a crash.
     fn drain(&mut self, request: &DrainRequest) -> Result<Drained, Failure> {
         let drained = self.runtime.engine.drain(self.now, request);
         let drained = drained.map_err(unknown)?;
@@ -77,7 +77,7 @@ impl<M: Manager> Served<'_, M> {
         match self.runtime.engine.save_problem() {
             None => Ok(drained),
             Some(why) => {
-                let message = format!("it is done, but a restart of the manager undoes it: {why}");
+                let message = format!("done, but a restart of the manager undoes it: {why}");
                 let message = json!({ "message": message });
                 Err(Failure::new(INTERFACE, "Refused", message))
             }
@@ -161,12 +161,12 @@ impl<M: Manager> Program for Served<'_, M> {
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-/// The engine refuses with a sentence; it is about what the client has named.
+/// A refusal by the engine: an error of a value from the client.
 fn unknown(message: String) -> Failure {
     Failure::new(INTERFACE, "BadArgument", json!({ "message": message }))
 }
 
-/// Of what is wrong the parameter is named.
+/// Parses the parameters. An error names the wrong parameter.
 fn parameters<P: DeserializeOwned>(parameters: Map<String, Value>) -> Result<P, Failure> {
     let present: Map<String, Value> = parameters
         .into_iter()
@@ -177,14 +177,14 @@ fn parameters<P: DeserializeOwned>(parameters: Map<String, Value>) -> Result<P, 
         let of_name = ["unknown field", "missing field"];
         let named = match of_name.iter().any(|what| message.starts_with(what)) {
             true => message.split('`').nth(1).map(str::to_owned),
-            // What serde says of a value has the value, and not whose it is.
+            // serde's error text has the wrong value but not its parameter.
             false => None,
         };
         Failure::invalid(&named.unwrap_or_else(|| wrong_one::<P>(&present)))
     })
 }
 
-/// The parameter for which there would be another complaint were it missing.
+/// The parameter whose removal changes the error.
 fn wrong_one<P: DeserializeOwned>(present: &Map<String, Value>) -> String {
     let complaint = |map: &Map<String, Value>| {
         P::deserialize(Value::Object(map.clone()))

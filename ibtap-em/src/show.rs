@@ -1,4 +1,4 @@
-//! The commands that ask a running manager, and what they print.
+//! Commands that query a running manager, and their output.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::server::Reply;
 
 mod text;
 
-/// Runs a command; gives the exit status. Errors are one sentence on stderr.
+/// Runs a command and returns the exit status. Errors are one sentence on stderr.
 pub fn run(cli: &Cli) -> u8 {
     let socket = cli
         .em_socket
@@ -58,7 +58,7 @@ fn request(socket: &Path, command: &Command) -> Result<Reply, Failure> {
                 undo: *undo,
             },
         ),
-        Command::Run(_) => unreachable!("it asks nobody: main has run it"),
+        Command::Run(_) => unreachable!("main runs this command"),
     }
 }
 
@@ -92,7 +92,7 @@ fn print(output: &str) -> u8 {
         .write_all(output.as_bytes())
         .and_then(|()| stdout.flush());
     match written {
-        // Whoever reads our output has gone; nothing is wrong.
+        // The reader of stdout has closed it: not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(&format!("cannot write to stdout: {error}"), EXIT_REFUSED)
         }
@@ -100,21 +100,21 @@ fn print(output: &str) -> u8 {
     }
 }
 
-/// With stderr closed too, the exit status is all there is.
+/// Without stderr, the exit status is the only report.
 fn complain(message: &str, status: u8) -> u8 {
     let _ = writeln!(io::stderr(), "ibtap-em: {message}");
     status
 }
 
 impl Role {
-    /// What it means, for people.
+    /// Text of a role in `status`.
     fn meaning(self) -> &'static str {
         match self {
-            Role::Detached => "detached: it has no fabric port",
-            Role::Listening => "listening for other managers, for a moment",
-            Role::Standby => "standby: another one manages",
-            Role::Claiming => "about to manage",
-            Role::Active => "active: it manages",
+            Role::Detached => "detached: no fabric port",
+            Role::Listening => "listening for other managers",
+            Role::Standby => "standby: another manager is active",
+            Role::Claiming => "claiming: about to become active",
+            Role::Active => "active",
         }
     }
 }

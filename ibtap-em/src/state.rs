@@ -1,8 +1,7 @@
-//! What survives a restart: which LID, address and number each virtual port was given, and where it was.
+//! State that survives a restart: LID, address and number of each virtual port, and its last location.
 //!
-//! The file's first line has its version, the length and a CRC-32 of the rest, which is JSON. A new one is
-//! written beside it, brought to the disk, and then takes its place, so that at any moment there is a
-//! whole one.
+//! The first line of the file has the version, the length and a CRC-32 of the rest, which is JSON. A new file
+//! is written beside the old one, synced, and renamed: at any time one file is complete.
 
 mod disk;
 
@@ -16,29 +15,29 @@ use vnic::Lid;
 use crate::config::{PortKey, format_mac, parse_mac};
 pub use disk::{Opened, Store};
 
-/// Virtual ports that are remembered; one that is gone is forgotten for a new one.
+/// Maximum number of remembered virtual ports. A new port replaces a port that is gone.
 pub const MEMBERS_MAX: usize = 16_384;
 
-/// Contested addresses that are remembered; of others the newest claim after a restart counts.
+/// Maximum number of remembered contested addresses. For others, the newest claim after a restart wins.
 pub const CONTESTED_MAX: usize = 4096;
 
 const VERSION: &str = "1";
 
-/// What survives a restart.
+/// State that survives a restart.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// Which manager this is; drawn once.
+    /// Id of this manager, drawn once.
     pub manager: u64,
-    /// What virtual ports were given.
+    /// Assignments of virtual ports.
     #[serde(with = "by_text")]
     pub members: BTreeMap<PortKey, Member>,
-    /// LIDs that were taken away of late, and from whom: others may not have them yet.
+    /// LIDs released recently, with their former ports: other ports may not use them yet.
     #[serde(with = "by_text")]
     pub quarantined: BTreeMap<Lid, PortKey>,
     /// Ids of switches that are drained.
     pub drained: BTreeSet<u16>,
-    /// Who has an address that several ports of a switch say is theirs.
+    /// Owners of addresses that several ports of a switch claim.
     #[serde(default, with = "by_text")]
     pub contested: BTreeMap<SwitchMac, PortKey>,
 }
@@ -52,49 +51,49 @@ pub struct SwitchMac {
     pub mac: Mac,
 }
 
-/// What a virtual port was given, and where it was.
+/// The assignment of a virtual port, and its last location.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// The switch.
+    /// Id of its switch.
     pub vesw: u16,
     /// Its LID.
     pub lid: Lid,
-    /// The address of its interface.
+    /// Address of its interface.
     #[serde(with = "mac_text")]
     pub mac: Mac,
-    /// Its number in the switch, from 1.
+    /// Number on the switch, from 1.
     pub port_num: u32,
-    /// Its node's name.
+    /// Description of its node.
     pub description: String,
-    /// Its interface's name.
+    /// Name of its interface.
     pub interface: String,
-    /// Its port.
+    /// GID of its fabric port.
     pub gid: Gid,
-    /// Its queue pair; 0: none yet.
+    /// Queue pair number; 0: none yet.
     #[serde(with = "qpn_number")]
     pub qpn: Qpn,
-    /// The largest UD payload of its port, in bytes.
+    /// Maximum UD payload of its fabric port, in bytes.
     pub payload_max: u16,
-    /// It is gone for longer than the grace time, and not in the others' tables.
+    /// Absent for longer than the grace time, and not in the tables of other members.
     pub gone: bool,
     /// It is drained.
     pub drained: bool,
 }
 
-/// Why state cannot be read or written, one sentence.
+/// An error of reading or writing state, one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StateError(pub String);
 
 impl State {
-    /// The file's bytes.
+    /// Encodes the file.
     ///
     /// # Errors
-    /// None that could happen; serialization may fail by its type.
+    /// Only if serialization fails, which its type allows.
     pub fn encode(&self) -> Result<Vec<u8>, StateError> {
         let mut json = serde_json::to_vec_pretty(self)
-            .map_err(|error| StateError(format!("the state cannot be written as JSON: {error}")))?;
+            .map_err(|error| StateError(format!("cannot encode the state as JSON: {error}")))?;
         json.push(b'\n');
         let mut file = format!(
             "ibtap-em state {VERSION} {} {:08x}\n",
@@ -106,35 +105,35 @@ impl State {
         Ok(file)
     }
 
-    /// Reads the file's bytes.
+    /// Decodes the file.
     ///
     /// # Errors
-    /// What is wrong with them, part of a sentence.
+    /// The fault, as part of a sentence.
     pub fn decode(file: &[u8]) -> Result<State, StateError> {
         let wrong = |what: &str| StateError(what.into());
         let end = file
             .iter()
             .take(80)
             .position(|byte| *byte == b'\n')
-            .ok_or_else(|| wrong("it does not begin as such a file does"))?;
+            .ok_or_else(|| wrong("it has no header of a state file"))?;
         let (head, json) = (&file[..end], &file[end + 1..]);
         let head = std::str::from_utf8(head).unwrap_or_default();
         let mut words = head
             .strip_prefix("ibtap-em state ")
-            .ok_or_else(|| wrong("it does not begin as such a file does"))?
+            .ok_or_else(|| wrong("it has no header of a state file"))?
             .split(' ');
         match words.next() {
             Some(VERSION) => {}
             other => {
                 return Err(StateError(format!(
-                    "it has version {}, and this program knows {VERSION}",
+                    "it has version {}, this program reads {VERSION}",
                     other.unwrap_or_default()
                 )));
             }
         }
         let length = words.next().and_then(|word| word.parse::<usize>().ok());
         if length != Some(json.len()) {
-            return Err(wrong("it is cut off, or something was added to it"));
+            return Err(wrong("its length is wrong"));
         }
         let sum = words
             .next()
@@ -143,18 +142,18 @@ impl State {
             return Err(wrong("its checksum is wrong"));
         }
         let state: State = serde_json::from_slice(json)
-            .map_err(|error| StateError(format!("it cannot be understood: {error}")))?;
+            .map_err(|error| StateError(format!("its content is invalid: {error}")))?;
         state.check()?;
         Ok(state)
     }
 
-    /// What was changed by hand may be wrong in ways that a checksum does not show.
+    /// A manual change may break rules that the checksum does not cover.
     fn check(&self) -> Result<(), StateError> {
         let mut lids = BTreeSet::new();
         for (key, member) in &self.members {
             if !member.lid.is_unicast() || !lids.insert(member.lid) {
                 return Err(StateError(format!(
-                    "the LID {} of {key} is no port's, or another's too",
+                    "the LID {} of {key} is not unicast, or used twice",
                     member.lid
                 )));
             }
@@ -163,7 +162,7 @@ impl State {
     }
 }
 
-/// Maps whose keys are written as text, since those of JSON are.
+/// Maps with keys as text, which JSON requires.
 mod by_text {
     use super::{BTreeMap, Text};
     use serde::de::Error as _;
@@ -183,7 +182,7 @@ mod by_text {
         map.into_iter()
             .map(|(text, value)| {
                 let key = K::from_text(&text)
-                    .ok_or_else(|| D::Error::custom(format!("{text:?} is no key")))?;
+                    .ok_or_else(|| D::Error::custom(format!("{text:?} is not a key")))?;
                 Ok((key, value))
             })
             .collect()
@@ -253,7 +252,7 @@ mod mac_text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Mac, D::Error> {
         let text = String::deserialize(d)?;
-        parse_mac(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no address")))
+        parse_mac(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not an address")))
     }
 }
 

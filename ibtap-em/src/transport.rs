@@ -1,7 +1,7 @@
-//! The way to the fabric: the management of a port of this node's `ibtapd`, over its control socket.
+//! Connection to the fabric: management of a port of this node's `ibtapd`, over its control socket.
 //!
-//! What comes is a stream of replies; what goes out are calls that nobody answers, on a connection of their
-//! own. Where either breaks, both are made anew.
+//! Received messages are a stream of replies. Sent messages are calls without replies, on a second
+//! connection. If either connection breaks, both are opened again.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -15,33 +15,33 @@ use proto::Time;
 
 use crate::seam::{Destination, Endpoint, Outgoing};
 
-/// How long ibtapd may take to take a call; it answers from its control loop.
+/// Maximum time for ibtapd to accept a call; it answers from its control loop.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two attempts to reach ibtapd, in milliseconds: doubled from the first to the second.
+/// Pause between attempts to reach ibtapd, in milliseconds: first and last; each pause is twice the previous.
 const RETRY_MS: (u64, u64) = (250, 5_000);
 
-/// Bytes of calls that may wait for ibtapd: some 60 full messages. More is not made meanwhile.
+/// Maximum bytes of calls that wait for ibtapd: some 60 full messages. No messages are made while they wait.
 const PENDING_MAX: usize = 256 * 1024;
 
-/// Messages taken in one turn, so that timers and the control socket have theirs.
+/// Messages received in one turn, so that timers and the control socket are served in between.
 const TURN: usize = 256;
 
-/// What has happened on the way.
+/// An event of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// The port is there, or has another address.
+    /// The port is attached, or has another address.
     Attached(ManagementPort),
-    /// It is not there; why, a sentence.
+    /// The port is detached, with the reason, one sentence.
     Detached(String),
-    /// A message has come.
+    /// A message arrived.
     Received {
-        /// Whose it is.
+        /// Sender.
         from: Endpoint,
         /// A whole MAD.
         mad: Vec<u8>,
     },
-    /// So many messages were lost, since they were not taken in time.
+    /// This number of messages was lost because they were not read in time.
     Lost(u64),
 }
 
@@ -51,21 +51,22 @@ struct Connected {
     posts: Posts,
 }
 
-/// The way to one port.
+/// Connection to one port.
 #[derive(Debug)]
 pub struct Link {
     socket: PathBuf,
     port: Option<String>,
     connected: Option<Connected>,
-    /// When to try next, and how long to wait after that.
+    /// Time of the next attempt, and the pause after it.
     again: Time,
     pause: u64,
-    /// It was said already why there is no port.
-    told: Option<String>,
+    /// Last reported reason for the missing port.
+    reported: Option<String>,
 }
 
 impl Link {
-    /// To a port of the `ibtapd` that has this control socket; without a name, to its only one.
+    /// Creates a connection to a port of the `ibtapd` with this control socket; without a name, to its only
+    /// port.
     #[must_use]
     pub fn new(socket: PathBuf, port: Option<String>) -> Link {
         Link {
@@ -74,23 +75,23 @@ impl Link {
             connected: None,
             again: Time::default(),
             pause: RETRY_MS.0,
-            told: None,
+            reported: None,
         }
     }
 
-    /// ibtapd's control socket.
+    /// Control socket of ibtapd.
     #[must_use]
     pub fn socket(&self) -> &std::path::Path {
         &self.socket
     }
 
-    /// Whether it already leads there.
+    /// Whether the connection has this socket and port.
     #[must_use]
     pub fn leads_to(&self, socket: &std::path::Path, port: Option<&str>) -> bool {
         self.socket == socket && self.port.as_deref() == port
     }
 
-    /// What has come, and what has become of the way. Connects where it is time to.
+    /// Returns the events since the last call. Connects when an attempt is due.
     pub fn receive(&mut self, now: Time) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
         if self.connected.is_none() && now >= self.again {
@@ -112,14 +113,14 @@ impl Link {
         arrivals
     }
 
-    /// Whether there is somebody to send to, and room for it.
+    /// Whether the connection is open and has room for a message.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let pending = self.connected.as_ref().map(|c| c.posts.pending());
         pending.is_some_and(|pending| pending < PENDING_MAX)
     }
 
-    /// Sends a message; without a way it is lost, as any may be.
+    /// Sends a message. Without a connection the message is lost.
     pub fn send(&mut self, message: Outgoing) {
         let Some(connected) = &mut self.connected else {
             return;
@@ -135,11 +136,11 @@ impl Link {
             mad: Hex(message.mad),
         };
         if let Err(error) = connected.posts.push(methods::SEND_MANAGEMENT, &request) {
-            log::warn!("a message to the fabric is lost: {error}");
+            log::warn!("lost a message to the fabric: {error}");
         }
     }
 
-    /// Writes what ibtapd takes now. What goes wrong shows in [`Link::receive`], or by another attempt.
+    /// Writes as much as ibtapd accepts. Errors appear in [`Link::receive`], or lead to another attempt.
     pub fn flush(&mut self) {
         let Some(connected) = &mut self.connected else {
             return;
@@ -147,7 +148,7 @@ impl Link {
         if connected.posts.flush().is_ok() {
             return;
         }
-        // A connection without a stream may have made way for another client's.
+        // ibtapd may have closed this connection, which has no stream, for another client.
         match self.post() {
             Ok(posts) => {
                 if let Some(connected) = &mut self.connected {
@@ -158,19 +159,19 @@ impl Link {
         }
     }
 
-    /// When to call [`Link::receive`], should nothing be readable before.
+    /// Time of the next [`Link::receive`] if no descriptor becomes readable before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.connected.is_none().then_some(self.again)
     }
 
-    /// To be waited for until readable.
+    /// Descriptor to poll for reading.
     #[must_use]
     pub fn incoming(&self) -> Option<BorrowedFd<'_>> {
         self.connected.as_ref().map(|c| c.replies.as_fd())
     }
 
-    /// To be waited for until writable.
+    /// Descriptor to poll for writing.
     #[must_use]
     pub fn outgoing(&self) -> Option<BorrowedFd<'_>> {
         let connected = self.connected.as_ref()?;
@@ -195,7 +196,7 @@ impl Link {
         match reply {
             ManageReply::Attached(port) => {
                 self.pause = RETRY_MS.0;
-                self.told = None;
+                self.reported = None;
                 arrivals.push(Arrival::Attached(port));
             }
             ManageReply::Received(datagram) => {
@@ -211,14 +212,14 @@ impl Link {
         }
     }
 
-    /// Gives the way up for a while.
+    /// Closes the connection until the next attempt.
     fn fail(&mut self, now: Time, error: &ClientError, arrivals: &mut Vec<Arrival>) {
         self.connected = None;
         self.again = now.after(self.pause);
         self.pause = (2 * self.pause).min(RETRY_MS.1);
         let why = error.to_string();
-        if self.told.as_ref() != Some(&why) {
-            self.told = Some(why.clone());
+        if self.reported.as_ref() != Some(&why) {
+            self.reported = Some(why.clone());
             arrivals.push(Arrival::Detached(why));
         }
     }

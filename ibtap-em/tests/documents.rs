@@ -1,4 +1,4 @@
-//! What is shipped beside the program agrees with it.
+//! Files that are shipped with the program agree with it.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn the_example_is_valid_and_shows_the_defaults() {
     let example = Config::parse(&text, "ibtap-em.example.toml").unwrap();
     assert_eq!(example.em, ManagerConfig::default());
     assert_eq!(example.switches.len(), 2);
-    // What is commented out is right, too.
+    // Commented-out settings are valid, too.
     let all: String = text
         .lines()
         .map(|line| match line.strip_prefix("# ") {

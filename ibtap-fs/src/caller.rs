@@ -1,16 +1,16 @@
-//! Whether who writes may administer the network.
+//! The check that a writing process may administer the network.
 //!
-//! The kernel's IPoIB asks for CAP_NET_ADMIN beyond the file's permissions
-//! (`ipoib_vlan.c ipoib_vlan_add`), so that a root without capabilities, in a container for instance,
-//! makes no interfaces. FUSE tells which process writes; what that may do is in proc_pid_status(5).
+//! Like the kernel's IPoIB (`ipoib_vlan.c ipoib_vlan_add`), a write needs CAP_NET_ADMIN in addition to the
+//! file's permissions: root without capabilities, for example in a container, creates no interfaces. FUSE
+//! reports the process id; proc_pid_status(5) has the capabilities.
 
 use std::fs;
 
 /// The bit of CAP_NET_ADMIN (`linux/capability.h`).
 const CAP_NET_ADMIN: u32 = 12;
 
-/// Whether a process (or a thread of one) has CAP_NET_ADMIN in our user namespace. One that cannot
-/// be seen, in a foreign pid namespace, has number 0 and is not trusted.
+/// Whether a process or thread has CAP_NET_ADMIN in the user namespace of `ibtap-fs`. A process in a foreign
+/// pid namespace has number 0 and is refused.
 pub fn may_administer(pid: u32) -> bool {
     pid != 0 && has_capability(pid) && is_in_our_user_namespace(pid)
 }
@@ -22,14 +22,14 @@ fn has_capability(pid: u32) -> bool {
         .is_some_and(|capabilities| capabilities >> CAP_NET_ADMIN & 1 == 1)
 }
 
-/// In another one capabilities are worth nothing here, as `capable()` has it.
+/// Capabilities in other user namespaces do not count, as with the kernel's `capable()`.
 fn is_in_our_user_namespace(pid: u32) -> bool {
     let theirs = fs::read_link(format!("/proc/{pid}/ns/user"));
     let ours = fs::read_link("/proc/self/ns/user");
     matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
 }
 
-/// The effective set that a `status` file tells.
+/// The effective set of a `status` file.
 fn effective(status: &str) -> Option<u64> {
     let set = status
         .lines()
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_and_the_invisible_may_not() {
+    fn processes_that_are_missing_or_invisible_may_not() {
         assert!(!may_administer(0));
         assert!(!may_administer(u32::MAX));
     }

@@ -1,17 +1,16 @@
-//! What is read from the files: the kernel's formats (`ipoib_main.c`, `ipoib_vlan.c`,
-//! `net/core/net-sysfs.c`).
+//! Contents of the files in the kernel's formats (`ipoib_main.c`, `ipoib_vlan.c`, `net/core/net-sysfs.c`).
 
 use control::api::{HardwareAddress, InterfaceInfo, LinkAddress};
-use fabric::{Gid, Qpn};
+use proto::{Gid, Qpn};
 
 use crate::tree::Attribute;
 
 /// The hardware type of InfiniBand (`linux/if_arp.h ARPHRD_INFINIBAND`).
 const ARPHRD_INFINIBAND: u32 = 32;
-/// Bytes of a hardware address (`INFINIBAND_ALEN`).
+/// Length of a hardware address in bytes (`INFINIBAND_ALEN`).
 const INFINIBAND_ALEN: u32 = 20;
 
-/// A file's contents; `None` for one that is only written.
+/// Contents of a file; `None` for a write-only file.
 pub fn of(attribute: Attribute, of: &InterfaceInfo) -> Option<String> {
     Some(match attribute {
         Attribute::Address => format!("{}\n", of.address),
@@ -19,7 +18,7 @@ pub fn of(attribute: Attribute, of: &InterfaceInfo) -> Option<String> {
         Attribute::Broadcast => format!("{}\n", broadcast(&of.broadcast)),
         Attribute::Carrier => format!("{}\n", u8::from(of.carrier)),
         Attribute::CreateChild | Attribute::DeleteChild => return None,
-        // A port of ours has number 1.
+        // Ports of ibtapd have number 1.
         Attribute::DevId => "0x0\n".to_owned(),
         Attribute::DevPort => "0\n".to_owned(),
         Attribute::Ifindex => format!("{}\n", of.ifindex),
@@ -32,8 +31,7 @@ pub fn of(attribute: Attribute, of: &InterfaceInfo) -> Option<String> {
     })
 }
 
-/// The broadcast address: the queue pair number that stands for multicast, and the group
-/// (RFC 4391, sections 4 and 9.1.1).
+/// The broadcast address: the queue pair number of multicast, and the group (RFC 4391, sections 4 and 9.1.1).
 fn broadcast(group: &Gid) -> HardwareAddress {
     let mut bytes = [0; 20];
     bytes[1..4].copy_from_slice(&Qpn::MULTICAST.to_bytes());
@@ -86,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_child_names_its_parent_and_its_partition_in_full() {
-        // Limited membership, which the kernel does not show either.
+        // Limited membership; the kernel does not show it either.
         let child = child("ib0.8001", 0x49, "ib0", 0x0001);
         assert_eq!(of(Attribute::Parent, &child).as_deref(), Some("ib0\n"));
         assert_eq!(of(Attribute::Pkey, &child).as_deref(), Some("0x8001\n"));

@@ -1,8 +1,7 @@
-//! The file tree as FUSE asks for it.
+//! The file tree for FUSE.
 //!
-//! Nothing is cached that could become wrong: the kernel asks again for every interface's directory
-//! each time a path leads through it, and a read from a file's beginning is a new snapshot, as it is
-//! in sysfs (seq_file).
+//! Nothing that may change is cached: the kernel looks up an interface's directory for each path, and a read
+//! from the beginning of a file takes a new snapshot, as in sysfs (seq_file).
 
 mod fuse;
 mod handles;
@@ -21,14 +20,14 @@ use crate::requests::Requests;
 use crate::tree::{DEBUG_DIRECTORY, Dump, Node, Place};
 use handles::{Handles, Listed};
 
-/// How long the kernel may believe what never changes.
+/// How long the kernel may cache constant data.
 const FOR_LONG: Duration = Duration::from_secs(3600);
-/// Interfaces come, go and are renamed: the kernel is to ask each time.
+/// No caching: interfaces are created, removed and renamed.
 const NOT_AT_ALL: Duration = Duration::ZERO;
-/// The number in a listing of what has none yet (libfuse's `FUSE_UNKNOWN_INO`).
+/// Inode number of an entry without a number yet (libfuse's `FUSE_UNKNOWN_INO`).
 const UNKNOWN_INODE: u64 = 0xffff_ffff;
 
-/// See the module.
+/// The file tree, see the module.
 #[derive(Debug)]
 pub struct Tree {
     requests: Requests,
@@ -38,7 +37,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of what a daemon serves.
+    /// Creates the tree of a daemon's interfaces.
     pub fn of(requests: Requests) -> Tree {
         Tree {
             requests,
@@ -58,7 +57,7 @@ impl Tree {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node of that name in a directory, and how long that holds.
+    /// The node with this name in a directory, and how long the kernel may cache it.
     fn find(&self, directory: Place, name: &OsStr) -> Result<(Place, Duration), Errno> {
         let name = name.to_str().ok_or(Errno::NOENT)?;
         match directory {
@@ -89,7 +88,7 @@ impl Tree {
         Ok((Place::Interface(number, node), NOT_AT_ALL))
     }
 
-    /// An interface as it is now, whatever it is called by now.
+    /// The current state of an interface, also after a rename.
     fn interface(&self, number: u64) -> Result<InterfaceInfo, Errno> {
         let known = self.interfaces().get(number).ok_or(Errno::NODEV)?.clone();
         match self.requests.interface(&known.selector) {
@@ -106,7 +105,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// A directory's contents.
+    /// The entries of a directory.
     fn list(&self, directory: Place) -> Result<Vec<Listed>, Errno> {
         let mut listing = vec![
             Listed::directory(directory.inode(), "."),
@@ -151,7 +150,7 @@ impl Tree {
         Ok(interfaces.into_iter().flat_map(of).collect())
     }
 
-    /// A file's contents now.
+    /// The current contents of a file.
     fn snapshot(&self, file: Place) -> Result<Vec<u8>, Errno> {
         let Place::Interface(number, node) = file else {
             return Err(Errno::ISDIR);
@@ -160,7 +159,7 @@ impl Tree {
         self.requests.read(node, &interface).map(String::into_bytes)
     }
 
-    /// Does what a write asks for.
+    /// Executes a write.
     fn change(&self, file: Place, data: &[u8], writer: u32) -> Result<(), Errno> {
         let Place::Interface(number, Node::Attribute(attribute)) = file else {
             return Err(Errno::ACCESS);
@@ -197,10 +196,10 @@ impl Tree {
     }
 }
 
-/// A path does not lead to what is gone.
+/// For a path, a missing interface is a missing file.
 fn gone_is_absent(error: Errno) -> Errno {
     match error {
-        // INVAL: the name is no name that an interface could have.
+        // INVAL: not a valid name of an interface.
         Errno::NODEV | Errno::INVAL => Errno::NOENT,
         other => other,
     }

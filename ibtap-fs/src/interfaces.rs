@@ -1,15 +1,15 @@
-//! Which interfaces the kernel (of FUSE) knows of, under which numbers.
+//! Interfaces known to the kernel (FUSE), and their numbers.
 //!
-//! An interface is who it is by its queue pair, which it keeps for life; names come and go. So an
-//! open file, or a shell that stands in `ib0/`, stays with its interface when that is renamed, and
-//! does not fall to another one that gets its name, as it is in sysfs.
+//! The queue pair identifies an interface for life; names change. An open file, or a shell in `ib0/`, stays
+//! with its interface after a rename, and does not switch to another interface with its former name. sysfs
+//! does the same.
 
 use std::collections::HashMap;
 
 use control::api::InterfaceInfo;
-use fabric::Qpn;
+use proto::Qpn;
 
-/// What an interface keeps for life.
+/// Identity of an interface for life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     port: String,
@@ -17,7 +17,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of an interface.
+    /// The identity of an interface.
     pub fn of(interface: &InterfaceInfo) -> Identity {
         Identity {
             port: interface.port.clone(),
@@ -26,18 +26,18 @@ impl Identity {
     }
 }
 
-/// What is remembered of an interface.
+/// A remembered interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Who it is.
+    /// Identity.
     pub identity: Identity,
-    /// What requests called it when it was last seen.
+    /// Selector for requests, when the interface was last seen.
     pub selector: String,
-    /// Whether it is a child; for life.
+    /// Whether it is a child; constant for life.
     pub is_child: bool,
 }
 
-/// The interfaces that the kernel holds inodes of.
+/// Interfaces with inodes in the kernel.
 #[derive(Debug, Default)]
 pub struct Interfaces {
     known: HashMap<u64, (Known, u64)>,
@@ -46,7 +46,7 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// The number of an interface, of which the kernel is told an inode once more.
+    /// Counts a lookup by the kernel. Returns the interface's number.
     pub fn looked_up(&mut self, interface: &InterfaceInfo) -> u64 {
         let known = Known {
             identity: Identity::of(interface),
@@ -57,7 +57,7 @@ impl Interfaces {
             .numbers
             .entry(known.identity.clone())
             .or_insert_with(|| {
-                // Never used again, so that the kernel cannot mistake one for the other.
+                // Numbers are not reused, so that the kernel cannot confuse interfaces.
                 self.last += 1;
                 self.last
             });
@@ -67,14 +67,14 @@ impl Interfaces {
         number
     }
 
-    /// The kernel is told one more inode of an interface that it knows.
+    /// Counts another lookup of an interface that the kernel knows.
     pub fn looked_up_within(&mut self, number: u64) {
         if let Some((_, lookups)) = self.known.get_mut(&number) {
             *lookups += 1;
         }
     }
 
-    /// The kernel forgets that it was told so many.
+    /// The kernel forgets this number of lookups.
     pub fn forgotten(&mut self, number: u64, lookups: u64) {
         let Some((known, left)) = self.known.get_mut(&number) else {
             return;
@@ -86,12 +86,12 @@ impl Interfaces {
         }
     }
 
-    /// What is remembered of an interface.
+    /// A remembered interface.
     pub fn get(&self, number: u64) -> Option<&Known> {
         self.known.get(&number).map(|(known, _)| known)
     }
 
-    /// It was seen under this name.
+    /// Updates the selector of an interface.
     pub fn seen(&mut self, number: u64, interface: &InterfaceInfo) {
         if let Some((known, _)) = self.known.get_mut(&number) {
             known.selector = selector(interface);
@@ -99,7 +99,7 @@ impl Interfaces {
     }
 }
 
-/// What a request calls an interface, wherever that is.
+/// The selector of an interface for requests, in any namespace.
 pub fn selector(interface: &InterfaceInfo) -> String {
     match &interface.netns {
         Some(netns) => format!("{netns}/{}", interface.name),
@@ -107,9 +107,9 @@ pub fn selector(interface: &InterfaceInfo) -> String {
     }
 }
 
-/// The names of directories: an interface's own, unless others are called the same in other network
-/// namespaces; then it has `NETNS:` before it, unless it is in the daemon's. (No name of an
-/// interface has a colon in it, see `dev_valid_name` in the kernel's `net/core/dev.c`.)
+/// Names of directories: the name of the interface. If several interfaces have that name, those in other
+/// namespaces than the daemon's have the prefix `NETNS:`. (A name of an interface has no colon, see
+/// `dev_valid_name` in the kernel's `net/core/dev.c`.)
 pub fn directories(interfaces: &[InterfaceInfo]) -> Vec<String> {
     let mut count: HashMap<&str, u32> = HashMap::new();
     for interface in interfaces {
@@ -126,7 +126,7 @@ pub fn directories(interfaces: &[InterfaceInfo]) -> Vec<String> {
         .collect()
 }
 
-/// The network namespace and the name that a directory's name says.
+/// The network namespace and the interface name of a directory's name.
 pub fn parts(directory: &str) -> (Option<&str>, &str) {
     match directory.rsplit_once(':') {
         Some((netns, name)) => (Some(netns), name),
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_directory_says_its_interface(
+        fn every_directory_names_its_interface(
             places in prop::collection::hash_set(("[a-c]", prop::option::of("[a-c:]{1,3}")), 0..8)
         ) {
             let interfaces: Vec<_> = places
@@ -203,7 +203,7 @@ mod tests {
                     prop_assert_eq!(netns, interface.netns.as_deref());
                 }
             }
-            // No two have the same.
+            // The names are unique.
             let mut seen = listed.clone();
             seen.sort();
             seen.dedup();

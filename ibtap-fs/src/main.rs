@@ -1,8 +1,8 @@
-//! `ibtap-fs`: the interfaces of a running `ibtapd` as files, as `/sys/class/net` and debugfs have
-//! those of the kernel's IPoIB.
+//! `ibtap-fs`: the interfaces of a running `ibtapd` as files, like those of the kernel's IPoIB in
+//! `/sys/class/net` and debugfs.
 //!
-//! It is a client of the control socket like `ibtap`, and a program of its own so that neither the
-//! daemon nor `ibtap` has to do with FUSE: a mount that hangs, or dies, harms nobody but its users.
+//! A client of the control socket, like `ibtap`. FUSE needs a separate program: if a mount hangs or ends,
+//! only its users are affected.
 //!
 //! Exit status: 0 after a signal or umount(8), 1 wrong usage, 2 the kernel refused.
 
@@ -36,7 +36,7 @@ use filesystem::Tree;
 use mount::{MountError, Mountpoint};
 use requests::Requests;
 
-/// So many requests are served at once. Each may wait for the daemon.
+/// Number of threads that serve requests. Each may wait for the daemon.
 const THREADS: usize = 4;
 
 fn main() -> ExitCode {
@@ -53,14 +53,14 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Why it ends before its time; the texts are sentences.
+/// An error that ends the program; the texts are sentences.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
     Mount(#[from] MountError),
     #[error("cannot catch signals: {0}")]
     Signals(io::Error),
-    #[error("the kernel's FUSE does not go on: {0}")]
+    #[error("the FUSE connection failed: {0}")]
     Session(io::Error),
 }
 
@@ -74,7 +74,7 @@ impl Failure {
 }
 
 fn run(args: FsArgs) -> Result<(), Failure> {
-    // Before there is something to unmount.
+    // Before the mount, so that a signal always unmounts.
     let signals = signals().map_err(Failure::Signals)?;
     let mountpoint = Mountpoint::prepare(&args.mountpoint)?;
     let (mount, device) = mountpoint.mount(!args.private)?;
@@ -97,26 +97,27 @@ fn session(tree: Tree, device: OwnedFd, private: bool) -> io::Result<Session<Tre
     Session::from_fd(tree, device, acl, config)
 }
 
-/// Serves until a signal comes, or until somebody has unmounted it.
+/// Serves until a signal arrives or the file system is unmounted.
 fn await_end(mut signals: UnixStream, session: Session<Tree>) -> Result<(), Failure> {
-    let (tell, told) = mpsc::channel();
-    let unmounted = tell.clone();
-    // Where the other one was first, nobody listens to the second any longer.
+    let (sender, results) = mpsc::channel();
+    let unmounted = sender.clone();
+    // After the first result, the second is dropped.
     thread::spawn(move || drop(unmounted.send(session.run().map_err(Failure::Session))));
     thread::spawn(move || {
         let caught = signals.read(&mut [0]).map_err(Failure::Signals);
-        drop(tell.send(caught.map(drop)));
+        drop(sender.send(caught.map(drop)));
     });
-    first(&told)
+    first(&results)
 }
 
-fn first(told: &Receiver<Result<(), Failure>>) -> Result<(), Failure> {
-    // Without a sender left both threads have panicked, which they have said themselves.
-    told.recv()
-        .unwrap_or_else(|_| Err(Failure::Session(io::Error::other("its threads are gone"))))
+fn first(results: &Receiver<Result<(), Failure>>) -> Result<(), Failure> {
+    // No sender is left if both threads panicked; each panic was printed.
+    results
+        .recv()
+        .unwrap_or_else(|_| Err(Failure::Session(io::Error::other("its threads ended"))))
 }
 
-/// A stream that becomes readable with each of the signals that end it.
+/// A stream that becomes readable on each of the signals that end the program.
 fn signals() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -125,7 +126,7 @@ fn signals() -> io::Result<UnixStream> {
     Ok(read)
 }
 
-/// Tells systemd, if it listens.
+/// Notifies systemd, if it listens.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         eprintln!("ibtap-fs: cannot notify the service manager: {error}");

@@ -1,7 +1,6 @@
 //! Mounting and unmounting (mount(2), `Documentation/filesystems/fuse.rst` of the kernel).
 //!
-//! It is done here and not by a helper program: whoever may run a daemon that makes interfaces may
-//! mount, too, and so an error can say what is missing.
+//! Without a helper program: a user who may run ibtapd may also mount, and errors can name what is missing.
 
 mod table;
 
@@ -19,56 +18,56 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use table::Entry;
 
-/// The type that mount(8) shows. The part behind the dot is ours to choose.
+/// File system type for mount(8). The part after the dot is free to choose.
 const FS_TYPE: &str = "fuse.ibtap";
-/// What it shows as the device.
+/// Device name for mount(8).
 const SOURCE: &str = "ibtap-fs";
 const DEVICE: &str = "/dev/fuse";
-/// The root's file mode: a directory.
+/// File mode of the root: a directory.
 const ROOT_MODE: u32 = 0o040_755;
-/// A file system that is served answers within milliseconds.
+/// Time to wait for an answer of a served file system, which takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why there is no mount; the texts are sentences.
+/// A failed mount; the texts are sentences.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The mount point is no good.
+    /// The mount point is unusable.
     #[error("cannot mount on {}: {why}", path.display())]
     Mountpoint {
-        /// As the user named it.
+        /// Path from the user.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// The kernel has no FUSE, or we may not use it.
+    /// The kernel has no FUSE, or access is denied.
     #[error("cannot open {DEVICE}: {source}; {}", advice(*source))]
     Device {
-        /// Why.
+        /// Error of the kernel.
         source: Errno,
     },
-    /// The kernel refuses to mount.
+    /// The kernel refused the mount.
     #[error("the kernel refuses to mount on {}: {source}{}", path.display(), need(*source))]
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// Why.
+        /// Error of the kernel.
         source: Errno,
     },
     /// A stale mount cannot be removed.
     #[error(
-        "{} is left over from an ibtap-fs that is gone, and cannot be unmounted: {source}{}",
+        "cannot unmount {}, the mount of an ibtap-fs that has ended: {source}{}",
         path.display(), need(*source)
     )]
     Stale {
         /// The mount point.
         path: PathBuf,
-        /// Why.
+        /// Error of the kernel.
         source: Errno,
     },
-    /// What is mounted cannot be told.
+    /// The table of mounts is unreadable.
     #[error("cannot read {}: {source}", table::FILE)]
     Table {
-        /// Why.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -78,26 +77,24 @@ fn advice(source: Errno) -> &'static str {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => {
             "modprobe fuse, or give the container --device /dev/fuse"
         }
-        Errno::ACCESS | Errno::PERM => {
-            "run it as root; a container needs --device /dev/fuse for it"
-        }
-        _ => "it is the kernel's FUSE",
+        Errno::ACCESS | Errno::PERM => "run ibtap-fs as root; a container needs --device /dev/fuse",
+        _ => "check FUSE in the kernel",
     }
 }
 
 fn need(source: Errno) -> &'static str {
     match source {
-        Errno::PERM | Errno::ACCESS => "; that takes root with CAP_SYS_ADMIN",
+        Errno::PERM | Errno::ACCESS => "; run as root with CAP_SYS_ADMIN",
         _ => "",
     }
 }
 
-/// A directory that nothing of ours is mounted on.
+/// A directory without a mount of `ibtap-fs`.
 #[derive(Clone, Debug)]
 pub struct Mountpoint(PathBuf);
 
 impl Mountpoint {
-    /// Checks the directory, and unmounts what an `ibtap-fs` that was killed has left there.
+    /// Checks the directory, and unmounts the mount of a killed `ibtap-fs`.
     ///
     /// # Errors
     /// [`MountError`]
@@ -107,7 +104,7 @@ impl Mountpoint {
             why,
         };
         let real = real_path(path).map_err(|e| unfit(e.to_string()))?;
-        // One may lie upon the other.
+        // There may be several mounts.
         while let Some(entry) = table::top(&real).map_err(|source| MountError::Table { source })? {
             if entry.fs_type != FS_TYPE {
                 break;
@@ -118,11 +115,13 @@ impl Mountpoint {
                     source,
                 })?,
                 Liveness::Alive => {
-                    let advice = "another ibtap-fs serves it; end that, or umount it, first";
+                    let advice =
+                        "another ibtap-fs serves it; stop that ibtap-fs or umount it first";
                     return Err(unfit(advice.into()));
                 }
                 Liveness::Silent => {
-                    let advice = "another ibtap-fs has it and does not answer; end that first";
+                    let advice =
+                        "the ibtap-fs that is mounted there does not answer; stop it first";
                     return Err(unfit(advice.into()));
                 }
             }
@@ -134,8 +133,8 @@ impl Mountpoint {
         }
     }
 
-    /// Mounts; gives also the descriptor that the kernel's requests come from. Whoever is not root
-    /// gets nothing to see unless `everybody` may look.
+    /// Mounts. Also returns the descriptor of the kernel's requests. With `everybody`, users other than root
+    /// have access.
     ///
     /// # Errors
     /// [`MountError`]
@@ -173,7 +172,7 @@ fn options(device: &OwnedFd, everybody: bool) -> Result<CString, Errno> {
     CString::new(options).map_err(|_| Errno::INVAL)
 }
 
-/// A mount; unmounted when this value goes.
+/// A mount; dropping it unmounts.
 #[derive(Debug)]
 pub struct Mount {
     point: PathBuf,
@@ -182,7 +181,7 @@ pub struct Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Somebody may have unmounted it, and mounted something else.
+        // Another user may have unmounted it and mounted another file system.
         let is_ours = self.entry.is_some() && table::top(&self.point).ok().flatten() == self.entry;
         if is_ours && let Err(error) = detach(&self.point) {
             eprintln!("ibtap-fs: cannot unmount {}: {error}", self.point.display());
@@ -190,12 +189,12 @@ impl Drop for Mount {
     }
 }
 
-/// Also where it is in use: who has a file open, or stands in it, is let out with an error.
+/// Also while the mount is in use: its users get errors.
 fn detach(path: &Path) -> Result<(), Errno> {
     rustix::mount::unmount(path, UnmountFlags::DETACH)
 }
 
-/// The path without symbolic links. A stale mount is in the way of what the library does.
+/// The path without symbolic links. `canonicalize` fails on a stale mount.
 fn real_path(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
@@ -209,22 +208,22 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether somebody serves a mount of ours.
+/// Whether an `ibtap-fs` serves the mount.
 enum Liveness {
     Alive,
     Dead,
     Silent,
 }
 
-/// Asks for something that the kernel does not answer itself, on a thread: who is asked may hang.
+/// Sends a request that the kernel does not answer itself. It runs on a thread because the server may hang.
 fn liveness(path: &Path) -> Liveness {
-    let (tell, told) = mpsc::channel();
+    let (sender, answer) = mpsc::channel();
     let path = path.to_owned();
-    // Where nobody waits any longer, the answer is lost with the channel.
+    // After the timeout, the answer is dropped with the channel.
     thread::spawn(move || {
-        let _ = tell.send(rustix::fs::statfs(&path));
+        let _ = sender.send(rustix::fs::statfs(&path));
     });
-    match told.recv_timeout(PATIENCE) {
+    match answer.recv_timeout(PATIENCE) {
         Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => Liveness::Dead,
         Ok(_) => Liveness::Alive,
         Err(_) => Liveness::Silent,

@@ -1,9 +1,8 @@
-//! Numbers as the kernel reads them from what is written to its files (`lib/vsprintf.c`,
-//! `lib/kstrtox.c`). The base follows from the digits: `0x` hexadecimal, `0` octal, else decimal.
+//! Parsing of numbers as in the kernel's files (`lib/vsprintf.c`, `lib/kstrtox.c`). The digits select the
+//! base: `0x` hexadecimal, `0` octal, otherwise decimal.
 
-/// `sscanf("%i")`: blanks before the number are skipped, what follows it is ignored. The kernel cuts
-/// a number to 32 bits, so that 0x100008001 is 0x8001 to it; here it keeps its value, or the nearest
-/// that there is, and is out of range.
+/// `sscanf("%i")`: skips leading blanks, ignores the rest. The kernel truncates numbers to 32 bits and reads
+/// 0x100008001 as 0x8001. This function returns the number, or the nearest i64: out of range for the caller.
 pub fn scanned(text: &[u8]) -> Option<i64> {
     let blanks = text.iter().take_while(|byte| is_space(**byte)).count();
     let text = &text[blanks..];
@@ -19,12 +18,12 @@ pub fn scanned(text: &[u8]) -> Option<i64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// `simple_strtoul`: 0 where there is no number.
+/// `simple_strtoul`: 0 without a number.
 pub fn lenient(text: &[u8]) -> u64 {
     leading(text).0.unwrap_or(u64::MAX)
 }
 
-/// `kstrtoul`: nothing but a number, a plus sign before it and one line feed behind it.
+/// `kstrtoul`: a number only, with an optional plus sign before and one line feed after it.
 pub fn strict(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     let (value, rest) = leading(digits);
@@ -32,14 +31,14 @@ pub fn strict(text: &[u8]) -> Option<u64> {
     value.filter(|_| whole)
 }
 
-/// What the kernel takes for the string: a NUL ends it.
+/// The bytes up to the first NUL.
 pub fn as_string(data: &[u8]) -> &[u8] {
     let end = data.iter().position(|byte| *byte == 0);
     &data[..end.unwrap_or(data.len())]
 }
 
-/// The number that a text begins with, `None` where it has more than 64 bits, and what is behind it.
-/// Without digits it is 0, and nothing is taken.
+/// The number at the beginning, `None` if it exceeds 64 bits, and the rest. Without digits the number is 0
+/// and the rest is the whole text.
 fn leading(text: &[u8]) -> (Option<u64>, &[u8]) {
     let (radix, digits) = match text {
         [b'0', b'x' | b'X', digit, ..] if digit.is_ascii_hexdigit() => (16, &text[2..]),

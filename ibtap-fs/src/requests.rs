@@ -18,17 +18,15 @@ use crate::interfaces::{parts, selector};
 use crate::number;
 use crate::tree::{Attribute, Dump, Node, STATISTICS};
 
-/// The daemon answers from memory, within milliseconds, but makes a child in some more. Whoever
-/// waits for longer than this reads an error: a daemon that hangs must not hang its readers.
+/// Timeout of a request. The daemon answers from memory within milliseconds; creation of a child takes
+/// longer. A daemon that hangs must not hang the readers.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After a request that was not answered, others fail at once for so long. Else a daemon that hangs
-/// would keep each of many readers of one directory waiting for those before it, whom the kernel
-/// lets in one after the other.
+/// After a timeout, requests fail at once for this time. Otherwise a daemon that hangs would delay each
+/// reader of a directory by those before it, because the kernel lets them in one by one.
 const REST: Duration = Duration::from_secs(1);
 
-/// Asks the daemon. Every request has a connection of its own, so that it does not matter whether
-/// the daemon was started again meanwhile.
+/// Client of the daemon. Every request has its own connection, so that the daemon may restart at any time.
 #[derive(Debug)]
 pub struct Requests {
     socket: PathBuf,
@@ -36,7 +34,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// To the daemon at this control socket.
+    /// Creates a client of the daemon with this control socket.
     pub fn to(socket: PathBuf) -> Requests {
         Requests {
             socket,
@@ -44,22 +42,24 @@ impl Requests {
         }
     }
 
-    /// Asks, on a connection of its own.
+    /// Sends a request on its own connection.
+    ///
+    /// # Errors
+    /// As [`errno`].
     fn ask<T>(
         &self,
         request: impl FnOnce(ControlClient) -> Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T, Errno> {
         if self
             .silent_until()
             .is_some_and(|until| Instant::now() < until)
         {
-            return Err(ClientError::Silent {
-                path: self.socket.clone(),
-                source: io::ErrorKind::TimedOut.into(),
-            });
+            return Err(Errno::TIMEDOUT);
         }
-        let answer = ControlClient::connect(&self.socket, TIMEOUT).and_then(request);
-        let is_silent = matches!(&answer, Err(error) if errno(error) == Errno::TIMEDOUT);
+        let answer = ControlClient::connect(&self.socket, TIMEOUT)
+            .and_then(request)
+            .map_err(|error| errno(&error));
+        let is_silent = matches!(answer, Err(Errno::TIMEDOUT));
         *self.silent_until() = is_silent.then(|| Instant::now() + REST);
         answer
     }
@@ -70,29 +70,28 @@ impl Requests {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All interfaces. None where there is no daemon.
+    /// All interfaces. An empty list without a daemon.
     ///
     /// # Errors
     /// As [`errno`].
     pub fn interfaces(&self) -> Result<Vec<InterfaceInfo>, Errno> {
         match self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(None))) {
-            Err(error) if errno(&error) == Errno::NODEV => Ok(Vec::new()),
-            other => other.map_err(|error| errno(&error)),
+            Err(Errno::NODEV) => Ok(Vec::new()),
+            other => other,
         }
     }
 
-    /// The interface that a request calls so.
+    /// The interface that a selector names.
     ///
     /// # Errors
-    /// NODEV where there is none; as [`errno`].
+    /// NODEV without such an interface; as [`errno`].
     pub fn interface(&self, selector: &str) -> Result<InterfaceInfo, Errno> {
         let shown =
-            self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(Some(selector))));
-        let shown = shown.map_err(|error| errno(&error))?;
+            self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(Some(selector))))?;
         shown.into_iter().next().ok_or(Errno::NODEV)
     }
 
-    /// The interface of a directory of that name.
+    /// The interface of the directory with this name.
     ///
     /// # Errors
     /// As [`Requests::interface`].
@@ -100,7 +99,7 @@ impl Requests {
         match parts(directory) {
             (Some(netns), name) => self.interface(&format!("{netns}/{name}")),
             (None, name) => match self.interface(name) {
-                // There are several, of which the daemon's own namespace may have one.
+                // Several match; the daemon's own namespace may have one of them.
                 Err(Errno::INVAL) => self
                     .interfaces()?
                     .into_iter()
@@ -111,37 +110,28 @@ impl Requests {
         }
     }
 
-    /// A file's contents.
+    /// Contents of a file.
     ///
     /// # Errors
-    /// ACCESS where it cannot be read; as [`errno`].
+    /// ACCESS for a write-only file; as [`errno`].
     pub fn read(&self, node: Node, interface: &InterfaceInfo) -> Result<String, Errno> {
         let name = selector(interface);
         match node {
             Node::Attribute(attribute) => contents::of(attribute, interface).ok_or(Errno::ACCESS),
             Node::Counter(at) => self.counter(STATISTICS[at], &name),
-            Node::Dump(Dump::Groups) => {
-                let groups =
-                    self.ask(|mut daemon| daemon.call(methods::GROUPS, &Interface::of(&name)));
-                groups
-                    .map(|groups| debugfs_dumps::groups(&groups))
-                    .map_err(|error| errno(&error))
-            }
-            Node::Dump(Dump::Paths) => {
-                let paths =
-                    self.ask(|mut daemon| daemon.call(methods::PATHS, &Interface::of(&name)));
-                paths
-                    .map(|paths| debugfs_dumps::paths(&paths))
-                    .map_err(|error| errno(&error))
-            }
+            Node::Dump(Dump::Groups) => self
+                .ask(|mut daemon| daemon.call(methods::GROUPS, &Interface::of(&name)))
+                .map(|groups| debugfs_dumps::groups(&groups)),
+            Node::Dump(Dump::Paths) => self
+                .ask(|mut daemon| daemon.call(methods::PATHS, &Interface::of(&name)))
+                .map(|paths| debugfs_dumps::paths(&paths)),
             Node::Directory | Node::Statistics => Err(Errno::ISDIR),
         }
     }
 
     fn counter(&self, counter: &str, interface: &str) -> Result<String, Errno> {
-        let stats = self
-            .ask(|mut daemon| daemon.call(methods::STATS, &Selection::of(Some(interface))))
-            .map_err(|error| errno(&error))?;
+        let stats =
+            self.ask(|mut daemon| daemon.call(methods::STATS, &Selection::of(Some(interface))))?;
         let stats = stats.first().ok_or(Errno::NODEV)?;
         let found = stats
             .kernel()
@@ -151,10 +141,10 @@ impl Requests {
         Ok(format!("{value}\n"))
     }
 
-    /// Does what writing `data` to a file asks for.
+    /// Executes the request that writing `data` to a file means.
     ///
     /// # Errors
-    /// INVAL where it makes no sense; ACCESS where the file cannot be written; as [`errno`].
+    /// INVAL for a wrong value; ACCESS for a read-only file; as [`errno`].
     pub fn write(
         &self,
         attribute: Attribute,
@@ -162,12 +152,11 @@ impl Requests {
         data: &[u8],
     ) -> Result<(), Errno> {
         let change = Change::read(attribute, data)?;
-        let asked = self.ask(|daemon| change.ask(daemon, &selector(interface)));
-        asked.map_err(|error| errno(&error))
+        self.ask(|daemon| change.send(daemon, selector(interface)))
     }
 }
 
-/// What a write asks for.
+/// The request of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     CreateChild(i64),
@@ -178,14 +167,14 @@ enum Change {
 }
 
 impl Change {
-    /// As the kernel reads it (`ipoib_main.c create_child_store, delete_child_store, umcast_store,
+    /// Parses like the kernel (`ipoib_main.c create_child_store, delete_child_store, umcast_store,
     /// ipoib_set_mode`, `net/core/net-sysfs.c mtu_store`).
     fn read(attribute: Attribute, data: &[u8]) -> Result<Change, Errno> {
         let text = number::as_string(data);
         match attribute {
             Attribute::CreateChild => number::scanned(text).map(Change::CreateChild),
             Attribute::DeleteChild => number::scanned(text).map(Change::DeleteChild),
-            // With the line feed, as `echo` writes it, and with nothing else.
+            // The word and a line feed, as `echo` writes it, and nothing else.
             Attribute::Mode => match text {
                 b"connected\n" => Some(Change::Mode(Mode::Connected)),
                 b"datagram\n" => Some(Change::Mode(Mode::Datagram)),
@@ -200,11 +189,11 @@ impl Change {
         .ok_or(Errno::INVAL)
     }
 
-    fn ask(self, mut daemon: ControlClient, interface: &str) -> Result<(), ClientError> {
+    fn send(self, mut daemon: ControlClient, interface: String) -> Result<(), ClientError> {
         match self {
             Change::CreateChild(pkey) => {
                 let request = ChildAddRequest {
-                    parent: interface.to_owned(),
+                    parent: interface,
                     pkey,
                     name: None,
                     mode: None,
@@ -215,54 +204,40 @@ impl Change {
                 daemon.call(methods::CHILD_ADD, &request).map(drop)
             }
             Change::DeleteChild(pkey) => {
-                let request = ChildDelRequest {
-                    interface: interface.to_owned(),
-                    pkey: Some(pkey),
-                };
+                let pkey = Some(pkey);
+                let request = ChildDelRequest { interface, pkey };
                 daemon.call(methods::CHILD_DEL, &request).map(drop)
             }
-            Change::Mode(mode) => daemon
-                .call(
-                    methods::MODE,
-                    &ModeRequest {
-                        interface: interface.to_owned(),
-                        mode: Some(mode),
-                    },
-                )
-                .map(drop),
-            Change::Mtu(mtu) => daemon
-                .call(
-                    methods::MTU,
-                    &MtuRequest {
-                        interface: interface.to_owned(),
-                        mtu: Some(mtu),
-                    },
-                )
-                .map(drop),
-            Change::Umcast(umcast) => daemon
-                .call(
-                    methods::UMCAST,
-                    &UmcastRequest {
-                        interface: interface.to_owned(),
-                        umcast: Some(umcast),
-                    },
-                )
-                .map(drop),
+            Change::Mode(mode) => {
+                let mode = Some(mode);
+                let request = ModeRequest { interface, mode };
+                daemon.call(methods::MODE, &request).map(drop)
+            }
+            Change::Mtu(mtu) => {
+                let mtu = Some(mtu);
+                let request = MtuRequest { interface, mtu };
+                daemon.call(methods::MTU, &request).map(drop)
+            }
+            Change::Umcast(umcast) => {
+                let umcast = Some(umcast);
+                let request = UmcastRequest { interface, umcast };
+                daemon.call(methods::UMCAST, &request).map(drop)
+            }
         }
     }
 }
 
-/// The error number for what the daemon says, or does not say:
+/// The error number of a failed request:
 ///
-/// * the kernel's own, where the daemon names one;
-/// * NODEV, as for a device that has been removed, where the interface or the daemon is gone;
-/// * TIMEDOUT where the daemon does not answer in time;
-/// * INVAL where the request makes no sense to it, or cannot be done;
-/// * BUSY where it has no time for it now, and trying again may help;
-/// * ACCESS where its socket is not for us, and IO for anything else.
+/// * the daemon's, if it names one of the kernel;
+/// * NODEV, as for a removed device, if the interface or the daemon is gone;
+/// * TIMEDOUT if the daemon does not answer in time;
+/// * INVAL if the daemon refuses the request;
+/// * BUSY if the daemon is busy, and trying again may help;
+/// * ACCESS without permission for the socket, and IO otherwise.
 fn errno(error: &ClientError) -> Errno {
     match error {
-        // The range of error numbers in Linux.
+        // Range of error numbers in Linux.
         ClientError::Errno { errno, .. } if (1..4096).contains(errno) => {
             Errno::from_raw_os_error(*errno)
         }
@@ -340,20 +315,20 @@ mod tests {
             source: io::ErrorKind::ConnectionRefused.into(),
         };
         assert_eq!(errno(&refused), Errno::NODEV);
-        let said = ClientError::Errno {
+        let reported = ClientError::Errno {
             errno: libc::ENOTUNIQ,
             message: String::new(),
         };
-        assert_eq!(errno(&said), Errno::NOTUNIQ);
+        assert_eq!(errno(&reported), Errno::NOTUNIQ);
         assert_eq!(errno(&ClientError::Busy), Errno::BUSY);
         let refused = ClientError::Refused(String::new());
         assert_eq!(errno(&refused), Errno::INVAL);
         for nonsense in [0, -1, 4096, i32::MAX] {
-            let said = ClientError::Errno {
+            let reported = ClientError::Errno {
                 errno: nonsense,
                 message: String::new(),
             };
-            assert_eq!(errno(&said), Errno::IO);
+            assert_eq!(errno(&reported), Errno::IO);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Interfaces for tests.
 
 use control::api::{DhcpMode, InterfaceInfo, LinkAddress, LinkLayer, Mode, PortState};
-use fabric::{Gid, PKey, QKey, Qpn};
+use proto::{Gid, PKey, QKey, Qpn};
 
 /// A parent in the default partition, in the daemon's network namespace.
 pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
@@ -16,6 +16,8 @@ pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
         underlay: Some("eth0".to_owned()),
         link_layer: LinkLayer::Ethernet,
         lid: None,
+        sm_lid: None,
+        sm_sl: None,
         state: PortState::Active,
         reason: None,
         up: true,
@@ -32,6 +34,7 @@ pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
         address: LinkAddress(address),
         mac: LinkAddress([2, 0, 0, 0, 0, 1]),
         broadcast: "ff12:401b:ffff::ffff:ffff".parse().unwrap(),
+        broadcast_record: None,
         mtu: 2044,
         link_mtu: 2048,
         queues: 1,

@@ -1,35 +1,35 @@
-//! What files there are, and their numbers.
+//! The files and their inode numbers.
 //!
 //! ```text
 //! /                      one directory for each interface
-//!   ib0/                 as /sys/class/net/ib0
+//!   ib0/                 like /sys/class/net/ib0
 //!     mode pkey ...      attributes
 //!     statistics/        one file for each counter
-//!   debug/               as the kernel's debugfs directory ipoib
+//!   debug/               like the kernel's debugfs directory ipoib
 //!     ib0_mcg ib0_path
 //! ```
 //!
-//! An inode number is the number of an interface, given by [`crate::interfaces`], times 256, plus
-//! the number of the node within it. Interface 0 is none: the tree's own nodes.
+//! An inode number is the number of the interface from [`crate::interfaces`] times 256, plus the number of
+//! the node within the interface. Number 0 is reserved for the tree's own nodes.
 
 /// A file of an interface's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// The 20 bytes of the hardware address.
     Address,
-    /// How many bytes these are.
+    /// Length of the hardware address in bytes.
     AddrLen,
     /// The 20 bytes of the broadcast group's address.
     Broadcast,
-    /// Whether there is a carrier.
+    /// Whether the interface has a carrier.
     Carrier,
-    /// Makes a child.
+    /// Creates a child.
     CreateChild,
-    /// Removes one.
+    /// Removes a child.
     DeleteChild,
-    /// The port's number less one.
+    /// Number of the port minus one, hexadecimal.
     DevId,
-    /// The same, in decimal.
+    /// Number of the port minus one, decimal.
     DevPort,
     /// The interface's index in its network namespace.
     Ifindex,
@@ -37,17 +37,17 @@ pub enum Attribute {
     Mode,
     /// The IP MTU.
     Mtu,
-    /// The parent's name.
+    /// Name of the parent.
     Parent,
     /// The partition.
     Pkey,
     /// The hardware type of ARP: InfiniBand.
     Type,
-    /// Whether groups are left to programs.
+    /// Whether multicast groups are left to programs.
     Umcast,
 }
 
-/// Which interfaces have a file.
+/// The interfaces that have a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     All,
@@ -74,7 +74,7 @@ const ATTRIBUTES: [(Attribute, &str, u16, Of); 15] = [
     (Attribute::Umcast, "umcast", 0o644, Of::All),
 ];
 
-/// The counters that the daemon has, by their names in sysfs.
+/// The daemon's counters, by their names in sysfs.
 pub const STATISTICS: [&str; 8] = [
     "multicast",
     "rx_bytes",
@@ -101,10 +101,10 @@ pub enum Dump {
 }
 
 impl Dump {
-    /// Both, in the order of a listing.
+    /// All dumps, in the order of a listing.
     pub const ALL: [Dump; 2] = [Dump::Groups, Dump::Paths];
 
-    /// What is behind the interface's name (`ipoib_fs.c ipoib_create_debug_files`).
+    /// The part of the file name after the interface's name (`ipoib_fs.c ipoib_create_debug_files`).
     pub fn suffix(self) -> &'static str {
         match self {
             Dump::Groups => "_mcg",
@@ -112,7 +112,7 @@ impl Dump {
         }
     }
 
-    /// The interface's name and the dump that a file's name says.
+    /// The interface's name and the dump of a file's name.
     pub fn named(file: &str) -> Option<(&str, Dump)> {
         Dump::ALL
             .into_iter()
@@ -123,26 +123,26 @@ impl Dump {
 /// A node of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// Its directory.
+    /// The directory of the interface.
     Directory,
-    /// The directory of its counters.
+    /// The directory of counters.
     Statistics,
-    /// A file of its directory.
+    /// A file in the interface's directory.
     Attribute(Attribute),
     /// A counter, by its place in [`STATISTICS`].
     Counter(usize),
-    /// A file of the directory of dumps.
+    /// A file in the directory of dumps.
     Dump(Dump),
 }
 
-/// Any node.
+/// A node of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The root.
     Root,
     /// The directory of dumps.
     Debug,
-    /// A node of the interface of this number, which is not 0.
+    /// A node of the interface with this number, which is not 0.
     Interface(u64, Node),
 }
 
@@ -153,7 +153,7 @@ const COUNTERS_FROM: u64 = 64;
 const DUMPS_FROM: u64 = 128;
 
 impl Place {
-    /// Its inode number. The root's is the one that FUSE wants (`FUSE_ROOT_ID`).
+    /// Inode number. The root has the number that FUSE requires (`FUSE_ROOT_ID`).
     pub fn inode(self) -> u64 {
         match self {
             Place::Root => ROOT,
@@ -162,7 +162,7 @@ impl Place {
         }
     }
 
-    /// The node that has this inode number.
+    /// The node with this inode number.
     pub fn of_inode(inode: u64) -> Option<Place> {
         match (inode >> 8, inode & 0xff) {
             (0, ROOT) => Some(Place::Root),
@@ -172,7 +172,7 @@ impl Place {
         }
     }
 
-    /// Whether it is a directory.
+    /// Whether the node is a directory.
     pub fn is_directory(self) -> bool {
         matches!(
             self,
@@ -180,7 +180,7 @@ impl Place {
         )
     }
 
-    /// Its permissions, as the kernel gives them; all belongs to root.
+    /// Permissions, the same as the kernel's. Root owns all files.
     pub fn permissions(self) -> u16 {
         match self {
             Place::Interface(_, Node::Attribute(attribute)) => entry(attribute).2,
@@ -189,7 +189,7 @@ impl Place {
         }
     }
 
-    /// The size that stat(2) shows, whatever the contents are: that of sysfs, and for dumps debugfs'.
+    /// The size for stat(2), whatever the contents: that of sysfs, for dumps that of debugfs.
     pub fn size(self) -> u64 {
         match self {
             Place::Interface(_, Node::Attribute(_) | Node::Counter(_)) => 4096,
@@ -199,7 +199,7 @@ impl Place {
 }
 
 impl Node {
-    /// The node that a name stands for in an interface's directory.
+    /// The node with this name in an interface's directory.
     pub fn in_directory(name: &str, is_child: bool) -> Option<Node> {
         if name == STATISTICS_DIRECTORY {
             return Some(Node::Statistics);
@@ -209,20 +209,20 @@ impl Node {
             .map(|(attribute, _)| Node::Attribute(attribute))
     }
 
-    /// The node that a name stands for in the directory of counters.
+    /// The node with this name in the directory of counters.
     pub fn in_statistics(name: &str) -> Option<Node> {
         let at = STATISTICS.iter().position(|known| *known == name)?;
         Some(Node::Counter(at))
     }
 
-    /// What an interface's directory holds.
+    /// The entries of an interface's directory.
     pub fn directory(is_child: bool) -> impl Iterator<Item = (Node, &'static str)> {
         attributes(is_child)
             .map(|(attribute, name)| (Node::Attribute(attribute), name))
             .chain([(Node::Statistics, STATISTICS_DIRECTORY)])
     }
 
-    /// What the directory of counters holds.
+    /// The entries of the directory of counters.
     pub fn statistics() -> impl Iterator<Item = (Node, &'static str)> {
         STATISTICS
             .iter()
@@ -257,7 +257,7 @@ impl Node {
     }
 }
 
-/// The files of a child's or a parent's directory.
+/// The files in the directory of a child or parent.
 fn attributes(is_child: bool) -> impl Iterator<Item = (Attribute, &'static str)> {
     let wanted = match is_child {
         true => Of::Children,

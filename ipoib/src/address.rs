@@ -1,4 +1,4 @@
-//! The 20-byte link-layer address, and the Ethernet addresses that stand for it.
+//! The 20-byte link-layer address, and the MACs of peers on the TAP.
 
 use std::fmt;
 
@@ -7,21 +7,20 @@ use proto::{Gid, Mac, PKey, Qpn};
 /// `ff:ff:ff:ff:ff:ff`.
 pub const MAC_BROADCAST: Mac = [0xff; 6];
 
-/// The first byte of every Ethernet address that stands for a peer: unicast, locally administered.
+/// The first byte of the MAC of any peer: unicast, locally administered.
 const PEER_PREFIX: u8 = 0x02;
-/// The first byte of our own default address. It differs from [`PEER_PREFIX`], so that no peer is
-/// ever given our address.
+/// The first byte of the interface's default MAC. It differs from [`PEER_PREFIX`], so that no peer gets the
+/// interface's MAC.
 const LOCAL_PREFIX: u8 = 0x06;
 
-/// The flag of a peer that takes reliable connections (`IPOIB_FLAGS_RC`).
+/// The flag of a peer that accepts reliable connections (`IPOIB_FLAGS_RC`).
 pub const FLAG_RC: u8 = 0x80;
 
-/// An IPoIB link-layer address: flags, 24-bit queue pair number and GID, 20 bytes in network order
-/// (RFC 4391, section 9.1.1; the flags are RFC 4755's, section 3.1).
+/// An IPoIB link-layer address: flags, 24-bit queue pair number and GID; 20 bytes in network order (RFC
+/// 4391, section 9.1.1; flags: RFC 4755, section 3.1).
 ///
-/// Equality compares all 20 bytes, as the kernel does (`ipoib_neigh_get`). Who a peer *is* follows
-/// from [`HardwareAddress::qpn`] and [`HardwareAddress::gid`] alone: in datagram mode the flags are
-/// ignored.
+/// Equality compares all 20 bytes, as in the kernel (`ipoib_neigh_get`). Only [`HardwareAddress::qpn`] and
+/// [`HardwareAddress::gid`] identify a peer: datagram mode ignores the flags.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HardwareAddress(pub [u8; 20]);
 
@@ -29,7 +28,7 @@ impl HardwareAddress {
     /// Bytes of an address.
     pub const LEN: usize = 20;
 
-    /// From its parts.
+    /// Creates an address from its parts.
     pub fn new(flags: u8, qpn: Qpn, gid: Gid) -> HardwareAddress {
         let mut b = [0; 20];
         b[0] = flags;
@@ -38,12 +37,12 @@ impl HardwareAddress {
         HardwareAddress(b)
     }
 
-    /// Byte 0: bit 7 says that the peer accepts reliable connections, bit 6 unreliable ones.
+    /// Byte 0: bit 7 if the peer accepts reliable connections, bit 6 if it accepts unreliable ones.
     pub const fn flags(&self) -> u8 {
         self.0[0]
     }
 
-    /// Whether the peer says that it takes reliable connections (RFC 4755, section 3.1).
+    /// Whether the peer accepts reliable connections (RFC 4755, section 3.1).
     pub const fn takes_connections(&self) -> bool {
         self.flags() & FLAG_RC != 0
     }
@@ -60,7 +59,7 @@ impl HardwareAddress {
         Gid(g)
     }
 
-    /// Whether a datagram can be sent to it: a unicast GID and an ordinary queue pair.
+    /// Whether datagrams can be sent to the address: a unicast GID and an ordinary queue pair.
     pub fn is_unicast(&self) -> bool {
         let gid = self.gid();
         gid != Gid::UNSPECIFIED
@@ -69,7 +68,7 @@ impl HardwareAddress {
             && self.qpn().get() > Qpn::GSI.get()
     }
 
-    /// The same queue pair of the same port, whatever the flags say.
+    /// Whether both addresses have the same queue pair and GID, regardless of flags.
     pub fn same_peer(&self, other: &HardwareAddress) -> bool {
         self.0[1..] == other.0[1..]
     }
@@ -91,10 +90,10 @@ impl fmt::Debug for HardwareAddress {
     }
 }
 
-/// FNV-1a over `parts`, with a final mix so that the low 40 bits depend on all input.
+/// FNV-1a over `parts`, with a final mix, so that the low 40 bits depend on all input.
 ///
-/// It is spelled out here because the result is seen outside: it must not change between runs,
-/// machines or compilers.
+/// Peers see the result, so the function is defined here: it must not change between runs, machines or
+/// compilers.
 fn stable_hash(parts: &[&[u8]]) -> u64 {
     let mut h: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in parts.iter().copied().flatten() {
@@ -110,39 +109,39 @@ fn mac_of(prefix: u8, low40: u64) -> Mac {
     [prefix, a, b, c, d, e]
 }
 
-/// The Ethernet address that stands for a peer when nobody else has it: `02` and 40 bits of a hash
-/// of queue pair number and GID. The flags do not count.
+/// The default MAC of a peer on the TAP: `02` and 40 bits of a hash of queue pair number and GID, without
+/// flags.
 pub fn peer_mac(address: &HardwareAddress) -> Mac {
     mac_of(PEER_PREFIX, stable_hash(&[&address.0[1..]]))
 }
 
-/// The address to try when `mac` is taken: the next of the 2^40.
+/// The next candidate of the 2^40 addresses if `mac` is taken.
 pub(crate) fn next_peer_mac(mac: Mac) -> Mac {
     mac_of(PEER_PREFIX, mac_key(mac).wrapping_add(1))
 }
 
-/// The Ethernet address of our own interface: `06` and 40 bits of a hash of the port's GID, the
-/// partition and the interface's name. The same in every run, and never the address of a peer.
+/// The default MAC of the interface: `06` and 40 bits of a hash of the port's GID, the partition and the
+/// interface's name. Constant across runs, and never the MAC of a peer.
 pub fn local_mac(gid: Gid, pkey: PKey, name: &str) -> Mac {
     let pkey = pkey.full().get().to_be_bytes();
     mac_of(LOCAL_PREFIX, stable_hash(&[&gid.0, &pkey, name.as_bytes()]))
 }
 
-/// The queue pair number of our own interface, as [`local_mac`] is its Ethernet address: the same in
-/// every run, so that what peers know of it outlives a restart. Never a reserved number; two
-/// interfaces of one port may still wish for the same one.
+/// The preferred queue pair number of the interface, derived like [`local_mac`]: constant across runs, so
+/// that peers' caches remain valid after a restart. Never a reserved number. Two interfaces of a port may
+/// prefer the same number.
 pub fn local_qpn(gid: Gid, pkey: PKey, name: &str) -> Qpn {
     let pkey = pkey.full().get().to_be_bytes();
-    // The Ethernet address has the low 40 bits; the others say nothing about it.
+    // The MAC uses the low 40 bits; the others are independent of it.
     let high = stable_hash(&[&gid.0, &pkey, name.as_bytes()]) >> 40;
     let usable = u64::from(Qpn::MULTICAST.get() - QPN_MIN);
     Qpn::new(QPN_MIN + (high % usable) as u32)
 }
 
-/// The first number of an ordinary queue pair.
+/// The lowest number of an ordinary queue pair.
 const QPN_MIN: u32 = Qpn::GSI.get() + 1;
 
-/// A number that hashes quickly.
+/// The MAC as a number, for fast hashing.
 pub(crate) fn mac_key(mac: Mac) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
@@ -180,7 +179,7 @@ mod tests {
 
     #[test]
     fn synthetic_addresses_never_change() {
-        // What hosts have in their caches: a change here breaks running systems on upgrade.
+        // These MACs are in the caches of hosts: a change here breaks running systems on upgrade.
         assert_eq!(peer_mac(&address(0)), [0x02, 0x1d, 0x17, 0xc8, 0xcc, 0x6d]);
     }
 

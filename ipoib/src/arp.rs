@@ -21,7 +21,7 @@ const HARDWARE_ETHERNET: u16 = 1;
 const HARDWARE_INFINIBAND: u16 = 32;
 const PROTOCOL_IPV4: u16 = 0x0800;
 
-/// An ARP packet with hardware addresses of either kind.
+/// An ARP packet with hardware addresses of type `H`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arp<H> {
     pub operation: u16,
@@ -36,7 +36,7 @@ fn lengths_are(packet: &[u8], hardware: u8) -> bool {
 }
 
 impl Arp<Mac> {
-    /// `None` for anything but IPv4 over 6-byte addresses.
+    /// Parses a packet; `None` unless it has IPv4 and 6-byte addresses.
     pub fn parse(packet: &[u8]) -> Option<Arp<Mac>> {
         let p: &[u8; ETHERNET_ARP_LEN] = packet.first_chunk()?;
         (lengths_are(p, 6) && be16(p, 0) == HARDWARE_ETHERNET).then(|| Arp {
@@ -59,7 +59,7 @@ impl Arp<Mac> {
 }
 
 impl Arp<HardwareAddress> {
-    /// `None` for anything but IPv4 over 20-byte addresses.
+    /// Parses a packet; `None` unless it has IPv4 and 20-byte addresses.
     pub fn parse(packet: &[u8]) -> Option<Arp<HardwareAddress>> {
         let p: &[u8; INFINIBAND_ARP_LEN] = packet.first_chunk()?;
         (lengths_are(p, 20) && be16(p, 0) == HARDWARE_INFINIBAND).then(|| Arp {

@@ -1,10 +1,10 @@
-//! Tables that grow with what is in them, up to a bound.
+//! Tables that grow on demand, up to a bound.
 
-/// Entries that a table has room for when it gets its first.
+/// Capacity of a table at its first entry.
 const FIRST: usize = 16;
 
-/// Adds an entry to a table that never has more than `max`. Its memory grows by doubling, since most
-/// interfaces have few peers, and never beyond what `max` entries take.
+/// Adds an entry to a table of at most `max` entries. The capacity doubles on demand, because most
+/// interfaces have few peers, but never exceeds `max`.
 pub fn push_bounded<T>(table: &mut Vec<T>, max: usize, entry: T) {
     let len = table.len();
     if len == table.capacity() {

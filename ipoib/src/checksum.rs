@@ -1,13 +1,13 @@
-//! The Internet checksum (RFC 1071) of packets that are looked into or made here. Data in bulk
-//! never comes this way.
+//! The Internet checksum (RFC 1071) for small packets that the core reads or makes. Bulk data never comes
+//! here.
 
 use crate::wire::{ipv4_at, ipv6_at};
 
 const PROTOCOL_UDP: u8 = 17;
 const PROTOCOL_ICMPV6: u8 = 58;
 
-/// The checksum over `parts`, each of which starts at an even offset of what is summed: what the
-/// checksum field must hold if it counts as zero there, and 0 if it holds the right value already.
+/// The checksum over `parts`; each part starts at an even offset. With a zero checksum field the result is
+/// the value for the field; with a valid field the result is 0.
 pub fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0u64;
     for part in parts {
@@ -25,8 +25,8 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// The checksum of an ICMPv6 message that starts `at` bytes into an IPv6 packet, with the
-/// pseudo-header (RFC 4443, section 2.3; RFC 8200, section 8.1).
+/// The checksum of an ICMPv6 message at offset `at` in an IPv6 packet, with pseudo header (RFC 4443,
+/// section 2.3; RFC 8200, section 8.1).
 pub fn icmpv6(packet: &[u8], at: usize) -> u16 {
     let message = &packet[at..];
     let len = (message.len() as u32).to_be_bytes();
@@ -40,8 +40,8 @@ pub fn icmpv6(packet: &[u8], at: usize) -> u16 {
     ])
 }
 
-/// The checksum of a UDP datagram, `udp`, of the IPv4 packet that starts with `header`, with the
-/// pseudo-header (RFC 768).
+/// The checksum of the UDP datagram `udp` in the IPv4 packet with the header `header`, with pseudo header
+/// (RFC 768).
 pub fn udp_v4(header: &[u8], udp: &[u8]) -> u16 {
     let len = (udp.len() as u16).to_be_bytes();
     let (source, destination) = (ipv4_at(header, 12), ipv4_at(header, 16));

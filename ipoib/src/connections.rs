@@ -1,4 +1,4 @@
-//! The connections of a replica: who is at the other end, how far they are, when they were used.
+//! The connection table of a replica: peers, states, times of use.
 
 use std::collections::hash_map::Entry as Counted;
 use std::collections::{HashMap, VecDeque};
@@ -12,77 +12,92 @@ use proto::lru::{Lru, Place};
 use crate::neighbour::Link;
 use crate::resolve::HeldFrame;
 
-/// The answer to "which entry" where there is none.
+/// The index that means "no entry".
 pub const NO_ENTRY: u32 = u32::MAX;
 
-/// Without traffic, a connection that we asked for is ended after so long: the kernel's goes with its
-/// neighbour.
+/// Idle time after which a connection requested by this host ends. The kernel ends such connections with
+/// the neighbour entry.
 pub const IDLE_ACTIVE_MS: u64 = 60_000;
-/// The same for one that a peer asked for (`IPOIB_CM_RX_TIMEOUT`). Longer, so that the peer, who
-/// knows whether it needs it, mostly comes first.
+/// Idle time after which a connection requested by the peer ends (`IPOIB_CM_RX_TIMEOUT`). It is longer,
+/// because the peer knows whether it needs the connection and usually ends it first.
 pub const IDLE_PASSIVE_MS: u64 = 512_000;
-/// How long earlier failures of a peer's connections are remembered when nothing is sent to it.
+/// Time for which earlier failures of an unused peer are remembered.
 const FORGET_MS: u64 = 60_000;
-/// Use is noted at most this often, as with neighbours.
+/// Minimum time between updates of the time of use, as for neighbours.
 const TOUCH_MS: u64 = 1000;
-/// Who was used in so long a time makes no room for others.
+/// A connection used within this time is not evicted.
 const BUSY_MS: u64 = 2000;
-/// The same among connections that one port has asked us for: whoever sends in its name has no part in
-/// those that it uses.
+/// Connections of a single port used within this time are not evicted for that port. A forger of its name
+/// does not use the same connections.
 const BUSY_OF_PORT_MS: u64 = 10_000;
-/// Idle connections are looked for at whole seconds only.
+/// Idle connections end at multiples of this time.
 const REAP_STEP_MS: u64 = 1000;
-/// Connections that are being made at one time.
+/// Maximum number of connections during setup.
 const CONNECTING_MAX: usize = 128;
-/// The same after which only neighbours are asked that spoke ARP or neighbour discovery: senders of
-/// data may be forged.
-const CONNECTING_ANYBODY_MAX: usize = 32;
-/// Peers without a connection that are remembered for a while: as many as connections, or so many. Who
-/// is forgotten too soon is asked again with every packet.
+/// Above this number, connections are requested only from neighbours that sent ARP or neighbour discovery:
+/// sources of data may be forged.
+const CONNECTING_UNCONFIRMED_MAX: usize = 32;
+/// Minimum number of remembered peers without a connection; otherwise as many as connections. A peer that
+/// is forgotten too early gets a request with every packet.
 const PAUSED_MIN: usize = 1024;
-/// Memory that the frames that wait for connections may take together.
+/// Maximum bytes of all frames that wait for connections.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// The port number of all our interfaces in rdma_cm's port space: that of the RFC.
+/// The rdma_cm port number of all IPoIB interfaces, in both port spaces: the number of the RFC.
 pub const RDMA_CM_PORT: u16 = 4755;
 
-/// What a service id is made of (see [`crate::Ipoib::service_ids`]).
+/// The layout of a service id (see [`crate::Ipoib::service_ids`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// Linux's `IPOIB_CM_IETF_ID` and the queue pair.
+    /// Linux's `IPOIB_CM_IETF_ID` and the queue pair number.
     Linux,
-    /// The type of RFC 4755, section 3.5 and the queue pair.
+    /// The type of RFC 4755, section 3.5, and the queue pair number.
     Rfc4755,
-    /// [`RDMA_CM_PORT`]; the queue pair is in the private data.
+    /// [`RDMA_CM_PORT`]; the private data has the queue pair number.
     RdmaCm,
+    /// [`RDMA_CM_PORT`] in rdma_cm's InfiniBand port space; the private data has the queue pair number.
+    RdmaIb,
 }
 
 impl Layout {
-    /// Those that peers are asked for, in order. Where the kernel owns communication management, of the
-    /// peer, it lets nothing pass but the last, which is thus tried before the one that nobody uses.
-    pub const fn order(services: Services) -> &'static [Layout] {
+    /// The layouts whose requests reach the port.
+    pub const fn listened(services: Services) -> &'static [Layout] {
         match services {
-            Services::Any => &[Layout::Linux, Layout::RdmaCm, Layout::Rfc4755],
-            Services::RdmaCm => &[Layout::RdmaCm],
+            Services::RdmaCmInfiniBand => &[Layout::RdmaIb],
+            _ => Layout::order(services, true),
         }
     }
 
-    /// Linux has the first byte of RFC 4755, section 3.5 the wrong way round, and that is what is in
-    /// use.
+    /// The layouts to request, in order. A peer whose kernel owns communication management accepts only
+    /// rdma_cm's; it therefore precedes the RFC's, which has no users. On InfiniBand such a peer does not
+    /// advertise connections.
+    pub const fn order(services: Services, advertised: bool) -> &'static [Layout] {
+        match (services, advertised) {
+            (Services::Any, _) => &[Layout::Linux, Layout::RdmaCm, Layout::Rfc4755],
+            (Services::RdmaCm, _) => &[Layout::RdmaCm],
+            (Services::InfiniBand | Services::RdmaCmInfiniBand, true) => {
+                &[Layout::Linux, Layout::RdmaIb, Layout::Rfc4755]
+            }
+            (Services::InfiniBand | Services::RdmaCmInfiniBand, false) => &[Layout::RdmaIb],
+        }
+    }
+
+    /// Linux swaps the halves of the first byte of RFC 4755, section 3.5; Linux's form is the common one.
     pub fn service_id(self, qpn: Qpn) -> ServiceId {
         let qpn = u64::from(qpn.get());
         match self {
             Layout::Linux => ServiceId(0x10 << 56 | qpn),
             Layout::Rfc4755 => ServiceId(0x01 << 56 | qpn),
             Layout::RdmaCm => ServiceId::rdma_cm(RDMA_CM_PORT),
+            Layout::RdmaIb => ServiceId::rdma_ib(RDMA_CM_PORT),
         }
     }
 }
 
-/// How far a connection is that we ask for.
+/// The state of a connection requested by this host.
 #[derive(Clone, Copy, Debug)]
 pub enum State {
-    /// Asked for; given up at `until`. `again`: it was asked for at once after a rejection.
+    /// Requested; fails at `until`. `again`: repeated immediately after a rejection.
     Connecting {
         layout: Layout,
         again: bool,
@@ -90,12 +105,12 @@ pub enum State {
     },
     Up {
         since: Time,
-        /// The largest IP packet that the peer takes, in bytes.
+        /// The largest IP packet that the peer accepts, in bytes.
         mtu: usize,
     },
-    /// It failed, and is not asked for again before `until`. Large packets wait for it.
+    /// Failed; the next request follows at `until` at the earliest. Large packets wait.
     Waiting { until: Time },
-    /// The peer does not want it, or cannot: until then it is served by datagrams.
+    /// Refused or not supported by the peer. Until `until` it is served by datagrams.
     Refused { until: Time },
 }
 
@@ -103,9 +118,11 @@ pub struct Active {
     /// The neighbour.
     pub link: Link,
     pub state: State,
-    /// Failures in a row, of connections that did not live long.
+    /// Consecutive failures of short-lived connections.
     pub failures: u8,
-    /// What the peer took last, and is asked for first; none: it has taken none.
+    /// Consecutive refusals, of a peer that does not advertise connections.
+    pub refusals: u8,
+    /// The layout that the peer accepted last, for the first request; `None` if it accepted none.
     pub takes: Option<Layout>,
     held: VecDeque<HeldFrame>,
 }
@@ -117,35 +134,35 @@ impl Active {
 }
 
 pub enum Side {
-    /// We asked for it, to send.
+    /// Requested by this host, for sending.
     Active(Active),
-    /// The peer did. Nothing is ever sent on it: the kernel's would not take it.
+    /// Requested by the peer. Never used for sending: the kernel would not accept the messages.
     Passive,
 }
 
 pub struct Entry {
     pub peer: HardwareAddress,
     pub side: Side,
-    /// Its name, from when the fabric has given one until it is over.
+    /// The connection's id, from its creation by the fabric to its end.
     pub connection: Option<ConnectionId>,
     pub used: Time,
-    /// A message came over it, so that whoever asked for it is there.
+    /// A message arrived on the connection, so its requester is genuine.
     pub carried: bool,
 }
 
-/// Whether one more connection may be taken from a port.
+/// Whether a port may get another connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// It may.
+    /// Yes.
     Free,
-    /// In place of this one.
+    /// Only in place of this entry.
     InPlaceOf(u32),
-    /// It has all that one port may have, and they are in use.
+    /// No: the port has the maximum number, all in use.
     Used,
 }
 
 impl Entry {
-    /// Takes one of the places that are limited.
+    /// Whether the entry counts against the maximum.
     fn is_live(&self) -> bool {
         match &self.side {
             Side::Passive => true,
@@ -157,13 +174,15 @@ impl Entry {
         matches!(&self.side, Side::Active(a) if matches!(a.state, State::Connecting { .. }))
     }
 
-    /// When something must be done about it, if it is not used until then.
+    /// The time for the next action on the entry, if it is not used before.
     fn due(&self) -> Time {
         let idle = |ms: u64| Time(self.used.after(ms).0.next_multiple_of(REAP_STEP_MS));
         match &self.side {
             Side::Passive => idle(IDLE_PASSIVE_MS),
             Side::Active(a) => match a.state {
                 State::Up { .. } => idle(IDLE_ACTIVE_MS),
+                // The number of refusals is remembered.
+                State::Refused { until } if a.refusals > 0 => until.after(FORGET_MS),
                 State::Connecting { until, .. } | State::Refused { until } => until,
                 State::Waiting { until } if a.holds() => until,
                 State::Waiting { until } => until.after(FORGET_MS),
@@ -172,7 +191,7 @@ impl Entry {
     }
 }
 
-/// At most `max` connections, and a bounded number of peers without one.
+/// At most `max` connections, and a bounded number of peers without connection.
 pub struct Connections {
     entries: Vec<Option<Entry>>,
     places: Vec<Place>,
@@ -183,12 +202,12 @@ pub struct Connections {
     paused_len: usize,
     connecting: usize,
     by_id: HashMap<ConnectionId, u32, RandomState>,
-    /// How many each port has asked us for.
+    /// Number of connections requested by each port.
     by_port: HashMap<Gid, u32, RandomState>,
-    /// Requests whose outcome the fabric has not told, with their entries.
+    /// Requests without a result from the fabric, with their entries.
     asked: Vec<(u32, u32)>,
     last_request: u32,
-    /// No entry is due before that.
+    /// No entry is due before this time.
     next_due: Option<Time>,
     released: VecDeque<HeldFrame>,
     held_bytes: usize,
@@ -221,7 +240,7 @@ impl Connections {
         self.max
     }
 
-    /// Every smaller number may be an entry.
+    /// Upper bound of the entry indexes.
     pub fn slots(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -290,7 +309,7 @@ impl Connections {
         at
     }
 
-    /// A connection that we are going to ask for.
+    /// Adds a connection that this host will request.
     pub fn insert_active(&mut self, now: Time, peer: HardwareAddress, link: Link) -> u32 {
         self.insert(Entry {
             peer,
@@ -298,6 +317,7 @@ impl Connections {
                 link,
                 state: State::Waiting { until: now },
                 failures: 0,
+                refusals: 0,
                 takes: None,
                 held: VecDeque::new(),
             }),
@@ -307,7 +327,7 @@ impl Connections {
         })
     }
 
-    /// A connection that a peer asked for.
+    /// Adds a connection that a peer requested.
     pub fn insert_passive(&mut self, now: Time, peer: HardwareAddress, connection: ConnectionId) {
         let at = self.insert(Entry {
             peer,
@@ -320,7 +340,7 @@ impl Connections {
         *self.by_port.entry(peer.gid()).or_default() += 1;
     }
 
-    /// Takes an entry out; frames that wait for it are released.
+    /// Removes an entry; its waiting frames are released.
     pub fn remove(&mut self, at: u32) -> Option<Entry> {
         self.release(at);
         self.delist(at);
@@ -349,7 +369,7 @@ impl Connections {
         }
     }
 
-    /// Changes how far an entry is. One that is no longer live has no name any more.
+    /// Changes the state of an entry. An entry that is no longer live loses its connection id.
     pub fn set_state(&mut self, at: u32, state: State) {
         self.delist(at);
         if let Some(entry) = self.get_mut(at)
@@ -366,14 +386,15 @@ impl Connections {
         self.enlist(at);
     }
 
-    /// Remembers what the peer took.
+    /// Remembers the layout that the peer accepted.
     pub fn remember(&mut self, at: u32, layout: Layout) {
         if let Some(Side::Active(a)) = self.get_mut(at).map(|e| &mut e.side) {
+            a.refusals = 0;
             a.takes = Some(layout);
         }
     }
 
-    /// Counts a failure, or forgets them; gives how many there are in a row.
+    /// Counts a failure, or resets the count first; returns the number of consecutive failures.
     pub fn count_failure(&mut self, at: u32, forget: bool) -> u8 {
         match self.get_mut(at).map(|e| &mut e.side) {
             Some(Side::Active(a)) => {
@@ -385,32 +406,44 @@ impl Connections {
         }
     }
 
-    /// Counts failures in a row as one: there was a connection, and more is not known.
+    /// Counts a refusal by a peer that does not advertise connections; returns the number before.
+    pub fn count_refusal(&mut self, at: u32) -> u8 {
+        match self.get_mut(at).map(|e| &mut e.side) {
+            Some(Side::Active(a)) => {
+                let before = a.refusals;
+                a.refusals = before.saturating_add(1);
+                before
+            }
+            _ => 0,
+        }
+    }
+
+    /// Reduces consecutive failures to one: there was a connection, and more is unknown.
     pub fn forgive(&mut self, at: u32) {
         if let Some(Side::Active(a)) = self.get_mut(at).map(|e| &mut e.side) {
             a.failures = a.failures.min(1);
         }
     }
 
-    /// A new request on behalf of an entry.
+    /// Makes a new request number for an entry.
     pub fn ask(&mut self, at: u32) -> u32 {
         self.last_request = self.last_request.wrapping_add(1);
         self.asked.push((self.last_request, at));
         self.last_request
     }
 
-    /// Whether the request's outcome is still awaited.
+    /// Whether the result of the request is pending.
     pub fn is_asked(&self, request: u32) -> bool {
         self.asked.iter().any(|(r, _)| *r == request)
     }
 
-    /// The outcome of a request is there: whose it was, if anybody still wants it.
+    /// Ends a request; returns its entry if the entry still waits for it.
     pub fn answered(&mut self, request: u32) -> Option<u32> {
         let found = self.asked.iter().position(|(r, _)| *r == request)?;
         Some(self.asked.swap_remove(found).1)
     }
 
-    /// The fabric gave a name to what was asked for.
+    /// Sets the connection id from the fabric.
     pub fn bind(&mut self, at: u32, connection: ConnectionId) {
         if let Some(entry) = self.get_mut(at) {
             entry.connection = Some(connection);
@@ -418,7 +451,7 @@ impl Connections {
         }
     }
 
-    /// Notes that a connection is in use.
+    /// Notes the use of a connection.
     #[inline]
     pub fn touch(&mut self, at: u32, now: Time) {
         let Some(entry) = self.get_mut(at) else {
@@ -436,7 +469,7 @@ impl Connections {
         list.touch(&mut self.places, at);
     }
 
-    /// Notes that a message came over a connection.
+    /// Notes a received message.
     #[inline]
     pub fn note_carried(&mut self, at: u32, now: Time) {
         if let Some(entry) = self.get_mut(at) {
@@ -445,12 +478,12 @@ impl Connections {
         self.touch(at, now);
     }
 
-    /// Whether one more may be begun, now that others are; `confirmed`: with a neighbour that spoke.
+    /// Whether another connection may be started while others are. `confirmed`: for a confirmed neighbour.
     pub fn may_begin(&self, confirmed: bool) -> bool {
         let most = if confirmed {
             CONNECTING_MAX
         } else {
-            CONNECTING_ANYBODY_MAX
+            CONNECTING_UNCONFIRMED_MAX
         };
         self.connecting < most
     }
@@ -459,22 +492,22 @@ impl Connections {
         self.live_len >= self.max
     }
 
-    /// The one that was not used for the longest time, if that is some time.
+    /// The least recently used connection, if it is idle.
     pub fn idlest(&self, now: Time) -> Option<u32> {
         let at = self.live.oldest()?;
         let idle = now.0.saturating_sub(self.get(at)?.used.0) >= BUSY_MS;
         idle.then_some(at)
     }
 
-    /// The oldest of the peers without a connection, if there are too many.
+    /// The oldest peer without connection, if there are too many.
     pub fn surplus(&self) -> Option<u32> {
         let most = self.max.max(PAUSED_MIN);
         (self.paused_len > most).then(|| self.paused.oldest())?
     }
 
-    /// Whether a port may have one more connection than those that it has asked us for, of which it may
-    /// have `most`. Those that carried nothing make room first, the oldest of them before the others:
-    /// forged requests look like that.
+    /// Whether a port may get another connection if `most` of those it requested are allowed. Connections
+    /// without any message are replaced first, the oldest of them before the others: forged requests look
+    /// like that.
     pub fn share_of(&self, now: Time, port: Gid, most: u32) -> Share {
         if self.by_port.get(&port).is_none_or(|count| *count < most) {
             return Share::Free;
@@ -490,7 +523,7 @@ impl Connections {
             .map_or(Share::Used, |(_, _, at)| Share::InPlaceOf(at))
     }
 
-    /// Keeps a frame until the connection is there; false if enough wait.
+    /// Keeps a frame until the connection is up; false if too many wait.
     pub fn hold(&mut self, at: u32, most: usize, prefix: &[u8; 12], frame: &[u8]) -> bool {
         let bytes = self.held_bytes + frame.len();
         let Some(Side::Active(active)) = self.get_mut(at).map(|e| &mut e.side) else {
@@ -509,7 +542,7 @@ impl Connections {
         true
     }
 
-    /// Lets the frames that wait for a connection go.
+    /// Releases the frames that wait for a connection.
     pub fn release(&mut self, at: u32) {
         if let Some(Side::Active(active)) = self.get_mut(at).map(|e| &mut e.side) {
             let held = std::mem::take(&mut active.held);
@@ -517,7 +550,7 @@ impl Connections {
         }
     }
 
-    /// Drops the frames that wait for a connection; gives how many.
+    /// Drops the frames that wait for a connection; returns their number.
     pub fn discard(&mut self, at: u32) -> u64 {
         let Some(Side::Active(active)) = self.get_mut(at).map(|e| &mut e.side) else {
             return 0;
@@ -545,13 +578,13 @@ impl Connections {
         self.next_due
     }
 
-    /// The first entry from `at` on that is due. [`Connections::reckon`] follows the last.
+    /// The first due entry at or after `at`. Call [`Connections::reckon`] after the last one.
     pub fn overdue(&self, now: Time, at: u32) -> Option<u32> {
         let mut rest = at..self.slots();
         rest.find(|at| self.get(*at).is_some_and(|e| e.due() <= now))
     }
 
-    /// Finds out when the next entry is due.
+    /// Computes the time of the next due entry.
     pub fn reckon(&mut self) {
         self.next_due = self.entries.iter().flatten().map(Entry::due).min();
     }

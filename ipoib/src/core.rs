@@ -1,13 +1,12 @@
-//! The protocol machine.
+//! The IPoIB core: state and entry points.
 //!
-//! A TAP has 6-byte Ethernet addresses, IPoIB has 20-byte addresses. The core gives each peer a
-//! locally administered MAC derived from its queue pair number and GID (`02:` and 40 bits of a
-//! hash), so the MAC is the same after a restart. It rewrites ARP and neighbour discovery in both
-//! directions and derives MGIDs from IP destinations, never from MACs. `ip neigh`, `arping`,
-//! `ndisc6` and Wireshark see a plain Ethernet segment. The GID and the IP address identify a peer
-//! that returns with another queue pair; frames to its old MAC go to its new queue pair. Several
-//! queue pairs of one port that were known for a while are interfaces of one host: an address that
-//! moves between them moves alone.
+//! A TAP has 6-byte Ethernet addresses, IPoIB has 20-byte addresses. The core gives each peer a locally
+//! administered MAC derived from its queue pair number and GID (`02:` and 40 bits of a hash), so the MAC is
+//! the same after a restart. It rewrites ARP and neighbour discovery in both directions and derives MGIDs
+//! from IP destinations, never from MACs. `ip neigh`, `arping`, `ndisc6` and Wireshark see a plain Ethernet
+//! segment. GID and IP address identify a peer that returns with another queue pair; frames to its old MAC
+//! go to its new queue pair. Several queue pairs of a port that have been known for a while are interfaces
+//! of one host; if an IP address moves between them, only that address moves.
 
 mod connections;
 mod flush;
@@ -30,7 +29,7 @@ use crate::counters::Counters;
 use crate::event::Event;
 use crate::group::{BROADCAST, Groups};
 use crate::guests::{Guests, Standing};
-use crate::multicast::{broadcast_mgid, mgid};
+use crate::multicast::mgid;
 use crate::neighbour::{Link, Neighbours};
 use crate::own::{Announcer, write_announcement, write_question};
 use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
@@ -47,21 +46,19 @@ pub use types::{
     Incoming, Limits, Meta, NeighbourInfo, Outgoing, Role, Target, TooBig, Update,
 };
 
-/// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its
-/// options may grow by.
+/// Buffer for a rewritten packet: neighbour discovery that fills an Ethernet frame, with enlarged options.
 const SCRATCH_LEN: usize = 2048;
 const _: () = assert!(too_big::FRAME_MAX <= SCRATCH_LEN);
-/// Addresses whose changes of owner are counted. Where more change at the same time, nobody hears of it.
+/// IP addresses whose changes of owner are counted. Changes beyond that are followed without announcements.
 const CONFLICTS_MAX: usize = 256;
-/// Events kept between two drains; more are lost and counted.
+/// Events queued between two drains; more are lost and counted.
 const EVENTS_MAX: usize = 1024;
-/// Updates kept between two drains.
+/// Updates queued between two drains.
 const UPDATES_MAX: usize = 4096;
 
-/// One replica of an interface's protocol state.
+/// A replica of an interface's protocol state.
 ///
-/// A [`Target`] that a call returns is good until the next call that learns or sends: use it at
-/// once.
+/// A returned [`Target`] is valid until the next call that learns or sends: use it immediately.
 pub struct Ipoib {
     config: Config,
     neighbours: Neighbours,
@@ -76,31 +73,30 @@ pub struct Ipoib {
     updates: Vec<Update>,
     counters: Counters,
     events: EventQueue<Event, EVENTS_MAX>,
-    /// Neighbour events are wanted.
+    /// Neighbour events are enabled.
     watched: bool,
-    /// Signed neighbour discovery was told of.
-    told_signed: bool,
-    /// Something is stacked on the interface (a bridge, macvlans), so that its own address is not
-    /// the only one behind it.
+    /// Signed neighbour discovery was reported.
+    signed_reported: bool,
+    /// Another interface is stacked on this one (a bridge, macvlans), so there may be guests.
     stacked: bool,
-    /// Frames with a tag are another link's.
+    /// Tagged frames belong to other links.
     vlans: bool,
     /// The host routes multicast.
     routes_multicast: bool,
     services: Services,
-    /// The source of the last datagram, which is mostly that of the next.
+    /// The source of the last datagram, usually also that of the next.
     last_source: Option<(Gid, Qpn, Link, Mac)>,
-    /// The source of the last frame from a guest, which is mostly that of the next: not looked at
-    /// again before that time.
+    /// The source of the last frame from a guest, usually also that of the next; not checked again before
+    /// that time.
     last_guest: Option<(Mac, IpAddr, Time)>,
     scratch: Vec<u8>,
 }
 
 impl Ipoib {
-    /// An empty state. Its tables take memory only for what is in them, so that an idle replica is
-    /// small: see `tests/memory.rs`.
+    /// Creates an empty state. Tables allocate on demand, so an idle replica is small: see
+    /// `tests/memory.rs`.
     pub fn new(config: Config) -> Ipoib {
-        let broadcast = broadcast_mgid(config.pkey, config.scope);
+        let broadcast = proto::mgid::broadcast(config.pkey, config.scope);
         Ipoib {
             neighbours: Neighbours::new(config.limits.neighbours),
             groups: Groups::new(broadcast, config.limits.groups),
@@ -115,7 +111,7 @@ impl Ipoib {
             counters: Counters::default(),
             events: EventQueue::default(),
             watched: false,
-            told_signed: false,
+            signed_reported: false,
             stacked: false,
             vlans: false,
             routes_multicast: false,
@@ -127,19 +123,19 @@ impl Ipoib {
         }
     }
 
-    /// Our own address.
+    /// The interface's address on the fabric.
     pub fn local(&self) -> HardwareAddress {
         self.config.local
     }
 
-    /// Whether peers may ask for connections, and we for theirs.
+    /// Whether the interface accepts and requests connections.
     pub fn takes_connections(&self) -> bool {
         self.config.limits.connections > 0
     }
 
-    /// The port's GID or the queue pair changed. Neighbours and groups stay; announce the host's
-    /// addresses to tell the peers. Unless only the flags did, connections end, since peers know us by
-    /// the address that they were made with; listen anew for [`Ipoib::service_ids`].
+    /// Changes the interface's address: another GID or queue pair. Neighbours and groups stay; announce the
+    /// host's IP addresses to inform the peers. Connections end unless only the flags changed, because
+    /// peers identify the interface by the address; listen again on [`Ipoib::service_ids`].
     pub fn set_local(&mut self, local: HardwareAddress) {
         if !local.same_peer(&self.config.local) {
             self.drop_connections();
@@ -148,12 +144,12 @@ impl Ipoib {
         self.last_source = None;
         if let Some(slot) = self.neighbours.by_address(local.gid(), local.qpn()) {
             self.neighbours.forget(slot);
-            self.tell_watcher(|| Event::NeighbourForgotten { address: local });
+            self.report_if_watched(|| Event::NeighbourForgotten { address: local });
         }
     }
 
-    /// The TAP's own Ethernet address changed. A peer that had it gets another, which the host is
-    /// told through [`Ipoib::poll_tap`].
+    /// Changes the TAP's MAC. A peer that had this MAC gets another one, announced to the host by
+    /// [`Ipoib::poll_tap`].
     pub fn set_mac(&mut self, mac: Mac) {
         if mac == self.config.mac {
             return;
@@ -161,25 +157,25 @@ impl Ipoib {
         self.config.mac = mac;
         self.last_guest = None;
         for ip in self.guests.set_own(mac) {
-            self.tell(Event::GuestForgotten { ip });
+            self.report(Event::GuestForgotten { ip });
         }
         if let Some(slot) = self.neighbours.by_mac(mac) {
             self.remap(slot);
         }
     }
 
-    /// The largest IP packet that the link carries changed.
+    /// Changes the largest IP packet that the link carries.
     pub fn set_link_mtu(&mut self, bytes: usize) {
         self.config.link_mtu = bytes;
     }
 
-    /// What is done to DHCPv4 from now on.
+    /// Changes the DHCPv4 mode.
     pub fn set_dhcp(&mut self, mode: DhcpMode) {
         self.config.dhcp = mode;
     }
 
-    /// Says whether something is stacked on the interface, so that there may be guests that nobody
-    /// has heard of yet. When nothing is any more, guests are forgotten.
+    /// Sets whether another interface is stacked on this one, so that there may be unknown guests. `false`
+    /// removes all guests.
     pub fn set_stacked(&mut self, stacked: bool) {
         if self.stacked && !stacked {
             self.forget_guests();
@@ -187,42 +183,42 @@ impl Ipoib {
         self.stacked = stacked;
     }
 
-    /// Says whether frames with an 802.1Q tag are another link's ([`Outgoing::Tagged`]); else they are
-    /// of a type that is not carried. Nothing is learned from them in either case.
+    /// Sets whether frames with an 802.1Q tag belong to another link ([`Outgoing::Tagged`]); otherwise they
+    /// count as an unsupported type. The core learns nothing from them in either case.
     pub fn set_vlans(&mut self, on: bool) {
         self.vlans = on;
     }
 
-    /// The host itself has an address: packets for it need not wait until the host is asked, when
-    /// something is stacked on the interface.
+    /// Notes an IP address of the host: with another interface stacked on this one, packets for the address
+    /// need not wait for a query.
     pub fn host_has(&mut self, now: Time, ip: IpAddr) {
         if learning::is_claimable(ip) && self.guests.get(ip).is_none() {
             let own = self.config.mac;
-            self.guests.set(now, ip, own, Standing::Said);
+            self.guests.set(now, ip, own, Standing::Claimed);
         }
     }
 
-    /// Switches events about neighbours on or off.
+    /// Enables or disables events about neighbours.
     pub fn watch(&mut self, on: bool) {
         self.watched = on;
     }
 
-    /// Says whether the host routes multicast, and wants to hear of groups that others report.
+    /// Sets whether the host routes multicast and needs events of groups on the fabric.
     pub fn route_multicast(&mut self, on: bool) {
         self.routes_multicast = on;
     }
 
-    /// The next event, in order.
+    /// Returns the next event, in order.
     pub fn pop_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// Whether [`Ipoib::pop_event`] has something.
+    /// Whether [`Ipoib::pop_event`] would return an event.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Where a target is: a GID, and the queue pair there.
+    /// The GID and queue pair of a target.
     pub fn address(&self, to: Target) -> (Gid, Qpn) {
         match to {
             Target::Group(slot) => (self.groups.get(slot).mgid, Qpn::MULTICAST),
@@ -233,7 +229,7 @@ impl Ipoib {
         }
     }
 
-    /// The address handle that [`Ipoib::set_ah`] gave to a target.
+    /// The address handle set by [`Ipoib::set_ah`] for a target.
     pub fn ah(&self, to: Target) -> Option<AddressHandle> {
         match to {
             Target::Group(slot) => self.groups.get(slot).ah,
@@ -241,8 +237,8 @@ impl Ipoib {
         }
     }
 
-    /// Keeps an address handle for a target. It comes back through [`Ipoib::pop_released_ah`] when
-    /// the target makes room for another, or is given a new handle.
+    /// Sets the address handle of a target. [`Ipoib::pop_released_ah`] returns it when the target is
+    /// evicted or gets another handle.
     pub fn set_ah(&mut self, to: Target, ah: AddressHandle) {
         let (place, released) = match to {
             Target::Group(slot) => (&mut self.groups.get_mut(slot).ah, None),
@@ -257,7 +253,7 @@ impl Ipoib {
         }
     }
 
-    /// An address handle that is no longer named, to be ended by the caller.
+    /// Returns an address handle that is no longer used; the caller must destroy it.
     pub fn pop_released_ah(&mut self) -> Option<AddressHandle> {
         self.neighbours
             .released
@@ -265,7 +261,7 @@ impl Ipoib {
             .or_else(|| self.groups.released.pop())
     }
 
-    /// Gives up all address handles, for [`Ipoib::pop_released_ah`].
+    /// Releases all address handles, for [`Ipoib::pop_released_ah`].
     pub fn release_all(&mut self) {
         for slot in 0..self.neighbours.slots() {
             let ah = self.neighbours.get_mut(slot).ah.take();
@@ -276,7 +272,7 @@ impl Ipoib {
         self.groups.released.extend(handles);
     }
 
-    /// The next packet of our own: a complete IB payload, encapsulation included.
+    /// Returns the next packet of the core itself: a complete IB payload, encapsulation included.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(Target, &[u8])> {
         if let Some(to) = self.next_echo(now) {
             return Some((to, self.services.echo.current()));
@@ -297,7 +293,7 @@ impl Ipoib {
         Some((to, &self.scratch[..written.len]))
     }
 
-    /// A frame whose destination is known now, or can be asked for again: to be given to
+    /// Returns a held frame whose destination is known now, or may be queried again. Pass it to
     /// [`Ipoib::from_released`].
     pub fn pop_released(&mut self) -> Option<HeldFrame> {
         self.resolver
@@ -305,13 +301,13 @@ impl Ipoib {
             .or_else(|| self.connected.table.pop_released())
     }
 
-    /// Whether [`Ipoib::pop_released`] has something.
+    /// Whether [`Ipoib::pop_released`] would return a frame.
     pub fn has_released(&self) -> bool {
         self.resolver.has_released() || self.connected.table.has_released()
     }
 
-    /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`], [`Ipoib::poll_tap`],
-    /// [`Ipoib::poll_connection`] and [`Ipoib::pop_released`] should be called next.
+    /// The time of the next [`Ipoib::handle_timeout`], followed by [`Ipoib::poll_transmit`],
+    /// [`Ipoib::poll_tap`], [`Ipoib::poll_connection`] and [`Ipoib::pop_released`].
     pub fn next_deadline(&self) -> Option<Time> {
         let own = self.announcer.next_deadline();
         let asked = self.resolver.next_deadline();
@@ -322,7 +318,7 @@ impl Ipoib {
             .min()
     }
 
-    /// Lets time pass.
+    /// Handles timers that are due.
     pub fn handle_timeout(&mut self, now: Time) {
         self.guests_timeout(now);
         self.connections_timeout(now);
@@ -331,16 +327,15 @@ impl Ipoib {
         self.counters.held_dropped += lost;
     }
 
-    /// Tells the link about an address of the host, now and once again a second later: a gratuitous
-    /// ARP request or an unsolicited neighbour advertisement. Addresses that are no unicast
-    /// addresses are ignored.
+    /// Announces an IP address of the host on the link, now and again a second later: a gratuitous ARP
+    /// request or an unsolicited neighbour advertisement. Ignores addresses other than unicast.
     pub fn announce(&mut self, ip: IpAddr) {
         if learning::is_claimable(ip) {
             self.announcer.announce(ip);
         }
     }
 
-    /// The host no longer has an address: what is still to be announced of it is not.
+    /// Cancels pending announcements of an IP address that the host no longer has.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.announcer.withdraw(ip);
     }
@@ -361,12 +356,12 @@ impl Ipoib {
         Target::Group(slot)
     }
 
-    /// Says which groups the interface is a member of; all others are only sent to.
+    /// Sets the groups of which the interface is a member; all other groups are send-only.
     pub fn set_joined(&mut self, now: Time, groups: &[Gid]) {
         self.groups.set_joined(now, groups);
     }
 
-    /// Counters.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -405,7 +400,7 @@ impl Ipoib {
         })
     }
 
-    /// The group table, broadcast group first.
+    /// The group table, starting with the broadcast group.
     pub fn groups(&self) -> impl Iterator<Item = GroupInfo> {
         self.groups.iter().map(|g| GroupInfo {
             mgid: g.mgid,
@@ -415,7 +410,7 @@ impl Ipoib {
         })
     }
 
-    /// Ethernet address that stands for `address`, whether the table knows it or not.
+    /// The MAC of the peer `address`, known or not.
     fn mac_of(&self, address: &HardwareAddress) -> Mac {
         if address.same_peer(&self.config.local) {
             return self.config.mac;

@@ -1,29 +1,29 @@
-//! Why packets were dropped, and what else was seen.
+//! Counters: reasons of drops, and other events.
 
-/// Why a frame or a datagram was dropped.
+/// The reason why a frame or a datagram was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum DropReason {
-    /// Shorter than its headers, or its lengths contradict each other.
+    /// Shorter than its headers, or with inconsistent lengths.
     Malformed,
-    /// An EtherType that IPoIB does not carry here: 802.1Q, LLDP, STP, TIPC and others.
+    /// An EtherType that is not carried: 802.1Q, LLDP, STP, TIPC and others.
     UnsupportedType,
-    /// From the TAP, to our own Ethernet address.
+    /// From the TAP, to the interface's own MAC.
     ToSelf,
-    /// An Ethernet group address over a destination that is no group, or the reverse.
+    /// A group MAC with a unicast IP destination, or the reverse.
     NotAGroup,
-    /// The destination is unknown and did not answer lately.
+    /// The destination is unknown and did not answer recently.
     Unreachable,
-    /// The destination is unknown and enough frames wait for it, or for all such destinations.
+    /// The destination is unknown and the queue of held frames is full, for it or in total.
     HoldFull,
-    /// The destination is unknown and cannot be asked for (no usable source address).
+    /// The destination is unknown and cannot be queried (no usable source address).
     Unresolvable,
-    /// Our own multicast come back.
+    /// A multicast of this interface that came back.
     SelfEcho,
-    /// ARP with other than 20-byte (from the fabric) or 6-byte (from the TAP) hardware addresses,
-    /// or other than 4-byte protocol addresses.
+    /// ARP with other hardware addresses than 20-byte (from the fabric) or 6-byte (from the TAP), or other
+    /// protocol addresses than 4-byte.
     BadArp,
-    /// Neighbour discovery with options whose lengths lie.
+    /// Neighbour discovery with invalid option lengths.
     BadNdOption,
     /// Neighbour discovery with a wrong ICMPv6 checksum.
     BadChecksum,
@@ -31,20 +31,20 @@ pub enum DropReason {
     BadHopLimit,
     /// Fragmented neighbour discovery (RFC 6980).
     FragmentedNd,
-    /// A link-layer address that cannot be one.
+    /// An invalid link-layer address.
     BadAddress,
-    /// Neighbour discovery too long to be rewritten.
+    /// Neighbour discovery that is too long to be rewritten.
     TooLong,
-    /// From the TAP, to a guest: a bridge flooded it, or the guest has it already.
+    /// From the TAP, to a guest: flooded by a bridge, or already delivered to the guest.
     ToGuest,
-    /// From the TAP, a peer's own frame: there is a loop behind the interface.
+    /// From the TAP, a frame of a peer: there is a loop behind the interface.
     Looped,
-    /// A message of a connection that this interface does not know (any more).
+    /// A message of a connection that is unknown to the interface.
     NotConnected,
 }
 
 impl DropReason {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [DropReason; 18] = [
         DropReason::Malformed,
         DropReason::UnsupportedType,
@@ -88,88 +88,88 @@ impl DropReason {
     ];
 }
 
-/// Counters of one replica; plain numbers that only grow.
+/// Counters of a replica; they only increase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     tx_dropped: [u64; DropReason::ALL.len()],
     rx_dropped: [u64; DropReason::ALL.len()],
-    /// ARP and RARP packets rewritten, both ways.
+    /// ARP and RARP packets rewritten, in both directions.
     pub arp_translated: u64,
-    /// Neighbour-discovery packets rewritten, both ways.
+    /// Neighbour discovery packets rewritten, in both directions.
     pub nd_translated: u64,
-    /// Signed neighbour discovery (SEND, RFC 3971), passed untouched.
+    /// Signed neighbour discovery (SEND, RFC 3971), passed unchanged.
     pub nd_signed: u64,
-    /// Link-layer address options of another link's size, taken out.
+    /// Link-layer address options with the size of another link type, removed.
     pub nd_options_stripped: u64,
     /// Neighbours learned.
     pub neighbours_learned: u64,
-    /// Neighbours that made room for others.
+    /// Neighbours evicted for others.
     pub neighbours_evicted: u64,
-    /// Sources that the full table had no room for.
+    /// Sources refused because the table was full.
     pub neighbours_refused: u64,
     /// Neighbours replaced by another queue pair of the same port.
     pub neighbours_superseded: u64,
-    /// Synthetic Ethernet addresses that were taken already.
+    /// MACs of peers that were already taken.
     pub mac_collisions: u64,
-    /// Send-only groups that made room for others.
+    /// Send-only groups evicted for others.
     pub groups_evicted: u64,
-    /// ARP requests and neighbour solicitations of our own.
+    /// ARP requests and neighbour solicitations sent by the core.
     pub resolutions_sent: u64,
     /// Destinations that never answered.
     pub resolutions_failed: u64,
     /// Frames that waited for a destination.
     pub frames_held: u64,
-    /// Held frames dropped because nobody answered.
+    /// Held frames dropped because no answer came.
     pub held_dropped: u64,
-    /// Announcements of our own addresses.
+    /// Announcements of the interface's addresses.
     pub announcements_sent: u64,
-    /// Updates for other replicas that did not fit between two drains.
+    /// Updates for other replicas lost between two drains because the queue was full.
     pub updates_lost: u64,
-    /// Events for the control side that did not fit between two drains.
+    /// Events for the control side lost between two drains because the queue was full.
     pub events_lost: u64,
     /// IP addresses of guests learned.
     pub guests_learned: u64,
-    /// IP addresses of guests that made room for others.
+    /// IP addresses of guests evicted for others.
     pub guests_evicted: u64,
-    /// Peers that got another Ethernet address, since a guest or the interface has theirs.
+    /// Peers that got another MAC, because a guest or the interface has theirs.
     pub mac_clashes: u64,
-    /// Addresses that two hosts claimed again and again.
+    /// IP addresses that two hosts claimed repeatedly.
     pub address_conflicts: u64,
-    /// DHCP messages changed, both ways.
+    /// DHCP messages changed, in both directions.
     pub dhcp_translated: u64,
-    /// Membership reports (IGMP, MLD) read from the host's side.
+    /// Membership reports (IGMP, MLD) received from the host side.
     pub reports_snooped: u64,
     /// Echo requests answered.
     pub echo_answered: u64,
-    /// Echo requests not answered: too many in one second, or malformed.
+    /// Echo requests not answered: malformed, or above the limit for a second.
     pub echo_refused: u64,
     /// MTU options of router advertisements lowered to the link's MTU.
     pub ra_mtu_clamped: u64,
-    /// Connections that we asked for and got.
+    /// Connections established by requests of this host.
     pub connections_made: u64,
-    /// Connections that peers asked for and got.
+    /// Connections established by requests of peers.
     pub connections_accepted: u64,
     /// Requests of peers that were rejected.
     pub connections_rejected: u64,
-    /// Peers that did not take a connection, or did not answer.
+    /// Peers that refused a connection or did not answer.
     pub connections_refused: u64,
-    /// Connections of ours that failed; the peer did not end them.
+    /// Connections requested by this host that failed; not those closed by the peer.
     pub connections_failed: u64,
-    /// Connections ended because nothing used them.
+    /// Connections ended because they were idle.
     pub connections_reaped: u64,
-    /// Connections that made room for others.
+    /// Connections evicted for others.
     pub connections_evicted: u64,
-    /// Packets that would have begun a connection, had there been room.
+    /// Packets that would have started a connection if there had been room.
     pub connections_no_room: u64,
     /// Packets too large for a datagram that waited for a connection.
     pub too_big_held: u64,
-    /// The same, dropped: enough waited, or they waited in vain for an answer.
+    /// Packets too large for a datagram, dropped: too many waited, or no answer came.
     pub too_big_hold_full: u64,
-    /// Packets too large for their way, answered by an ICMP error.
+    /// Packets too large for their path, answered by an ICMP error.
     pub too_big_answered: u64,
-    /// The same, unanswered: enough were, for that destination.
+    /// Packets too large for their path, not answered because of the destination's rate limit.
     pub too_big_limited: u64,
-    /// The same, unanswered: fragments, ICMP errors, what is no proper IP packet.
+    /// Packets too large for their path, not answered: fragments, ICMP errors, invalid IP packets.
     pub too_big_unanswerable: u64,
     /// Multicast larger than a datagram.
     pub too_big_multicast: u64,

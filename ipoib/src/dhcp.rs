@@ -1,9 +1,8 @@
 //! DHCPv4 (RFC 2131) between Ethernet clients and servers on an IPoIB link (RFC 4390).
 //!
-//! A server on the link cannot send to a client's Ethernet address, so the client must ask for
-//! broadcast answers; and a server that answers as RFC 4390 has it leaves the client's hardware
-//! address out, which the client wants to see. Messages that are not well-formed are not touched:
-//! whoever gets them says what is wrong with them.
+//! A server on the link cannot send to a client's MAC, so the client must request broadcast answers. A
+//! server that follows RFC 4390 omits the client's hardware address from answers, which Ethernet clients
+//! need. Malformed messages pass unchanged; the receiver reports their errors.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -49,17 +48,17 @@ const DISCOVER: u8 = 1;
 const SELECT: u8 = 3;
 const ACK: u8 = 5;
 
-/// Type and length, the type of an RFC 4361 identifier, IAID, DUID-LL of an Ethernet address.
+/// Type and length, the type of an RFC 4361 identifier, IAID, DUID-LL of a MAC.
 const CLIENT_OPTION_LEN: usize = 2 + 1 + 4 + 4 + 6;
 
-/// Whether an IPv4 packet of at least header length may be DHCP from a client to a server: a look
-/// at a few bytes.
+/// Whether an IPv4 packet, at least as long as its header, may be DHCP from a client to a server: a quick
+/// check of a few bytes.
 #[inline]
 pub fn may_be_request(l3: &[u8]) -> bool {
     l3[9] == PROTOCOL_UDP && ports(l3) == Some((CLIENT_PORT, SERVER_PORT))
 }
 
-/// The same from a server to a client.
+/// Whether an IPv4 packet may be DHCP from a server to a client, as [`may_be_request`].
 #[inline]
 pub fn may_be_reply(l3: &[u8]) -> bool {
     l3[9] == PROTOCOL_UDP && ports(l3) == Some((SERVER_PORT, CLIENT_PORT))
@@ -72,30 +71,30 @@ fn ports(l3: &[u8]) -> Option<(u16, u16)> {
     Some((be16(&ports, 0), be16(&ports, 2)))
 }
 
-/// A message in an IPv4 packet, whose lengths and checksums are right.
+/// A message in an IPv4 packet with valid lengths and checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'p> {
     packet: &'p [u8],
     /// Bytes of the IPv4 header.
     head: usize,
-    /// Bytes of IPv4 and UDP header, and of the message.
+    /// Bytes of IPv4 header, UDP header and message.
     len: usize,
-    /// The UDP checksum was left out.
+    /// There is no UDP checksum.
     unsummed: bool,
-    /// Offset of the option that ends the others, in the message. `None` for a BOOTP message
-    /// without the magic cookie, which has no options.
+    /// Offset of the End option in the message. `None` for a BOOTP message without the magic cookie, which
+    /// has no options.
     end: Option<usize>,
     kind: Option<u8>,
     has_client: bool,
 }
 
-/// Reads a message. `l3` may be longer than the packet. With `unfinished` the UDP checksum is not
-/// looked at: the host leaves it to us.
+/// Parses a message. `l3` may be longer than the packet. With `unfinished` the UDP checksum is partial and
+/// not verified.
 pub fn parse(l3: &[u8], unfinished: bool) -> Option<Message<'_>> {
     let header = ip_header(TYPE_IPV4, l3).ok()?;
     let packet = &l3[..header.len];
     let head = usize::from(packet[0] & 0x0f) * 4;
-    // All but "don't fragment".
+    // All bits except "don't fragment".
     let fragment = be16(packet, 6) & 0xbfff != 0;
     if fragment || packet[9] != PROTOCOL_UDP || packet.len() < head + UDP_LEN + FIXED_LEN {
         return None;
@@ -125,7 +124,7 @@ pub fn parse(l3: &[u8], unfinished: bool) -> Option<Message<'_>> {
 }
 
 impl<'p> Message<'p> {
-    /// Walks the options; `None` if one does not fit, or the end is missing.
+    /// Parses the options; `None` if one does not fit, or the End option is missing.
     fn read_options(&mut self) -> Option<()> {
         let body = self.body();
         if body.get(FIXED_LEN..OPTIONS) != Some(&COOKIE) {
@@ -161,43 +160,43 @@ impl<'p> Message<'p> {
         ipv4_at(self.body(), at)
     }
 
-    /// From a client on this link to a server, not from a relay.
+    /// Whether a client on this link sent the message to a server, not a relay.
     pub fn is_request(&self) -> bool {
         self.body()[OP] == REQUEST && self.ip(GIADDR).is_unspecified()
     }
 
-    /// From a server or a relay to a client.
+    /// Whether a server or a relay sent the message to a client.
     pub fn is_reply(&self) -> bool {
         self.body()[OP] == REPLY
     }
 
-    /// The transaction.
+    /// The transaction id.
     pub fn xid(&self) -> u32 {
         u32::from_be_bytes(array(self.body(), XID))
     }
 
-    /// The client's hardware address, if it is an Ethernet address.
+    /// The client's hardware address, if it is a MAC.
     pub fn client(&self) -> Option<Mac> {
         let b = self.body();
         let mac: Mac = array(b, CHADDR);
         (b[HTYPE] == HTYPE_ETHERNET && b[HLEN] == 6 && mac != [0; 6]).then_some(mac)
     }
 
-    /// The address that a server's acknowledgement gives to the client.
+    /// The address that a server's acknowledgement assigns to the client.
     pub fn lease(&self) -> Option<Ipv4Addr> {
         let ip = self.ip(YIADDR);
         (self.kind == Some(ACK) && !ip.is_unspecified()).then_some(ip)
     }
 
-    /// Whether the client must be answered by broadcast: it has no address yet and wants one
-    /// (RFC 4390, section 2.2).
+    /// Whether the client must be answered by broadcast: it requests an address and has none yet (RFC 4390,
+    /// section 2.2).
     fn wants_broadcast(&self) -> bool {
         let asks = matches!(self.kind, None | Some(DISCOVER | SELECT));
         asks && self.ip(CIADDR).is_unspecified()
     }
 
-    /// Writes the packet with the BROADCAST flag set where it is due. Its length, or `None` where
-    /// nothing is to be changed or `out` is too small.
+    /// Writes the packet with the BROADCAST flag, if necessary. Returns its length, or `None` if no change
+    /// is necessary or `out` is too small.
     pub fn write_broadcast(&self, out: &mut [u8]) -> Option<usize> {
         if !self.wants_broadcast() || self.body()[FLAGS] & FLAG_BROADCAST != 0 {
             return None;
@@ -207,16 +206,15 @@ impl<'p> Message<'p> {
         self.finish(out, self.packet.len(), self.len)
     }
 
-    /// Writes the packet as a client on an IPoIB link would have sent it: hardware type 32, no
-    /// hardware address, a client identifier, the BROADCAST flag where it is due (RFC 4390, section
-    /// 2). Its length, or `None` where `out` is too small or the message has no options, where an
-    /// identifier could be.
+    /// Writes the packet in the form of a client on an IPoIB link: hardware type 32, no hardware address, a
+    /// client identifier, the BROADCAST flag if necessary (RFC 4390, section 2). Returns its length, or
+    /// `None` if `out` is too small or the message has no options for an identifier.
     pub fn write_infiniband(&self, client: Mac, out: &mut [u8]) -> Option<usize> {
         let end = self.end?;
         let grown = if self.has_client {
             0
         } else {
-            // Up to the end of the options, and no further than the padding behind it lets it.
+            // Up to the end of the options; the padding behind may be used.
             let needed = self.head + UDP_LEN + end + CLIENT_OPTION_LEN + 1;
             needed.saturating_sub(self.len)
         };
@@ -237,8 +235,8 @@ impl<'p> Message<'p> {
         self.finish(out, len, len)
     }
 
-    /// Writes a reply's packet with the client's hardware address put back. Its length, or `None`
-    /// if `out` is too small.
+    /// Writes a reply with the client's hardware address added. Returns its length, or `None` if `out` is
+    /// too small.
     pub fn write_client(&self, client: Mac, out: &mut [u8]) -> Option<usize> {
         let body = self.copy(out, self.packet.len())?;
         body[HTYPE] = HTYPE_ETHERNET;
@@ -248,7 +246,7 @@ impl<'p> Message<'p> {
         self.finish(out, self.packet.len(), self.len)
     }
 
-    /// Copies the packet to `out`, cut or grown to `len` bytes, and gives the message there.
+    /// Copies the packet to `out`, shortened or extended to `len` bytes; returns the message there.
     fn copy<'o>(&self, out: &'o mut [u8], len: usize) -> Option<&'o mut [u8]> {
         let out = out.get_mut(..len)?;
         let kept = len.min(self.packet.len());
@@ -257,8 +255,8 @@ impl<'p> Message<'p> {
         out.get_mut(self.head + UDP_LEN..len)
     }
 
-    /// Sets lengths and checksums of the packet of `len` bytes in `out`, whose UDP datagram goes up
-    /// to `end`: what is behind it is no part of it, and stays.
+    /// Sets lengths and checksums of the packet of `len` bytes in `out`. Its UDP datagram ends at `end`;
+    /// bytes behind it are not part of it and stay.
     fn finish(&self, out: &mut [u8], len: usize, end: usize) -> Option<usize> {
         let (header, udp) = out.get_mut(..end)?.split_at_mut(self.head);
         header[2..4].copy_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
@@ -269,7 +267,7 @@ impl<'p> Message<'p> {
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
         if !self.unsummed {
             udp[6..8].fill(0);
-            // Zero would say that there is none (RFC 768).
+            // 0 would mean no checksum (RFC 768).
             let sum = match udp_v4(header, udp) {
                 0 => 0xffff,
                 sum => sum,
@@ -280,8 +278,8 @@ impl<'p> Message<'p> {
     }
 }
 
-/// A client identifier made from an Ethernet address (RFC 4361, section 6.1): type 255, an IAID of
-/// the address's last four bytes, a DUID-LL (RFC 8415, section 11.4).
+/// A client identifier made from a MAC (RFC 4361, section 6.1): type 255, an IAID of the last four bytes of
+/// the MAC, a DUID-LL (RFC 8415, section 11.4).
 fn client_option(mac: Mac) -> [u8; CLIENT_OPTION_LEN] {
     let mut o = [0; CLIENT_OPTION_LEN];
     o[..3].copy_from_slice(&[OPTION_CLIENT, CLIENT_OPTION_LEN as u8 - 2, 255]);
@@ -305,13 +303,13 @@ pub struct Clients {
 
 impl Clients {
     const MAX: usize = 1024;
-    /// How long a transaction is remembered.
+    /// Time for which a transaction is remembered.
     const LIFE_MS: u64 = 300_000;
-    /// A client that goes on with a transaction is news again after this time.
+    /// After this time, a known transaction is published to the other replicas again.
     const FRESH_MS: u64 = 60_000;
 
-    /// Remembers a client's transaction; the newest takes a number that two chose. True if that is
-    /// news for the other replicas.
+    /// Remembers a client's transaction; if two clients use the same id, the latest has it. True if the
+    /// other replicas need an update.
     pub fn remember(&mut self, now: Time, xid: u32, mac: Mac) -> bool {
         let known = self.list.iter().position(|c| c.xid == xid);
         if let Some(at) = known {
@@ -327,7 +325,7 @@ impl Clients {
         true
     }
 
-    /// Who asked.
+    /// The client of a transaction.
     pub fn find(&self, now: Time, xid: u32) -> Option<Mac> {
         let client = self.list.iter().rev().find(|c| c.xid == xid)?;
         (now < client.at.after(Clients::LIFE_MS)).then_some(client.mac)

@@ -1,8 +1,8 @@
-//! Echo between daemons: is a peer's queue pair there, and how long is the way?
+//! Echo between daemons: tests a peer's queue pair and measures the round trip.
 //!
-//! IPoIB has no such thing, and an ICMP echo asks the peer's host, not its queue pair. An echo is an
-//! IPoIB payload of the first EtherType for local experiments (IEEE Std 802, section 9.2.4), which
-//! the kernel's IPoIB hands to its stack, where nobody wants it. All fields big-endian:
+//! IPoIB has no echo, and an ICMP echo tests the peer's host, not its queue pair. An echo is an IPoIB
+//! payload with the first EtherType for local experiments (IEEE Std 802, section 9.2.4). The kernel's IPoIB
+//! passes it to its stack, which ignores it. All fields are big-endian:
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -12,12 +12,12 @@
 //! | 9 | 1 | zero; ignored |
 //! | 10 | 2 | identifier |
 //! | 12 | 4 | sequence number |
-//! | 16 | 8 | the asker's stamp |
-//! | 24 | 16 | GID of who shall answer; zero: anybody |
+//! | 16 | 8 | the requester's time stamp |
+//! | 24 | 16 | GID of the requested peer; zero: any peer |
 //! | 40 | | padding |
 //!
-//! A reply is the request with another operation: of the same length, so that a payload that is as
-//! long as the link carries tries both ways.
+//! A reply is the request with another operation code and the same length. A payload of the link's maximum
+//! length therefore tests both directions.
 
 use std::collections::VecDeque;
 
@@ -32,10 +32,10 @@ pub const TYPE_ECHO: u16 = 0x88b5;
 const MAGIC: [u8; 4] = *b"ibt1";
 /// Encapsulation and fixed header.
 pub const HEADER_LEN: usize = 40;
-/// The longest request that everybody may answer: many peers answer one of these.
+/// The longest multicast request; many peers answer it.
 pub const GROUP_LEN_MAX: usize = 128;
 
-/// What an echo is.
+/// The operation of an echo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Request,
@@ -53,7 +53,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Reads a payload, from the encapsulation on.
+    /// Parses a payload, which starts at the encapsulation header.
     pub fn parse(payload: &[u8]) -> Option<Echo> {
         let h: &[u8; HEADER_LEN] = payload.first_chunk()?;
         let operation = match h[8] {
@@ -70,8 +70,8 @@ impl Echo {
         })
     }
 
-    /// The payload of `len` bytes, at least [`HEADER_LEN`]. The padding counts, so that bytes lost
-    /// or moved on the way show in a capture.
+    /// The payload of `len` bytes, at least [`HEADER_LEN`]. The padding counts up, so that lost or moved
+    /// bytes are visible in a capture.
     pub fn write(&self, len: usize) -> Vec<u8> {
         let mut p = Vec::with_capacity(len.max(HEADER_LEN));
         p.extend_from_slice(&encap(TYPE_ECHO));
@@ -104,30 +104,30 @@ pub fn answer(request: &[u8]) -> Vec<u8> {
     reply
 }
 
-/// Whom a payload is for. The neighbour's slot is looked up when it is sent.
+/// The destination of a payload. The neighbour's slot is looked up at sending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
     Peer(HardwareAddress),
     Everybody,
 }
 
-/// Payloads that wait to be sent.
+/// Payloads to be sent.
 #[derive(Default)]
 pub struct EchoQueue {
     waiting: VecDeque<(To, Vec<u8>)>,
-    /// The one under way.
+    /// The payload being sent.
     current: Vec<u8>,
     answers: Budget,
     heard: Budget,
 }
 
 impl EchoQueue {
-    /// Requests of ours that may wait.
+    /// Maximum number of queued requests of this host.
     const REQUESTS_MAX: usize = 64;
-    /// Payloads that may wait in all, with the answers to one batch of others' requests.
+    /// Maximum number of queued payloads, answers to a batch of requests included.
     const WAITING_MAX: usize = 256;
 
-    /// Queues a request of ours; false if too many wait.
+    /// Queues a request; false if too many wait.
     pub fn ask(&mut self, to: To, payload: Vec<u8>) -> bool {
         self.push(to, payload, EchoQueue::REQUESTS_MAX)
     }
@@ -145,36 +145,36 @@ impl EchoQueue {
         room
     }
 
-    /// Whether this second has another answer of ours left.
+    /// Whether another answer may be sent in this second.
     pub fn may_answer(&mut self, now: Time) -> bool {
         self.answers.take(now)
     }
 
-    /// Whether this second has another answer to us left, so that a storm of them does not crowd
-    /// out other events.
-    pub fn may_hear(&mut self, now: Time) -> bool {
+    /// Whether another received answer may be reported in this second. A storm of answers must not displace
+    /// other events.
+    pub fn may_report_answer(&mut self, now: Time) -> bool {
         self.heard.take(now)
     }
 
-    /// Drops what waits.
+    /// Drops all queued payloads.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// Takes the next payload, for [`EchoQueue::current`].
+    /// Returns the next destination; its payload is in [`EchoQueue::current`].
     pub fn next(&mut self) -> Option<To> {
         let (to, payload) = self.waiting.pop_front()?;
         self.current = payload;
         Some(to)
     }
 
-    /// The payload last taken.
+    /// The payload of the last destination.
     pub fn current(&self) -> &[u8] {
         &self.current
     }
 }
 
-/// So many a second.
+/// A maximum number in each second.
 #[derive(Default)]
 struct Budget {
     second: u64,

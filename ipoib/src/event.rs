@@ -1,4 +1,4 @@
-//! What a replica tells the control side: news for people, and memberships behind the interface.
+//! Events of a replica for the control side: news for users, and memberships behind the interface.
 
 use std::net::IpAddr;
 
@@ -7,118 +7,117 @@ use proto::{CloseReason, Mac};
 use crate::address::HardwareAddress;
 use crate::core::{Ended, Role};
 
-/// Something worth telling.
+/// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A neighbour spoke ARP or neighbour discovery for the first time, or with a new address.
-    /// Told only while somebody watches ([`crate::Ipoib::watch`]).
+    /// A neighbour sent ARP or neighbour discovery for the first time, or with a new address. Only while
+    /// events are enabled ([`crate::Ipoib::watch`]).
     NeighbourLearned {
         /// Its address.
         address: HardwareAddress,
-        /// The Ethernet address that stands for it.
+        /// Its MAC on the TAP.
         mac: Mac,
-        /// The IP address that it said it has.
+        /// The IP address that it claimed.
         ip: Option<IpAddr>,
     },
-    /// A neighbour came back with another queue pair. Told only while somebody watches.
+    /// A neighbour returned with another queue pair. Only while events are enabled.
     NeighbourReplaced {
-        /// What was.
+        /// The former address.
         old: HardwareAddress,
-        /// What is.
+        /// The present address.
         new: HardwareAddress,
     },
-    /// A neighbour made room or was forgotten. Told only while somebody watches.
+    /// A neighbour was evicted or removed. Only while events are enabled.
     NeighbourForgotten {
         /// Its address.
         address: HardwareAddress,
     },
-    /// A guest, which is a host behind the interface with an Ethernet address of its own, has this
-    /// IP address. Told of the host itself, too, while there are guests, where it said so: a
-    /// bridge often has the interface's address.
+    /// A guest (a host behind the interface with another MAC) has this IP address. While there are guests,
+    /// also for addresses that the host itself claimed: a bridge often has the interface's MAC.
     GuestLearned {
         /// The IP address.
         ip: IpAddr,
         /// The guest.
         mac: Mac,
-        /// Known only as the source address of data, which the guest may have forwarded.
+        /// Known only from the source address of data, which the guest may have forwarded.
         weak: bool,
     },
-    /// An IP address is no longer a guest's.
+    /// A guest no longer has an IP address.
     GuestForgotten {
         /// The IP address.
         ip: IpAddr,
     },
-    /// Two hosts claim one IP address, again and again. Told once for each address.
+    /// Two hosts repeatedly claim the same IP address. Once for each address.
     AddressConflict {
         /// The address.
         ip: IpAddr,
-        /// The Ethernet address of the one, a guest's or one that stands for a peer.
+        /// The MAC of the first host, a guest's or that of a peer on the TAP.
         one: Mac,
-        /// That of the other.
+        /// The MAC of the second host.
         other: Mac,
     },
-    /// A guest has the Ethernet address that stood for a peer, which got another.
+    /// A guest has the MAC of a peer on the TAP; the peer got another.
     MacClash {
-        /// The guest's.
+        /// The guest's MAC.
         guest: Mac,
-        /// The peer's from now on.
+        /// The peer's new MAC.
         peer: Mac,
     },
-    /// Signed neighbour discovery (SEND, RFC 3971) passed untouched. Told once for each interface.
+    /// Signed neighbour discovery (SEND, RFC 3971) passed unchanged. Once for each interface.
     SignedNd,
     /// A host behind the interface joined a multicast group or answered a query for it.
     GroupJoined {
-        /// Who: the interface's own address is the host itself.
+        /// The member; the interface's own MAC means the host itself.
         mac: Mac,
         /// The group.
         group: IpAddr,
     },
     /// A host behind the interface left a multicast group.
     GroupLeft {
-        /// Who.
+        /// The former member.
         mac: Mac,
         /// The group.
         group: IpAddr,
     },
-    /// A host on the fabric reported a multicast group. Told only while the host routes multicast
+    /// A host on the fabric reported membership in a group. Only while the host routes multicast
     /// ([`crate::Ipoib::route_multicast`]).
     GroupSeen {
         /// The group.
         group: IpAddr,
     },
-    /// A connection is there. Told only while somebody watches.
+    /// A connection was established. Only while events are enabled.
     ConnectionUp {
-        /// With whom; without flags if the peer asked for it.
+        /// The peer; without flags if it requested the connection.
         peer: HardwareAddress,
-        /// Who asked for it.
+        /// The requester.
         role: Role,
     },
-    /// A connection that was there is over. Told only while somebody watches.
+    /// An established connection ended. Only while events are enabled.
     ConnectionDown {
-        /// With whom.
+        /// The peer.
         peer: HardwareAddress,
-        /// Who asked for it.
+        /// The requester.
         role: Role,
-        /// Why.
+        /// The reason.
         why: Ended,
     },
-    /// A peer did not take a connection, or did not answer: it is served by datagrams for a minute.
-    /// Told only while somebody watches.
+    /// A peer refused a connection or did not answer; it gets datagrams for a minute. Only while events are
+    /// enabled.
     ConnectionRefused {
-        /// Who.
+        /// The peer.
         peer: HardwareAddress,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
-    /// An echo request of ours was answered.
+    /// A peer answered an echo request of this host.
     Echo {
-        /// By whom.
+        /// The peer.
         from: HardwareAddress,
-        /// What the request carried.
+        /// The identifier of the request.
         id: u16,
-        /// What the request carried.
+        /// The sequence number of the request.
         sequence: u32,
-        /// What the request carried.
+        /// The time stamp of the request.
         stamp: u64,
         /// Bytes of IB payload, encapsulation header included.
         len: usize,

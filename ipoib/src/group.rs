@@ -1,4 +1,4 @@
-//! Multicast groups: those we are members of, and those we only send to.
+//! Multicast groups: joined and send-only.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use proto::lru::{Lru, Place, Placed};
 pub struct Group {
     pub mgid: Gid,
     pub joined: bool,
-    /// In use.
+    /// The slot is in use.
     live: bool,
     pub ah: Option<AddressHandle>,
     pub created: Time,
@@ -39,7 +39,7 @@ fn key(mgid: Gid) -> u128 {
     u128::from_ne_bytes(mgid.0)
 }
 
-/// The slot of the broadcast group, which never makes room.
+/// The slot of the broadcast group, which is never evicted.
 pub const BROADCAST: u32 = 0;
 
 impl Groups {
@@ -56,7 +56,7 @@ impl Groups {
             evicted: 0,
         };
         let slot = groups.insert(Time(0), broadcast, true);
-        // In no list: it is never the oldest.
+        // In no list, so it is never the oldest.
         groups.joined.remove(&mut groups.slots, slot);
         groups
     }
@@ -77,7 +77,7 @@ impl Groups {
         self.slots.iter_mut()
     }
 
-    /// Finds the group or makes a send-only one.
+    /// Finds the group or adds a send-only one.
     pub fn for_sending(&mut self, now: Time, mgid: Gid) -> u32 {
         match self.by_mgid.get(&key(mgid)) {
             Some(&slot) => {
@@ -120,8 +120,8 @@ impl Groups {
         slot
     }
 
-    /// Frees a slot: the send-only group not used for longest, or else a joined one, of which only
-    /// the entry for sending is lost.
+    /// Frees a slot: that of the least recently used send-only group, else of a joined one. Only the entry
+    /// for sending is lost, not the membership.
     fn take_oldest(&mut self) -> u32 {
         let slot = match (self.send_only.oldest(), self.joined.oldest()) {
             (Some(slot), _) => {
@@ -132,14 +132,16 @@ impl Groups {
                 self.joined.remove(&mut self.slots, slot);
                 slot
             }
-            (None, None) => unreachable!("a full table has a slot beside the broadcast group's"),
+            (None, None) => {
+                unreachable!("a full table has another slot than the broadcast group's")
+            }
         };
         self.forget(slot);
         self.evicted += 1;
         slot
     }
 
-    /// Empties a slot that is in no list any more.
+    /// Clears a slot that is in no list.
     fn forget(&mut self, slot: u32) {
         let old = &mut self.slots[slot as usize];
         old.live = false;
@@ -147,7 +149,7 @@ impl Groups {
         self.by_mgid.remove(&key(old.mgid));
     }
 
-    /// Gives up all address handles, and forgets the groups that were only sent to.
+    /// Releases all address handles and removes send-only groups.
     pub fn flush(&mut self) {
         for slot in 0..self.slots.len() as u32 {
             let g = self.get_mut(slot);
@@ -162,8 +164,8 @@ impl Groups {
         }
     }
 
-    /// Marks exactly `groups` (and the broadcast group) as joined. A group that was left is
-    /// forgotten, as the kernel's driver does; a send to it makes it anew.
+    /// Marks exactly `groups` and the broadcast group as joined. A group that was left is removed, as in
+    /// the kernel's driver; sending to it adds it again.
     pub fn set_joined(&mut self, now: Time, groups: &[Gid]) {
         let wanted: HashSet<u128> = groups.iter().map(|g| key(*g)).collect();
         for slot in 1..self.slots.len() as u32 {

@@ -1,37 +1,29 @@
-//! Guests: hosts behind the interface with Ethernet addresses other than its own, as behind a
-//! bridge. The fabric has one address for all of them, so that what arrives is told apart by the IP
-//! address (MAC-NAT).
+//! Guests: hosts behind the interface with other MACs, such as ports of a bridge or macvlans. All guests
+//! share the interface's address on the fabric, so the IP address selects the receiver (MAC-NAT).
 //!
-//! The table takes no memory before there is a guest. It is bounded, and makes room where it hurts
-//! least: presumptions first, then addresses known from data only, then those that were heard of
-//! once; so that a flood of forged senders does not push out a host that is at work.
+//! An empty table has no memory. The table is bounded. It evicts presumed addresses first, then those known
+//! from data only, then those seen once, so that a flood of forged senders does not evict an active host.
 //!
-//! Hosts behind the interface have MACs other than the interface's: other ports of a bridge,
-//! macvlans. The fabric has one address for all of them, so a table from IP address to MAC selects
-//! the receiver.
-//!
-//! * ARP, neighbour discovery and DHCP leases define an address. The source address of data is a
-//!   hint only, because the sender may route. A hint takes no address from a peer. A hint starts a
-//!   query on the host's side, in the name of the peer for which the data is; the answer defines
-//!   the address. So a migrated guest that sends only data is found.
-//! * While there are hosts behind the interface, or another interface is stacked on it, packets for
-//!   an unknown address wait (three of them, half a second) for a query on the host's side. Without
-//!   an answer, the host itself gets them for a minute, because it may be a router. In other cases
-//!   the cost is a comparison of the source MAC.
-//! * An address moves to the last claimant, on either side. If a host behind the interface takes an
-//!   address from a peer, the core announces it on the fabric. The core follows an alternating
-//!   address three times in ten seconds, then keeps its owner for ten seconds and reports it once
-//!   (`address_conflicts`). It follows an owner that is new each time (a bridge that takes the MAC
-//!   of another port) seven times.
-//! * When nothing is stacked on the interface any more, the table is empty.
-//! * A MAC of a host behind the interface never stands for a peer. On a collision the peer gets
-//!   another MAC, announced on the host's side by gratuitous ARP and unsolicited advertisements. A
-//!   frame from the TAP with a peer's MAC and its IP address has come back through a loop and is
-//!   dropped (`tx_looped`).
-//! * Frames that a bridge has flooded for a host behind the interface are dropped (`tx_to_guest`),
-//!   without a query on the fabric.
-//! * Replicas exchange news, and every 20 s the addresses in use, so that an address that is
-//!   unheard for 30 minutes expires in all of them.
+//! * ARP, neighbour discovery and DHCP leases define an address. The source address of data is only a hint,
+//!   because the sender may route. A hint takes no address from a peer. A hint starts a query on the host
+//!   side, in the name of the peer for which the data is; the answer defines the address. A migrated guest
+//!   that sends only data is found in this way.
+//! * While there are guests, or another interface is stacked on this one, packets for an unknown address
+//!   wait (three of them, half a second) for a query on the host side. Without an answer, the host itself
+//!   gets them for a minute, because it may be a router. In other cases the cost is a comparison of the
+//!   source MAC.
+//! * An address moves to the last claimant, on either side. If a guest takes an address from a peer, the
+//!   core announces the guest on the fabric. The core follows an alternating address three times in ten
+//!   seconds, then keeps its owner for ten seconds and reports the conflict once (`address_conflicts`). It
+//!   follows an owner that is new each time (a bridge that takes the MAC of another port) seven times.
+//! * When no interface is stacked on this one any more, the table is emptied.
+//! * The MAC of a guest is never the MAC of a peer on the TAP. On a collision the peer gets another MAC,
+//!   announced on the host side by gratuitous ARP and unsolicited advertisements. A frame from the TAP with
+//!   a peer's MAC and its IP address has come back through a loop and is dropped (`tx_looped`).
+//! * Frames that a bridge has flooded for a guest are dropped (`tx_to_guest`), without a query on the
+//!   fabric.
+//! * Replicas exchange updates, and every 20 s the addresses in use. An address without packets for 30
+//!   minutes therefore expires in all of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -42,32 +34,32 @@ use crate::address::mac_key;
 use proto::lru::{Lru, Place, Placed};
 use proto::{Mac, Time};
 
-/// An address that was not heard of for so long is no guest's any more.
+/// Lifetime of an address without packets.
 const AGE_MS: u64 = 30 * 60 * 1000;
-/// How long an address that nobody answered for is presumed to be behind the host itself.
+/// Time for which an unanswered address is presumed to be behind the host itself.
 const PRESUMED_MS: u64 = 60 * 1000;
-/// Use is noted at most this often for one address.
+/// Minimum time between updates of an address's time of use.
 const TOUCH_MS: u64 = 1000;
-/// Ethernet addresses remembered of guests without an IP address.
+/// Maximum number of MACs of guests without a known IP address.
 const BARE_MAX: usize = 256;
 
-/// How well an address is known, which is also the order in which room is made.
+/// The reliability of an address; addresses with a lower one are evicted first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Standing {
-    /// Nobody answered for it: packets go to the host itself, which may be a router.
+    /// No answer came: the host itself gets the packets, as it may be a router.
     Presumed,
     /// Seen as the source address of data, which may be routed.
     Weak,
-    /// Said by ARP, neighbour discovery or DHCP.
-    Said,
-    /// Said, and heard of again a second later or more.
+    /// Claimed by ARP, neighbour discovery or DHCP.
+    Claimed,
+    /// Claimed, and seen again a second later or more.
     Settled,
 }
 
 const STANDINGS: [Standing; 4] = [
     Standing::Presumed,
     Standing::Weak,
-    Standing::Said,
+    Standing::Claimed,
     Standing::Settled,
 ];
 
@@ -76,15 +68,15 @@ pub struct Guest {
     pub ip: IpAddr,
     pub mac: Mac,
     pub standing: Standing,
-    /// When it was last heard of, to about a second.
+    /// Time of the last packet, to about a second.
     pub used: Time,
-    /// When other replicas were last told.
-    pub told: Time,
+    /// Time of the last update for other replicas.
+    pub published: Time,
     place: Place,
 }
 
 impl Guest {
-    /// Not only presumed.
+    /// Whether the address is not merely presumed.
     pub fn is_real(&self) -> bool {
         self.standing > Standing::Presumed
     }
@@ -109,16 +101,16 @@ impl Placed for Guest {
     }
 }
 
-/// The table: IP addresses of guests and of the host itself, and the guests' Ethernet addresses.
+/// The table: IP addresses of guests and of the host itself, and the MACs of guests.
 pub struct Guests {
-    /// The interface's own address, which makes no guest.
+    /// The interface's own MAC, which is no guest's.
     own: Mac,
     slots: Vec<Guest>,
     free: Vec<u32>,
     by_ip: HashMap<IpAddr, u32, RandomState>,
-    /// How often each guest's Ethernet address occurs in `slots` and `bare`.
+    /// Number of occurrences of each guest's MAC in `slots` and `bare`.
     macs: HashMap<u64, u32, RandomState>,
-    /// Ethernet addresses that were seen without an IP address, oldest first.
+    /// MACs that were seen without an IP address, oldest first.
     bare: VecDeque<(Mac, Time)>,
     lists: [Lru; 4],
     max: usize,
@@ -149,19 +141,19 @@ impl Guests {
         self.by_ip.get(&ip).map(|slot| &self.slots[*slot as usize])
     }
 
-    /// Whether a guest has the Ethernet address.
+    /// Whether a guest has the MAC.
     #[inline]
     pub fn knows(&self, mac: Mac) -> bool {
         self.macs.contains_key(&mac_key(mac))
     }
 
-    /// What is known, presumptions left out.
+    /// All addresses except presumed ones.
     pub fn iter(&self) -> impl Iterator<Item = &Guest> {
         let slots = self.by_ip.values().map(|slot| &self.slots[*slot as usize]);
         slots.filter(|g| g.is_real())
     }
 
-    /// Remembers an Ethernet address that has no IP address yet. True if it was unknown.
+    /// Adds a MAC without a known IP address. True if it is new.
     pub fn note_mac(&mut self, now: Time, mac: Mac) -> bool {
         if mac == self.own || self.knows(mac) {
             return false;
@@ -176,7 +168,7 @@ impl Guests {
         true
     }
 
-    /// Notes that an address was heard of. True if that had not been noted lately.
+    /// Notes a packet with the address. True if the last note is old enough.
     pub fn touch(&mut self, now: Time, ip: IpAddr) -> bool {
         let Some(slot) = self.by_ip.get(&ip).copied() else {
             return false;
@@ -188,21 +180,21 @@ impl Guests {
         guest.used = now;
         let standing = guest.standing;
         match standing {
-            Standing::Said => self.restand(slot, Standing::Settled),
+            Standing::Claimed => self.restand(slot, Standing::Settled),
             _ => self.lists[standing as usize].touch(&mut self.slots, slot),
         }
         true
     }
 
-    /// Notes that other replicas have been told of an address.
-    pub fn set_told(&mut self, now: Time, ip: IpAddr) {
+    /// Notes an update about the address for other replicas.
+    pub fn set_published(&mut self, now: Time, ip: IpAddr) {
         if let Some(slot) = self.by_ip.get(&ip) {
-            self.slots[*slot as usize].told = now;
+            self.slots[*slot as usize].published = now;
         }
     }
 
-    /// Gives an address to a guest or to the host itself. `None` when the table is full of better
-    /// known ones; otherwise what made room.
+    /// Assigns an address to a guest or to the host itself. `None` if the table is full of more reliable
+    /// addresses; otherwise the evicted entry.
     pub fn set(&mut self, now: Time, ip: IpAddr, mac: Mac, standing: Standing) -> Option<Evicted> {
         let evicted = match self.by_ip.get(&ip).copied() {
             Some(slot) => {
@@ -216,7 +208,7 @@ impl Guests {
             mac,
             standing,
             used: now,
-            told: now,
+            published: now,
             place: Place::default(),
         };
         let slot = match self.free.pop() {
@@ -235,14 +227,14 @@ impl Guests {
         Some(evicted)
     }
 
-    /// Forgets an address; gives what was known of it.
+    /// Removes an address; returns its entry.
     pub fn forget(&mut self, ip: IpAddr) -> Option<Guest> {
         let slot = self.by_ip.get(&ip).copied()?;
         Some(self.remove(slot))
     }
 
-    /// The interface's own address changed: forgets what was known of it and of the former. Gives
-    /// the IP addresses.
+    /// Changes the interface's own MAC; removes the entries of the old and the new one. Returns their IP
+    /// addresses.
     pub fn set_own(&mut self, own: Mac) -> Vec<IpAddr> {
         let former = std::mem::replace(&mut self.own, own);
         let of_them = |g: &&Guest| g.mac == former || g.mac == own;
@@ -254,7 +246,7 @@ impl Guests {
         forgotten.filter(Guest::is_real).map(|g| g.ip).collect()
     }
 
-    /// Forgets an address that was not heard of for too long; call until `None`.
+    /// Removes an expired address; call until `None`.
     pub fn expire(&mut self, now: Time) -> Option<Guest> {
         while let Some((mac, since)) = self.bare.front().copied()
             && since.after(AGE_MS) <= now
@@ -268,7 +260,7 @@ impl Guests {
         Some(self.remove(slot))
     }
 
-    /// When [`Guests::expire`] has something to do.
+    /// The time for the next [`Guests::expire`].
     pub fn next_deadline(&self) -> Option<Time> {
         let bare = self.bare.front().map(|(_, since)| since.after(AGE_MS));
         let listed = self.oldest().map(|slot| self.slots[slot as usize].ends());
@@ -283,9 +275,9 @@ impl Guests {
         if self.by_ip.len() < self.max {
             return Some(None);
         }
-        // Whoever spoke may push out anybody, data only what is no better known.
+        // A claim may evict any entry, data only entries that are not more reliable.
         let limit = standing.max(match standing {
-            Standing::Said | Standing::Settled => Standing::Settled,
+            Standing::Claimed | Standing::Settled => Standing::Settled,
             _ => Standing::Presumed,
         });
         let worst = STANDINGS.iter().filter(|s| **s <= limit);
@@ -326,7 +318,7 @@ impl Guests {
     }
 }
 
-/// What made room, if anything had to.
+/// The evicted entry, if any.
 pub type Evicted = Option<Guest>;
 
 #[cfg(test)]
@@ -353,33 +345,33 @@ mod tests {
     fn room_is_made_where_it_hurts_least() {
         let mut t = Guests::new(4, OWN);
         for (n, standing) in [
-            (1, Standing::Said),
+            (1, Standing::Claimed),
             (2, Standing::Weak),
-            (3, Standing::Said),
+            (3, Standing::Claimed),
         ] {
             assert_eq!(set(&mut t, 0, n, standing), Some(None));
         }
         assert_eq!(set(&mut t, 0, 4, Standing::Presumed), Some(None));
         assert!(t.touch(Time(1000), ip(1)));
         assert!(!t.touch(Time(1500), ip(1)));
-        assert_eq!(set(&mut t, 2000, 5, Standing::Said), Some(Some(ip(4))));
+        assert_eq!(set(&mut t, 2000, 5, Standing::Claimed), Some(Some(ip(4))));
         assert_eq!(set(&mut t, 2000, 6, Standing::Presumed), None);
         assert_eq!(set(&mut t, 2000, 6, Standing::Weak), Some(Some(ip(2))));
-        assert_eq!(set(&mut t, 2000, 7, Standing::Said), Some(Some(ip(6))));
+        assert_eq!(set(&mut t, 2000, 7, Standing::Claimed), Some(Some(ip(6))));
         assert_eq!(set(&mut t, 2000, 8, Standing::Weak), None);
-        assert_eq!(set(&mut t, 2000, 8, Standing::Said), Some(Some(ip(3))));
-        // Settled ones stay while others can go.
+        assert_eq!(set(&mut t, 2000, 8, Standing::Claimed), Some(Some(ip(3))));
+        // Settled addresses stay while others can be evicted.
         for n in 100..200 {
-            assert!(set(&mut t, 2000, n, Standing::Said).is_some());
+            assert!(set(&mut t, 2000, n, Standing::Claimed).is_some());
         }
         assert!(t.get(ip(1)).is_some() && t.knows(mac(1)) && !t.knows(mac(3)));
         assert_eq!((t.by_ip.len(), t.macs.len(), t.slots.len()), (4, 4, 4));
     }
 
     #[test]
-    fn what_is_not_heard_of_is_forgotten() {
+    fn silent_addresses_expire() {
         let mut t = Guests::new(8, OWN);
-        set(&mut t, 0, 1, Standing::Said);
+        set(&mut t, 0, 1, Standing::Claimed);
         set(&mut t, 0, 2, Standing::Weak);
         set(&mut t, 0, 3, Standing::Presumed);
         t.note_mac(Time(0), mac(9));
@@ -398,11 +390,11 @@ mod tests {
     fn addresses_without_ip_are_bounded_and_the_host_itself_is_no_guest() {
         let mut t = Guests::new(8, OWN);
         assert!(!t.note_mac(Time(0), OWN) && t.is_empty());
-        t.set(Time(0), ip(1), OWN, Standing::Said);
+        t.set(Time(0), ip(1), OWN, Standing::Claimed);
         assert!(t.is_empty() && !t.knows(OWN));
         assert!((0..1000).all(|n| t.note_mac(Time(0), mac(n))));
         assert_eq!((t.bare.len(), t.macs.len()), (BARE_MAX, BARE_MAX));
-        set(&mut t, 0, 999, Standing::Said);
+        set(&mut t, 0, 999, Standing::Claimed);
         assert_eq!(t.set_own(mac(999)).len(), 2);
         assert!(!t.knows(mac(999)));
         assert_eq!(t.macs.len(), BARE_MAX - 1);

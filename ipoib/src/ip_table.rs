@@ -1,4 +1,4 @@
-//! Who has which IP address, as far as neighbours said so.
+//! The IP addresses of neighbours.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -9,18 +9,18 @@ use hashbrown::HashTable;
 use crate::bounded::push_bounded;
 use crate::neighbour::Link;
 
-/// Entries looked at for one that may go when the table is full.
+/// Number of entries checked for a victim when the table is full.
 const PROBES: usize = 32;
 
 #[derive(Clone, Copy)]
 pub struct IpEntry {
     pub ip: IpAddr,
     pub owner: Link,
-    /// Known only as the source address of data.
+    /// Known only from the source address of data.
     pub weak: bool,
 }
 
-/// What one address takes, its place in the map included.
+/// Bytes of an entry, its place in the map included.
 pub const ENTRY_BYTES: usize = size_of::<IpEntry>() + size_of::<u32>() + 2;
 
 pub struct IpTable {
@@ -52,14 +52,14 @@ impl IpTable {
         self.by_ip.find(self.hasher.hash_one(ip), same).copied()
     }
 
-    /// Makes the entry in `slot`, which is that of `ip`, to be found.
+    /// Adds the entry of `ip` in `slot` to the map.
     fn link(&mut self, ip: IpAddr, slot: u32) {
         let (slots, hasher) = (&self.slots, &self.hasher);
         let hash = |slot: &u32| hasher.hash_one(slots[*slot as usize].ip);
         self.by_ip.insert_unique(hasher.hash_one(ip), slot, hash);
     }
 
-    /// Makes an entry that is still in its slot not to be found.
+    /// Removes an entry from the map; it is still in its slot.
     fn unlink(&mut self, ip: IpAddr) -> Option<u32> {
         let same = |slot: &u32| self.slots[*slot as usize].ip == ip;
         let found = self.by_ip.find_entry(self.hasher.hash_one(ip), same).ok()?;
@@ -97,7 +97,7 @@ impl IpTable {
         let Some(slot) = self.unlink(ip) else {
             return;
         };
-        // The last entry takes the place.
+        // The last entry moves to the free slot.
         let last = self.slots.len() as u32 - 1;
         if slot != last {
             let moved = self.slots[last as usize].ip;
@@ -109,8 +109,8 @@ impl IpTable {
         }
     }
 
-    /// The next weak entry, or else simply the next one: a clock's hand, so that the cost is
-    /// bounded and no entry is hit twice in one round.
+    /// The next weak entry, else the next entry, in the manner of a clock: the cost is bounded and no entry
+    /// is chosen twice in a round.
     fn victim(&mut self) -> usize {
         let n = self.slots.len();
         let found = (0..PROBES.min(n))

@@ -1,16 +1,14 @@
-//! IP over InfiniBand, datagram mode (RFC 4391, RFC 4392) and connected mode (RFC 4755), between an
+//! IP over InfiniBand, in datagram mode (RFC 4391, RFC 4392) and connected mode (RFC 4755), between an
 //! Ethernet interface and the queue pairs of a fabric.
 //!
-//! A TAP speaks Ethernet with 6-byte addresses, IPoIB has 20-byte ones. [`Ipoib`] keeps a table
-//! between a peer's 20-byte address and a locally administered Ethernet address made from it,
-//! rewrites ARP, RARP and neighbour discovery both ways, maps IP groups to multicast GIDs, and asks
-//! for peers that the host addresses but nobody has spoken for. The host sees an ordinary Ethernet
-//! segment; the fabric sees an ordinary IPoIB node.
+//! A TAP has 6-byte Ethernet addresses, IPoIB has 20-byte addresses. [`Ipoib`] keeps a table of peers with
+//! their 20-byte address and a locally administered MAC derived from it. It rewrites ARP, RARP and
+//! neighbour discovery in both directions, maps IP groups to multicast GIDs, and queries unknown
+//! destinations. The host sees an ordinary Ethernet segment; the fabric sees an ordinary IPoIB node.
 //!
-//! The crate is sans-IO: packets and the time go in, packets and deadlines come out. It opens no
-//! socket, reads no clock and starts no thread. Several threads may serve one interface with one
-//! replica of [`Ipoib`] each; what a replica learns it hands out as [`Update`]s for the others, so
-//! that no packet takes a lock.
+//! The crate is sans-IO: input is packets and time, output is packets and deadlines. It opens no socket,
+//! reads no clock and starts no thread. Several threads may serve an interface with a replica of [`Ipoib`]
+//! each. Replicas exchange what they learn as [`Update`]s, so that no packet takes a lock.
 
 #![forbid(unsafe_code)]
 
@@ -48,8 +46,9 @@ pub use core::{
 };
 pub use counters::{Counters, DropReason};
 pub use event::Event;
-pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
+pub use multicast::{group_mac, mgid, solicited_node};
 pub use private_data::{CONNECTED_MTU, PrivateData};
+pub use proto::mgid::broadcast as broadcast_mgid;
 pub use proto::{DhcpMode, Mac, Mode, Time};
 pub use resolve::HeldFrame;
 pub use snooper::Snooper;

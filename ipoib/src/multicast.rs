@@ -2,35 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use proto::mgid::{SIGNATURE_IPV4, SIGNATURE_IPV6, base, broadcast};
 use proto::{Gid, Mac, PKey};
 
-const SIGNATURE_IPV4: [u8; 2] = [0x40, 0x1b];
-const SIGNATURE_IPV6: [u8; 2] = [0x60, 0x1b];
-
-/// The first six bytes: `ff`, transient flag and scope, signature, full-member P_Key (RFC 4391,
-/// section 4, figure 1).
-fn base(pkey: PKey, scope: u8, signature: [u8; 2]) -> [u8; 16] {
-    let mut g = [0; 16];
-    g[0] = 0xff;
-    g[1] = 0x10 | (scope & 0x0f);
-    g[2..4].copy_from_slice(&signature);
-    g[4..6].copy_from_slice(&pkey.full().get().to_be_bytes());
-    g
-}
-
-/// The broadcast GID of a link (RFC 4391, section 4, figure 2): `ff1s:401b:PPPP::ffff:ffff`, always
-/// with the full-member form of the P_Key.
-pub fn broadcast_mgid(pkey: PKey, scope: u8) -> Gid {
-    let mut g = base(pkey, scope, SIGNATURE_IPV4);
-    g[12..].fill(0xff);
-    Gid(g)
-}
-
-/// The multicast GID of an IPv4 group: its low 28 bits (RFC 4391, section 4; the kernel's
-/// `ip_ib_mc_map`). The limited broadcast maps to the broadcast GID.
+/// The multicast GID of an IPv4 group: its low 28 bits (RFC 4391, section 4; the kernel's `ip_ib_mc_map`).
+/// The limited broadcast address gives the broadcast GID.
 fn mgid_v4(group: Ipv4Addr, pkey: PKey, scope: u8) -> Option<Gid> {
     if group.is_broadcast() {
-        return Some(broadcast_mgid(pkey, scope));
+        return Some(broadcast(pkey, scope));
     }
     if !group.is_multicast() {
         return None;
@@ -42,7 +21,7 @@ fn mgid_v4(group: Ipv4Addr, pkey: PKey, scope: u8) -> Option<Gid> {
 }
 
 /// The multicast GID of an IPv6 group: its low 80 bits (RFC 4391, section 4; the kernel's
-/// `ipv6_ib_mc_map`). Groups that differ only above them share a GID.
+/// `ipv6_ib_mc_map`). Groups that differ only in higher bits share a GID.
 fn mgid_v6(group: Ipv6Addr, pkey: PKey, scope: u8) -> Option<Gid> {
     if !group.is_multicast() {
         return None;
@@ -52,8 +31,8 @@ fn mgid_v6(group: Ipv6Addr, pkey: PKey, scope: u8) -> Option<Gid> {
     Some(Gid(g))
 }
 
-/// The multicast GID of an IP group, or `None` for an address that is neither a group nor the
-/// IPv4 limited broadcast. The scope is the link's, never that of the IP address.
+/// The multicast GID of an IP group; `None` for an address that is neither a group nor the IPv4 limited
+/// broadcast. The scope is that of the link, not that of the IP address.
 pub fn mgid(group: IpAddr, pkey: PKey, scope: u8) -> Option<Gid> {
     match group {
         IpAddr::V4(g) => mgid_v4(g, pkey, scope),
@@ -61,7 +40,7 @@ pub fn mgid(group: IpAddr, pkey: PKey, scope: u8) -> Option<Gid> {
     }
 }
 
-/// The Ethernet group address of an IP group (RFC 1112, section 6.4; RFC 2464, section 7).
+/// The group MAC of an IP group (RFC 1112, section 6.4; RFC 2464, section 7).
 pub fn group_mac(group: IpAddr) -> Mac {
     match group {
         IpAddr::V4(g) => {
@@ -97,7 +76,7 @@ mod tests {
     #[test]
     fn c08_broadcast_of_the_default_partition() {
         assert_eq!(
-            broadcast_mgid(PKey::DEFAULT, 2),
+            broadcast(PKey::DEFAULT, 2),
             "ff12:401b:ffff::ffff:ffff".parse().unwrap()
         );
     }
@@ -105,14 +84,14 @@ mod tests {
     #[test]
     fn c09_broadcast_has_the_full_member_key_even_for_limited_members() {
         let expected = "ff12:401b:8001::ffff:ffff".parse().unwrap();
-        assert_eq!(broadcast_mgid(PKey::new(0x0001), 2), expected);
-        assert_eq!(broadcast_mgid(P1, 2), expected);
+        assert_eq!(broadcast(PKey::new(0x0001), 2), expected);
+        assert_eq!(broadcast(P1, 2), expected);
     }
 
     #[test]
     fn c10_scope_is_the_links() {
         assert_eq!(
-            broadcast_mgid(P1, 5),
+            broadcast(P1, 5),
             "ff15:401b:8001::ffff:ffff".parse().unwrap()
         );
         for ip in ["224.0.0.1", "239.1.2.3", "ff02::1", "ff0e::7"] {

@@ -1,5 +1,5 @@
-//! Neighbour discovery (RFC 4861): reading it, and exchanging link-layer address options of 8 bytes
-//! (RFC 2464, section 6) for those of 24 (RFC 4391, section 9.3) and back.
+//! Neighbour discovery (RFC 4861): parsing, and replacing link-layer address options of 8 bytes (RFC 2464,
+//! section 6) by those of 24 (RFC 4391, section 9.3) and vice versa.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -23,7 +23,7 @@ const OPTION_RSA: u8 = 12;
 pub const INFINIBAND_OPTION_LEN: usize = 24;
 
 const IPV6_LEN: usize = 40;
-/// Every link carries packets of this size; redirects are no larger (RFC 4861, section 4.5).
+/// The minimum IPv6 MTU; also the limit for redirects (RFC 4861, section 4.5).
 const IPV6_MTU_MIN: usize = 1280;
 
 /// The message types.
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// One option, its two-byte head included.
+/// An option, its two-byte header included.
 #[derive(Clone, Copy, Debug)]
 pub struct NdOption<'p> {
     pub kind: u8,
@@ -71,39 +71,38 @@ impl NdOption<'_> {
         matches!(self.kind, OPTION_SOURCE | OPTION_TARGET)
     }
 
-    /// The address of an option of exactly 24 bytes.
+    /// The address, if the option has exactly 24 bytes.
     pub fn hardware_address(&self) -> Option<HardwareAddress> {
         (self.is_link_address() && self.bytes.len() == INFINIBAND_OPTION_LEN)
             .then(|| HardwareAddress(array(self.bytes, 4)))
     }
 
-    /// The address of an option of exactly 8 bytes.
+    /// The MAC, if the option has exactly 8 bytes.
     pub fn mac(&self) -> Option<Mac> {
         (self.is_link_address() && self.bytes.len() == 8).then(|| array(self.bytes, 2))
     }
 }
 
-/// What rewriting a message did.
+/// The result of rewriting a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rewritten {
     /// Bytes of the packet.
     pub len: usize,
-    /// Link-layer address options left out.
+    /// Link-layer address options removed.
     pub stripped: u64,
     /// MTU options lowered.
     pub clamped: u64,
 }
 
-/// A neighbour-discovery message whose lengths are right.
+/// A neighbour discovery message with valid lengths.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'p> {
     pub kind: Kind,
     packet: &'p [u8],
 }
 
-/// Looks whether `packet`, an IPv6 packet of exactly its own length, is neighbour discovery.
-/// Anything else, also with extension headers before ICMPv6, is `None`: it carries no link-layer
-/// addresses.
+/// Parses `packet`, an IPv6 packet without trailing bytes. `None` if it is not neighbour discovery, or has
+/// extension headers before ICMPv6: it then contains no link-layer addresses.
 pub fn parse(packet: &[u8]) -> Result<Option<Message<'_>>, DropReason> {
     let icmp = &packet[IPV6_LEN..];
     match packet[6] {
@@ -128,8 +127,8 @@ pub fn parse(packet: &[u8]) -> Result<Option<Message<'_>>, DropReason> {
     Ok(Some(message))
 }
 
-/// Whether an IPv6 packet, of which `packet` may be the beginning only, is neighbour discovery that is
-/// in no fragment.
+/// Whether an IPv6 packet, perhaps with only its beginning in `packet`, is unfragmented neighbour
+/// discovery.
 pub fn begins(packet: &[u8]) -> bool {
     let kind = packet.get(IPV6_LEN).and_then(|t| Kind::from_type(*t));
     packet[6] == NEXT_HEADER_ICMPV6 && kind.is_some()
@@ -168,20 +167,20 @@ impl<'p> Message<'p> {
         })
     }
 
-    /// Whether anything in it is to be replaced on a link of `link_mtu`.
+    /// Whether the message needs changes on a link with the MTU `link_mtu`.
     pub fn needs_rewriting(&self, link_mtu: usize) -> bool {
         self.options()
             .any(|o| o.is_link_address() || self.lowered_mtu(&o, link_mtu).is_some())
     }
 
-    /// The option to put in place of an MTU option that says more than the link carries: a host
-    /// that believed it would send what is dropped (RFC 4861, section 4.6.4). A link below IPv6's
-    /// minimum is left alone: nothing that the option could say makes IPv6 work there.
+    /// The replacement of an MTU option above the link's MTU: a host that used it would send packets that
+    /// are dropped (RFC 4861, section 4.6.4). With a link MTU below IPv6's minimum the option stays: no
+    /// value makes IPv6 work there.
     fn lowered_mtu(&self, option: &NdOption<'_>, link_mtu: usize) -> Option<[u8; 8]> {
         let bytes: &[u8; 8] = option.bytes.try_into().ok()?;
         let link_mtu = u32::try_from(link_mtu).ok()?;
-        let said = u32::from_be_bytes(array(bytes, 4));
-        let high = option.kind == OPTION_MTU && said > link_mtu;
+        let announced = u32::from_be_bytes(array(bytes, 4));
+        let high = option.kind == OPTION_MTU && announced > link_mtu;
         let ours = self.kind == Kind::RouterAdvertisement && link_mtu >= IPV6_MTU_MIN as u32;
         (high && ours).then(|| {
             let mut lowered = *bytes;
@@ -190,7 +189,7 @@ impl<'p> Message<'p> {
         })
     }
 
-    /// Signed with SEND (RFC 3971): any change would break the signature.
+    /// Whether the message is signed with SEND (RFC 3971): a change would break the signature.
     pub fn is_signed(&self) -> bool {
         self.options()
             .any(|o| matches!(o.kind, OPTION_CGA | OPTION_RSA))
@@ -215,7 +214,7 @@ impl<'p> Message<'p> {
         }
     }
 
-    /// The type of the option that says where an address is, and the address (RFC 4861, 4.1-4.5).
+    /// The type of the option with the address, and the IP address (RFC 4861, 4.1-4.5).
     pub fn claim(&self) -> (u8, IpAddr) {
         match (self.kind, self.target()) {
             (Kind::NeighbourAdvertisement | Kind::Redirect, Some(target)) => {
@@ -225,10 +224,9 @@ impl<'p> Message<'p> {
         }
     }
 
-    /// Writes the message with its link-layer address options replaced: `map` writes the new option
-    /// and gives its length, or `None` to leave the option out. A redirect that would grow over
-    /// 1280 bytes loses the end of the packet that it quotes. A router's MTU option says no more
-    /// than `link_mtu` afterwards.
+    /// Writes the message with replaced link-layer address options: `map` writes a new option and returns
+    /// its length, or `None` to remove the option. A redirect above 1280 bytes loses the end of the quoted
+    /// packet. A router's MTU option is at most `link_mtu` afterwards.
     pub fn rewrite(
         &self,
         link_mtu: usize,
@@ -274,14 +272,14 @@ impl<'p> Message<'p> {
     }
 }
 
-/// Shortens the Redirected Header option at `at` so that the packet is no longer than 1280 bytes.
-/// Returns by how much.
+/// Shortens the Redirected Header option at `at` to limit the packet to 1280 bytes. Returns the number of
+/// removed bytes.
 fn trim_quote(packet: &mut [u8], at: usize, option_len: usize) -> usize {
     let excess = packet
         .len()
         .saturating_sub(IPV6_MTU_MIN)
         .next_multiple_of(8);
-    // Eight bytes of the option are its head.
+    // The option has a header of eight bytes.
     let cut = excess.min(option_len - 8);
     packet.copy_within(at + option_len.., at + option_len - cut);
     packet[at + 1] -= (cut / 8) as u8;

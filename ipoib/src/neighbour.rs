@@ -1,4 +1,4 @@
-//! The neighbour table: peers by address and by the Ethernet address that stands for them.
+//! The neighbour table: peers by their address and by their MAC on the TAP.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -14,15 +14,14 @@ use crate::connections::NO_ENTRY;
 use crate::ip_table::IpTable;
 use proto::lru::{Lru, Place, Placed};
 
-/// Ethernet addresses in a row that are tried for a peer. The hash of an address is known to all, so
-/// someone may have chosen thousands of peers that fill a row.
+/// Number of consecutive MACs to try for a peer. The hash is public, so an attacker may choose thousands of
+/// peers that fill a row.
 const IN_A_ROW: u32 = 16;
 
-/// Use is noted at most this often for one neighbour.
+/// Minimum time between updates of a neighbour's time of use.
 const TOUCH_MS: u64 = 1000;
 
-/// A neighbour's slot, with the slot's generation: a link to an entry that has made room for
-/// another leads nowhere.
+/// A neighbour's slot and its generation: a link to a removed entry is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     pub slot: u32,
@@ -32,24 +31,24 @@ pub struct Link {
 pub struct Neighbour {
     pub address: HardwareAddress,
     pub mac: Mac,
-    /// Spoke ARP or neighbour discovery, and did not only send data.
+    /// It sent ARP or neighbour discovery, not only data.
     pub confirmed: bool,
     pub ah: Option<AddressHandle>,
-    /// The queue pair that took this one's place after a restart.
+    /// The queue pair that replaced this one after a restart.
     pub successor: Option<Link>,
     pub used: Time,
-    /// Since when it is known.
+    /// The time at which it was learned.
     pub since: Time,
-    /// The connection that we asked for, or [`NO_ENTRY`].
+    /// The connection requested by this host, or [`NO_ENTRY`].
     pub connection: u32,
-    /// When it last announced itself.
+    /// The time of its last announcement.
     pub announced: Option<Time>,
     generation: u32,
     live: bool,
     place: Place,
 }
 
-/// One entry with its places in the two maps and one IP address must stay under this.
+/// The maximum size of an entry with its places in the two maps and one IP address.
 const _: () = assert!(
     size_of::<Neighbour>() + 2 * size_of::<(u64, u32)>() + crate::ip_table::ENTRY_BYTES < 256
 );
@@ -72,32 +71,31 @@ impl Neighbour {
     }
 }
 
-/// What learning did.
+/// The result of learning.
 pub struct Learned {
     pub slot: u32,
-    /// Something that other replicas should know: a new entry, one now confirmed, or one with other
-    /// flags.
+    /// The other replicas need an update: a new entry, newly confirmed, or with other flags.
     pub news: bool,
-    /// The peer says for the first time, or differently, whether it takes connections.
-    pub flags_told: bool,
+    /// The peer's RC flag is new or changed.
+    pub flags_changed: bool,
     pub collided: bool,
-    /// Who made room.
+    /// The evicted neighbour.
     pub evicted: Option<HardwareAddress>,
 }
 
 pub struct Neighbours {
     slots: Vec<Neighbour>,
     by_mac: HashMap<u64, u32, RandomState>,
-    /// Slots, by the hash of their queue pair and GID.
+    /// Slots, by a hash of queue pair and GID.
     by_address: HashTable<u32>,
     free: Vec<u32>,
     confirmed: Lru,
     heard: Lru,
     max: usize,
     pub ips: IpTable,
-    /// Address handles of entries that made room, for the caller to end.
+    /// Address handles of removed entries; the caller must destroy them.
     pub released: Vec<AddressHandle>,
-    /// Connections of entries that made room or were forgotten, for the caller to end.
+    /// Connections of removed entries; the caller must end them.
     pub orphans: Vec<u32>,
 }
 
@@ -122,7 +120,7 @@ impl Neighbours {
         self.by_address.len()
     }
 
-    /// Slots in use or freed; every smaller number is a slot.
+    /// Number of slots ever used; all slots are below it.
     pub fn slots(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -135,7 +133,7 @@ impl Neighbours {
         &mut self.slots[slot as usize]
     }
 
-    /// The connection that we asked a neighbour for, or [`NO_ENTRY`]; for any slot.
+    /// The connection requested by this host to a neighbour, or [`NO_ENTRY`]; for any slot.
     pub fn connection_of(&self, slot: u32) -> u32 {
         self.slots
             .get(slot as usize)
@@ -182,8 +180,8 @@ impl Neighbours {
         (n.live && n.generation == link.generation).then_some(link.slot)
     }
 
-    /// Where frames for the entry go: to itself, or to what took its place. `None` when that has
-    /// been forgotten meanwhile, so that the peer is as good as unknown.
+    /// The destination of frames for the entry: itself or its successor. `None` if the successor was
+    /// removed: the peer counts as unknown.
     #[inline]
     pub fn current(&self, slot: u32) -> Option<u32> {
         match self.get(slot).successor {
@@ -193,8 +191,8 @@ impl Neighbours {
     }
 
     fn follow_chain(&self, mut link: Link) -> Option<u32> {
-        // Restarts in quick succession make chains; a loop cannot form, since an entry that gains
-        // an address loses its successor, but the walk is bounded all the same.
+        // Restarts in quick succession make chains. No loop can form, because an entry that gains an
+        // address loses its successor; the walk is bounded nevertheless.
         for _ in 0..16 {
             let slot = self.follow(link)?;
             match self.get(slot).successor {
@@ -211,7 +209,7 @@ impl Neighbours {
         self.current(slot)
     }
 
-    /// Notes that the neighbour is alive or in use.
+    /// Notes a packet from or to the neighbour.
     #[inline]
     pub fn touch(&mut self, slot: u32, now: Time) {
         let n = &mut self.slots[slot as usize];
@@ -226,11 +224,11 @@ impl Neighbours {
         }
     }
 
-    /// Finds or makes the entry. `None` when the table is full of confirmed neighbours and this one
-    /// is not.
+    /// Finds or adds the entry. `None` if the table is full of confirmed neighbours and this one is not
+    /// confirmed.
     ///
-    /// `wish` is the Ethernet address that another replica chose; none that is `taken` on the host's
-    /// side is given to a peer.
+    /// `wish` is the MAC that another replica chose. A MAC for which `taken` is true (used on the host
+    /// side) is never assigned.
     pub fn learn(
         &mut self,
         now: Time,
@@ -253,7 +251,7 @@ impl Neighbours {
             return Some(Learned {
                 slot,
                 news: first || reflagged,
-                flags_told: first || reflagged,
+                flags_changed: first || reflagged,
                 collided: false,
                 evicted: None,
             });
@@ -265,13 +263,13 @@ impl Neighbours {
         Some(Learned {
             slot,
             news: confirmed,
-            flags_told: confirmed,
+            flags_changed: confirmed,
             collided: mac != wanted,
             evicted,
         })
     }
 
-    /// Gives an entry another Ethernet address: `wish`, or one that follows from the present one.
+    /// Gives an entry another MAC: `wish`, or a successor of the present one.
     pub fn remap(&mut self, slot: u32, wish: Option<Mac>, taken: impl Fn(Mac) -> bool) -> Mac {
         let (former, address) = {
             let n = self.get(slot);
@@ -294,7 +292,7 @@ impl Neighbours {
         self.get_mut(slot).confirmed = true;
     }
 
-    /// `None` when there is no room, otherwise who made room, if anybody had to.
+    /// `None` if there is no room, else the evicted neighbour, if any.
     fn make_room(&mut self, confirmed: bool) -> Option<Option<HardwareAddress>> {
         if self.len() < self.max {
             return Some(None);
@@ -309,8 +307,8 @@ impl Neighbours {
         Some(Some(address))
     }
 
-    /// Tries a few addresses in a row and then another row, which nobody can foretell. Ends because
-    /// the table is far smaller than the 2^40 addresses.
+    /// Tries a few MACs in a row, then in another, unpredictable row. Terminates because the table is far
+    /// smaller than the 2^40 addresses.
     fn free_mac(
         &self,
         mut mac: Mac,
@@ -373,7 +371,7 @@ impl Neighbours {
         slot
     }
 
-    /// Removes an entry; links to it lead nowhere from now on.
+    /// Removes an entry; links to it become invalid.
     pub fn forget(&mut self, slot: u32) {
         let n = &mut self.slots[slot as usize];
         n.live = false;
@@ -396,7 +394,7 @@ impl Neighbours {
         self.free.push(slot);
     }
 
-    /// Forgets all entries. Slots and generations begin anew, so that nobody may keep a [`Link`].
+    /// Removes all entries. Slots and generations start again, so no [`Link`] may be kept.
     pub fn flush(&mut self) {
         let handles = self.slots.iter_mut().filter_map(|n| n.ah.take());
         let mut released = std::mem::take(&mut self.released);
@@ -407,19 +405,19 @@ impl Neighbours {
         };
     }
 
-    /// The entry that said it has an IP address and is still known.
+    /// The present entry that claimed an IP address.
     pub fn strong_owner(&self, ip: IpAddr) -> Option<u32> {
         let entry = self.ips.get(ip).filter(|e| !e.weak)?;
         self.follow(entry.owner)
     }
 
-    /// Whether an entry, or one in whose place it is, is known to have an IP address.
+    /// Whether an entry, or one that it succeeds, has an IP address.
     pub fn owns(&self, slot: u32, ip: IpAddr) -> bool {
         let owner = self.ips.get(ip).and_then(|e| self.follow(e.owner));
         owner.is_some_and(|o| o == slot || self.current(o) == self.current(slot))
     }
 
-    /// The IP addresses that an entry said it has.
+    /// The IP addresses that an entry claimed.
     pub fn ips_of(&self, slot: u32) -> impl Iterator<Item = IpAddr> {
         let link = self.link(slot);
         let strong = self
@@ -429,9 +427,9 @@ impl Neighbours {
         strong.map(|e| e.ip)
     }
 
-    /// Gives an IP address to an entry. Tells the entry that lost it, if any that is still known.
+    /// Assigns an IP address to an entry. Returns the present entry that lost it, if any.
     ///
-    /// A `weak` claim (a source address of data, which may be routed) never takes an address away.
+    /// A `weak` claim (the source address of data, which may be routed) never takes an address away.
     pub fn claim_ip(&mut self, ip: IpAddr, slot: u32, weak: bool) -> Claim {
         let link = self.link(slot);
         let before = self.ips.get(ip).filter(|e| self.follow(e.owner).is_some());
@@ -456,8 +454,8 @@ impl Neighbours {
         }
     }
 
-    /// Lets `new` stand in for `old` where both are queue pairs of one port: what a restart of the
-    /// peer looks like. The Ethernet address of `old` goes on working.
+    /// Makes `new` the successor of `old` if both are queue pairs of the same port, as after a restart of
+    /// the peer. The MAC of `old` remains valid.
     pub fn supersede(&mut self, old: u32, new: u32) -> bool {
         if old == new || self.get(old).address.gid() != self.get(new).address.gid() {
             return false;
@@ -469,12 +467,12 @@ impl Neighbours {
     }
 }
 
-/// What a claim of an IP address changed.
+/// The change made by a claim of an IP address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
     Known,
     New,
-    /// The slot that had it.
+    /// The slot that had the address.
     From(u32),
 }
 
@@ -530,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_gets_another_address_that_nobody_has() {
+    fn a_peer_gets_another_unused_address() {
         let mut t = Neighbours::new(8);
         let wish = Some([2, 0, 0, 0, 0, 1]);
         let s: Vec<u32> = (2..4)
@@ -541,8 +539,8 @@ mod tests {
         assert_eq!(t.remap(s[0], None, taken), [2, 0, 0, 0, 0, 4]);
         assert_eq!(t.by_mac([2, 0, 0, 0, 0, 1]), None);
         assert_eq!(t.by_mac([2, 0, 0, 0, 0, 4]), Some(s[0]));
-        let told = Some([2, 0, 0, 0, 0, 9]);
-        assert_eq!(t.remap(s[0], told, taken), [2, 0, 0, 0, 0, 9]);
+        let wish = Some([2, 0, 0, 0, 0, 9]);
+        assert_eq!(t.remap(s[0], wish, taken), [2, 0, 0, 0, 0, 9]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Packets of our own making: questions and announcements.
+//! Packets made by the core: queries and announcements.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,40 +14,40 @@ use crate::wire::{
     ENCAP_LEN, ETHERNET_LEN, TYPE_ARP, TYPE_IPV6, array, encap, fill_icmpv6_checksum,
 };
 
-/// An announcement is sent once and once again after this long.
+/// Time between the two announcements of an address.
 const REPEAT_MS: u64 = 1000;
 const REPEATS: u8 = 2;
-/// Addresses that may be announced at the same time; more are forgotten.
+/// Maximum number of pending announcements; more are ignored.
 const PENDING_MAX: usize = 1024;
-/// The same for guests.
+/// Maximum number of pending announcements of guests.
 const GUESTS_PENDING_MAX: usize = 256;
-/// Addresses of guests that are announced in one second; of more, the link hears from themselves.
+/// Announcements of guests in a second. Beyond that, the guests' own packets inform the link.
 const GUESTS_PER_SECOND: u8 = 100;
 
 const ARP_LEN: usize = ENCAP_LEN + INFINIBAND_ARP_LEN;
-/// IPv6 header, fixed part of a solicitation or advertisement, one option.
+/// IPv6 header, fixed part of a solicitation or advertisement, an option.
 const ND_LEN: usize = ENCAP_LEN + 40 + 24 + INFINIBAND_OPTION_LEN;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// A whole IB payload in `out`, for a group.
+/// A complete IB payload in `out`, for a group.
 pub struct Written {
     pub group: IpAddr,
     pub len: usize,
 }
 
-/// The parts of a neighbour solicitation or advertisement that differ.
+/// The variable parts of a neighbour solicitation or advertisement.
 struct Nd<'a> {
     icmp_type: u8,
     flags: u8,
-    /// The link-layer address option, whole.
+    /// The whole link-layer address option.
     option: &'a [u8],
     source: Ipv6Addr,
     destination: Ipv6Addr,
     target: Ipv6Addr,
 }
 
-/// An IPv6 packet in `ip`, which must be as long as that.
+/// Writes an IPv6 packet to `ip`, which has exactly its length.
 fn write_nd(ip: &mut [u8], nd: &Nd<'_>) {
     ip.fill(0);
     ip[0] = 0x60;
@@ -125,8 +125,8 @@ fn fabric_option(kind: u8, local: &HardwareAddress) -> [u8; INFINIBAND_OPTION_LE
     option
 }
 
-/// For the fabric: an ARP request or a neighbour solicitation for `target` in the name of `source`;
-/// `None` when they are not of one family.
+/// Writes an ARP request or a neighbour solicitation for `target` in the name of `source`, for the fabric;
+/// `None` if the address families differ.
 pub fn write_question(
     out: &mut [u8],
     local: &HardwareAddress,
@@ -145,7 +145,7 @@ pub fn write_question(
     }
 }
 
-/// For the fabric: a gratuitous ARP request (RFC 5227, section 3) or an unsolicited advertisement.
+/// Writes a gratuitous ARP request (RFC 5227, section 3) or an unsolicited advertisement, for the fabric.
 pub fn write_announcement(out: &mut [u8], local: &HardwareAddress, ip: IpAddr) -> Written {
     match ip {
         IpAddr::V4(ip) => write_fabric_arp(out, local, ip, ip),
@@ -189,8 +189,8 @@ fn host_option(kind: u8, mac: Mac) -> [u8; 8] {
     array(&option, 0)
 }
 
-/// For the host's side: a question for `target` in the name of a peer, whose IP address and
-/// Ethernet address are given. False when the addresses are not of one family.
+/// Writes a query for `target` in the name of a peer with the given IP address and MAC, for the host side.
+/// False if the address families differ.
 pub fn write_host_question(out: &mut Vec<u8>, mac: Mac, source: IpAddr, target: IpAddr) -> bool {
     match (source, target) {
         (IpAddr::V4(source), IpAddr::V4(target)) => write_host_arp(out, mac, source, target),
@@ -203,7 +203,7 @@ pub fn write_host_question(out: &mut Vec<u8>, mac: Mac, source: IpAddr, target: 
     true
 }
 
-/// For the host's side: says that a peer's IP address is at an Ethernet address.
+/// Writes an announcement of the MAC of a peer's IP address, for the host side.
 pub fn write_host_announcement(out: &mut Vec<u8>, mac: Mac, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => write_host_arp(out, mac, ip, ip),
@@ -214,9 +214,8 @@ pub fn write_host_announcement(out: &mut Vec<u8>, mac: Mac, ip: IpAddr) {
     }
 }
 
-/// For the host's side: tells `to`, who sends to the Ethernet address `stale`, that a guest has the
-/// IP address: an ARP reply or an unsolicited advertisement. False when the IP addresses are not of
-/// one family.
+/// Writes the correction for `to`, which sends to the MAC `stale`, that a guest has the IP address: an ARP
+/// reply or an unsolicited advertisement, for the host side. False if the address families differ.
 pub fn write_host_correction(out: &mut Vec<u8>, stale: Mac, guest: Holder, to: Holder) -> bool {
     match (guest.ip, to.ip) {
         (IpAddr::V4(ip), IpAddr::V4(to_ip)) => {
@@ -246,25 +245,25 @@ pub fn write_host_correction(out: &mut Vec<u8>, stale: Mac, guest: Holder, to: H
     true
 }
 
-/// An IP address and the Ethernet address that has it.
+/// An IP address and the MAC of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
     pub ip: IpAddr,
     pub mac: Mac,
 }
 
-/// A frame of our own for the host's side.
+/// A frame of the core for the host side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostSide {
-    /// A peer's IP address is at this Ethernet address.
+    /// The IP address of a peer is at this MAC.
     Announce { ip: IpAddr, mac: Mac },
-    /// Who has `target`? In the name of a peer.
+    /// A query for `target`, in the name of a peer.
     Ask {
         target: IpAddr,
         source: IpAddr,
         mac: Mac,
     },
-    /// A guest has the IP address that `to` sends to at the Ethernet address `stale`.
+    /// A guest has the IP address for which `to` uses the MAC `stale`.
     Correct {
         stale: Mac,
         guest: Holder,
@@ -278,27 +277,28 @@ struct Pending {
     left: u8,
 }
 
-/// Announcements that are due or will be.
+/// Pending announcements.
 #[derive(Default)]
 pub struct Announcer {
     pending: Vec<Pending>,
-    /// Guests announced since `second`.
+    /// Number of guests announced since `second`.
     guests: u8,
     second: Time,
 }
 
 impl Announcer {
-    /// An address of the host: now, and once again.
+    /// Announces an address of the host, now and again later.
     pub fn announce(&mut self, ip: IpAddr) {
         self.add(ip, REPEATS, PENDING_MAX);
     }
 
-    /// An address is not here any more: announced again, it would be taken from where it is now.
+    /// Cancels the announcements of an address that is no longer here: they would take it from its present
+    /// owner.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.pending.retain(|p| p.ip != ip);
     }
 
-    /// An address of a guest: now, and once again if it was a peer's. A flood of guests floods
+    /// Announces an address of a guest, now and again later if it was a peer's. A flood of guests delays
     /// neither the link nor the host's own announcements.
     pub fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) {
         if now >= self.second.after(1000) {
@@ -311,7 +311,7 @@ impl Announcer {
         }
     }
 
-    /// Announces nothing any more.
+    /// Cancels all announcements.
     pub fn clear(&mut self) {
         self.pending.clear();
     }

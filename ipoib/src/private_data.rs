@@ -1,29 +1,28 @@
-//! What the two sides of a connection tell each other in the private data of communication
-//! management (RFC 4755, section 6; kernel drivers/infiniband/ulp/ipoib/ipoib.h,
-//! `struct ipoib_cm_data`).
+//! The private data of connection requests and replies (RFC 4755, section 6; kernel
+//! drivers/infiniband/ulp/ipoib/ipoib.h, `struct ipoib_cm_data`).
 
 use proto::Qpn;
 
 use crate::wire::{ENCAP_LEN, array};
 
-/// The largest IP packet that a connection carries, in bytes (`IPOIB_CM_MTU`): as the kernel has it,
-/// 64 KiB less 16 bytes.
+/// The largest IP packet of a connection, in bytes (`IPOIB_CM_MTU`): 64 KiB minus 16 bytes, as in the
+/// kernel.
 pub const CONNECTED_MTU: usize = 0x1_0000 - 0x10;
 
-/// The 8 bytes: one reserved, queue pair number, receive MTU, in network order.
+/// The private data, 8 bytes: a reserved byte, queue pair number, receive MTU; in network order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrivateData {
-    /// The sender's unreliable-datagram queue pair.
+    /// The sender's UD queue pair.
     pub qpn: Qpn,
     /// The largest message that the sender accepts, in bytes, the encapsulation header included.
     pub receive_mtu: u32,
 }
 
 impl PrivateData {
-    /// Bytes of it.
+    /// Length in bytes.
     pub const LEN: usize = 8;
 
-    /// What an interface with the queue pair `qpn` says: that it takes [`CONNECTED_MTU`].
+    /// The private data of an interface with the queue pair `qpn`, which accepts [`CONNECTED_MTU`].
     pub const fn new(qpn: Qpn) -> PrivateData {
         PrivateData {
             qpn,
@@ -31,8 +30,8 @@ impl PrivateData {
         }
     }
 
-    /// From the beginning of the private data of a message, whose rest means nothing; `None` if that
-    /// is too short. The reserved byte is ignored.
+    /// Parses the beginning of a message's private data; the rest is ignored. `None` if it is too short.
+    /// The reserved byte is ignored.
     pub fn parse(bytes: &[u8]) -> Option<PrivateData> {
         let bytes: &[u8; PrivateData::LEN] = bytes.first_chunk()?;
         Some(PrivateData {
@@ -41,7 +40,7 @@ impl PrivateData {
         })
     }
 
-    /// As it is sent.
+    /// The bytes on the wire.
     pub fn to_bytes(self) -> [u8; PrivateData::LEN] {
         let mut bytes = [0; PrivateData::LEN];
         bytes[1..4].copy_from_slice(&self.qpn.to_bytes());

@@ -1,5 +1,5 @@
-//! Finding out where an IP address is: frames wait, we ask, and give up after a while. On the
-//! fabric for peers, on the host's side for guests.
+//! Resolves IP addresses: frames wait during the queries, for a limited time. On the fabric for peers, on
+//! the host side for guests.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -9,39 +9,40 @@ use proto::Time;
 use crate::Limits;
 use crate::counters::DropReason;
 
-/// How to ask, and what follows when nobody answers.
+/// Timing of queries, and the action without an answer.
 #[derive(Clone, Copy)]
 pub struct Manner {
-    /// Between two questions.
+    /// Time between two queries.
     retry_ms: u64,
-    /// Questions for one address.
+    /// Number of queries for an address.
     tries: u8,
-    /// How long a failure is remembered, with frames refused. Without it, the frames that wait are
-    /// released when nobody answers.
+    /// Time for which a failure is remembered and frames are refused. `None`: waiting frames are released
+    /// without an answer.
     remember_ms: Option<u64>,
 }
 
-/// As ARP asks (RFC 1122, section 2.3.2.1): once a second.
+/// As ARP (RFC 1122, section 2.3.2.1): once a second.
 pub const ASK_FABRIC: Manner = Manner {
     retry_ms: 1000,
     tries: 3,
     remember_ms: Some(1000),
 };
 
-/// Guests are near; and who does not answer may be behind the host, if that is a router.
+/// Guests are near, so the timing is short. Without an answer the address may be behind the host, if the
+/// host is a router.
 pub const ASK_HOST_SIDE: Manner = Manner {
     retry_ms: 250,
     tries: 2,
     remember_ms: None,
 };
 
-/// Memory that all held frames together may take.
+/// Maximum bytes of all held frames.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// A frame that waited for its destination; to be given to [`crate::Ipoib::from_released`].
+/// A frame that waited for its destination. Pass it to [`crate::Ipoib::from_released`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeldFrame {
-    /// The virtio-net header that came with it.
+    /// The virtio-net header of the frame.
     pub prefix: [u8; 12],
     /// The Ethernet frame.
     pub frame: Box<[u8]>,
@@ -80,7 +81,7 @@ impl Resolver {
         }
     }
 
-    /// Keeps a frame for `ip`, to be asked for in the name of `source`.
+    /// Keeps a frame for `ip`; queries are in the name of `source`.
     pub fn hold(
         &mut self,
         now: Time,
@@ -130,7 +131,7 @@ impl Resolver {
         Ok(self.entries.len() - 1)
     }
 
-    /// `ip` is known now: its frames may go.
+    /// Releases the frames of an address that is known now.
     pub fn resolved(&mut self, ip: IpAddr) {
         if let Some(at) = self.entries.iter().position(|e| e.ip == ip) {
             self.released.extend(self.entries.swap_remove(at).held);
@@ -143,7 +144,7 @@ impl Resolver {
         Some(held)
     }
 
-    /// Forgets everything; gives how many frames are lost.
+    /// Removes everything; returns the number of lost frames.
     pub fn clear(&mut self) -> u64 {
         let waiting: usize = self.entries.iter().map(|e| e.held.len()).sum();
         let lost = waiting + self.released.len();
@@ -153,18 +154,18 @@ impl Resolver {
         lost as u64
     }
 
-    /// Whether frames wait to be taken by [`Resolver::pop_released`].
+    /// Whether [`Resolver::pop_released`] would return a frame.
     pub fn has_released(&self) -> bool {
         !self.released.is_empty()
     }
 
-    /// The frames that wait for `ip`; `None` when it is not asked for.
+    /// The frames that wait for `ip`; `None` if there is no query for it.
     pub fn waiting(&self, ip: IpAddr) -> Option<&VecDeque<HeldFrame>> {
         let entry = self.entries.iter().find(|e| e.ip == ip)?;
         Some(&entry.held)
     }
 
-    /// The next address to ask for, and in whose name.
+    /// The next address to query, and the source of the query.
     pub fn next_question(&mut self, now: Time) -> Option<(IpAddr, IpAddr)> {
         let manner = self.manner;
         self.entries.iter_mut().find_map(|e| match &mut e.state {
@@ -185,8 +186,8 @@ impl Resolver {
         self.entries.iter().map(deadline).min()
     }
 
-    /// Gives up on those that were asked for often enough, each told to `given_up`. Returns how
-    /// many, and the frames lost.
+    /// Gives up addresses after the last query and calls `given_up` for each. Returns their number and that
+    /// of lost frames.
     pub fn handle_timeout(&mut self, now: Time, mut given_up: impl FnMut(IpAddr)) -> (u64, u64) {
         let (mut failed, mut lost) = (0, 0);
         let manner = self.manner;
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_host_side_frames_go_when_nobody_answers_twice() {
+    fn on_the_host_side_frames_are_released_after_two_unanswered_queries() {
         let mut r = resolver_with(ASK_HOST_SIDE);
         hold(&mut r, 0, 1, 7).unwrap();
         for now in [0, 250] {

@@ -1,8 +1,8 @@
-//! Reading membership reports: IGMPv1 (RFC 1112), IGMPv2 (RFC 2236), IGMPv3 (RFC 3376), MLDv1
-//! (RFC 2710) and MLDv2 (RFC 3810).
+//! Parses membership reports: IGMPv1 (RFC 1112), IGMPv2 (RFC 2236), IGMPv3 (RFC 3376), MLDv1 (RFC 2710) and
+//! MLDv2 (RFC 3810).
 //!
-//! Sources do not matter here: multicast GIDs have none. A host that wants a group from some
-//! sources, or from all but some, is a member; one that wants it from no source is none.
+//! Sources are ignored, because multicast GIDs have none. A host that wants a group from some sources, or
+//! from all but some, is a member; a host that wants no source is not a member.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,15 +26,15 @@ const MLD_V2_REPORT: u8 = 143;
 const OPTION_PAD1: u8 = 0;
 const OPTION_ROUTER_ALERT: u8 = 5;
 
-/// One group of a report.
+/// A group in a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     pub group: IpAddr,
-    /// Joined, or a member still; else left.
+    /// True: the host joined or is still a member. False: it left.
     pub joined: bool,
 }
 
-/// Whether an IP packet of at least header length may be a membership report: a look at one byte.
+/// Whether an IP packet, at least as long as its header, may be a membership report: a check of a byte.
 #[inline]
 pub fn may_report(ethertype: u16, l3: &[u8]) -> bool {
     if ethertype == TYPE_IPV4 {
@@ -44,9 +44,9 @@ pub fn may_report(ethertype: u16, l3: &[u8]) -> bool {
     }
 }
 
-/// The groups that the report in an IP packet names, in its order; nothing if the packet is no
-/// report, or its lengths or checksums are wrong. `l3` may be longer than the packet. With
-/// `unfinished` the checksum of an ICMPv6 message is not looked at: the host leaves it to us.
+/// The groups in the membership report `l3`, in order; empty if the packet is no report, or has wrong
+/// lengths or checksums. `l3` may be longer than the packet. With `unfinished` the ICMPv6 checksum is
+/// partial and not verified.
 pub fn records(ethertype: u16, l3: &[u8], unfinished: bool) -> Records<'_> {
     let found = match ethertype {
         TYPE_IPV4 => igmp(l3),
@@ -59,7 +59,7 @@ pub fn records(ethertype: u16, l3: &[u8], unfinished: bool) -> Records<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Records<'p> {
     single: Option<Record>,
-    /// Group records of version 3 (IGMP) or 2 (MLD), whose lengths add up.
+    /// Group records of version 3 (IGMP) or 2 (MLD), with valid lengths.
     multiple: &'p [u8],
     ipv6: bool,
 }
@@ -93,8 +93,8 @@ fn split_record(bytes: &[u8], ipv6: bool) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(4 + address * (1 + sources) + 4 * usize::from(auxiliary))
 }
 
-/// What a group record says (RFC 3376, section 4.2.12). Sources that are blocked (type 6) leave
-/// open whether any other remains.
+/// The meaning of a group record (RFC 3376, section 4.2.12). Blocked sources (type 6) do not show whether
+/// others remain.
 fn meaning(record: &[u8], ipv6: bool) -> Option<Record> {
     let any_source = be16(record, 2) != 0;
     let joined = match record[0] {
@@ -108,16 +108,15 @@ fn meaning(record: &[u8], ipv6: bool) -> Option<Record> {
     } else {
         ipv4_at(record, 4).into()
     };
-    told(group, joined)
+    reportable(group, joined)
 }
 
-fn told(group: IpAddr, joined: bool) -> Option<Record> {
+fn reportable(group: IpAddr, joined: bool) -> Option<Record> {
     is_reported(group).then_some(Record { group, joined })
 }
 
-/// Whether reports tell anything of a group. Every node is in 224.0.0.1 and ff02::1 and no report
-/// is due for them (RFC 3376, section 6; RFC 3810, section 6); groups of scope 0 and 1 stay inside
-/// a node.
+/// Whether reports about a group are meaningful. Every node is in 224.0.0.1 and ff02::1 and sends no report
+/// for them (RFC 3376, section 6; RFC 3810, section 6); groups of scope 0 and 1 stay inside a node.
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(g) => g.is_multicast() && g != Ipv4Addr::new(224, 0, 0, 1),
@@ -143,7 +142,7 @@ fn multiple(bytes: &[u8], count: u16, ipv6: bool) -> Option<Records<'_>> {
 
 fn single(group: IpAddr, joined: bool) -> Records<'static> {
     Records {
-        single: told(group, joined),
+        single: reportable(group, joined),
         ..Records::default()
     }
 }
@@ -151,12 +150,12 @@ fn single(group: IpAddr, joined: bool) -> Records<'static> {
 fn igmp(l3: &[u8]) -> Option<Records<'_>> {
     let header = ip_header(TYPE_IPV4, l3).ok()?;
     let (head, message) = l3[..header.len].split_at(usize::from(l3[0] & 0x0f) * 4);
-    // All but "don't fragment".
+    // All bits except "don't fragment".
     let fragment = be16(head, 6) & 0xbfff != 0;
     if head[9] != PROTOCOL_IGMP || fragment || message.len() < 8 {
         return None;
     }
-    // IGMP's covers all of the packet's payload (RFC 2236, section 2.3).
+    // IGMP's checksum covers the whole payload of the packet (RFC 2236, section 2.3).
     if checksum(&[head]) != 0 || checksum(&[message]) != 0 {
         return None;
     }
@@ -169,8 +168,8 @@ fn igmp(l3: &[u8]) -> Option<Records<'_>> {
     }
 }
 
-/// Multicast listener discovery does not cross routers, comes from a link-local address or none,
-/// and has a router alert (RFC 3810, section 5).
+/// Parses multicast listener discovery, which does not cross routers, has a link-local or unspecified
+/// source, and a router alert (RFC 3810, section 5).
 fn mld(l3: &[u8], unfinished: bool) -> Option<Records<'_>> {
     let header = ip_header(crate::wire::TYPE_IPV6, l3).ok()?;
     let packet = &l3[..header.len];
@@ -198,7 +197,7 @@ fn mld(l3: &[u8], unfinished: bool) -> Option<Records<'_>> {
     }
 }
 
-/// Whether a hop-by-hop header says that MLD follows (RFC 2711, section 2.1: value 0).
+/// Whether a hop-by-hop header has the router alert of MLD (RFC 2711, section 2.1: value 0).
 fn has_router_alert(mut options: &[u8]) -> bool {
     loop {
         match *options {
@@ -212,14 +211,14 @@ fn has_router_alert(mut options: &[u8]) -> bool {
     }
 }
 
-/// What was told lately, so that a host that repeats itself costs nobody anything. A fixed table:
-/// a report that falls on another's place takes it.
+/// Recently reported records, so that repetitions are not reported. The table has a fixed size: a report
+/// that hashes to an occupied place replaces it.
 pub struct Lately {
-    places: Vec<Option<Told>>,
+    places: Vec<Option<Reported>>,
 }
 
 #[derive(Clone, Copy)]
-struct Told {
+struct Reported {
     mac: Mac,
     record: Record,
     at: Time,
@@ -227,14 +226,14 @@ struct Told {
 
 impl Lately {
     const PLACES: usize = 256;
-    /// How long a repetition is not told.
+    /// Time for which a repetition is not reported.
     const QUIET_MS: u64 = 1000;
 
     pub fn new() -> Lately {
         Lately { places: Vec::new() }
     }
 
-    /// Whether what `mac` said is to be told: it said something else, or nothing, for a second.
+    /// Whether the record of `mac` must be reported: it is different, or the last one was a second ago.
     pub fn is_news(&mut self, now: Time, mac: Mac, record: Record) -> bool {
         let low = match record.group {
             IpAddr::V4(g) => g.octets(),
@@ -242,13 +241,13 @@ impl Lately {
         };
         let mixed = u32::from_be_bytes(low) ^ u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]);
         let place = (mixed.wrapping_mul(0x9e37_79b1) >> 24) as usize % Lately::PLACES;
-        let told = Told {
+        let reported = Reported {
             mac,
             record,
             at: now,
         };
         if self.places.is_empty() {
-            // Most interfaces are not told of any group.
+            // Allocated on demand: most interfaces see no reports.
             self.places = vec![None; Lately::PLACES];
         }
         let before = self.places[place];
@@ -257,7 +256,7 @@ impl Lately {
         }) {
             return false;
         }
-        self.places[place] = Some(told);
+        self.places[place] = Some(reported);
         true
     }
 }

@@ -1,9 +1,8 @@
-//! Which groups hosts behind an interface are members of, and the querier that keeps this true.
+//! The groups of hosts behind an interface, and the querier that keeps them up to date.
 //!
-//! Reports are sent once when a host joins and then in answer to a query. Without a querier on the
-//! segment nobody would hear again of a group, and no bridge with snooping would forward it
-//! (RFC 4541, section 2.1). The timers and defaults are those of RFC 3376, section 8, and RFC 3810,
-//! section 9, which agree.
+//! A host reports a group when it joins, then in answers to queries. Without a querier on the segment there
+//! would be no more reports of a group, and bridges with snooping would not forward it (RFC 4541, section
+//! 2.1). Timers and defaults are those of RFC 3376, section 8, and RFC 3810, section 9, which are equal.
 
 mod query;
 
@@ -13,44 +12,44 @@ use std::net::IpAddr;
 use proto::{Mac, Time};
 use query::Query;
 
-/// Between two general queries.
+/// Time between general queries.
 const QUERY_INTERVAL_MS: u64 = 125_000;
-/// The same for the first ones: a quarter.
+/// Time between the first general queries: a quarter.
 const STARTUP_INTERVAL_MS: u64 = 31_250;
 /// General queries at the start: the robustness variable.
 const STARTUP_QUERIES: u8 = 2;
-/// Robustness times the query interval, and the time to answer.
+/// Robustness variable times query interval, plus the response time.
 const MEMBERSHIP_MS: u64 = 260_000;
-/// Between two queries for a group that was left, and the time to answer one.
+/// Time between queries for a group that was left, and the response time.
 const LAST_MEMBER_INTERVAL_MS: u64 = 1000;
 /// Queries for a group that was left: the robustness variable.
 const LAST_MEMBER_QUERIES: u8 = 2;
 
 struct Member {
     expires: Time,
-    /// It was left, and this many queries for it are still due, the next at this time.
+    /// The group was left: number of remaining queries, and the time of the next.
     leaving: Option<(u8, Time)>,
 }
 
-/// The groups behind one interface, and the queries that are due. Sans-IO: it is told what was
-/// reported and gives out Ethernet frames for the TAP.
+/// The groups behind an interface, and the due queries. Sans-IO: input is reports, output is Ethernet
+/// frames for the TAP.
 pub struct Snooper {
     mac: Mac,
     max: usize,
     members: BTreeMap<IpAddr, Member>,
     querying: bool,
-    /// The next general query, and how many more after it come early.
+    /// Time of the next general query, and the number of following early ones.
     general: Time,
     startup: u8,
     queries: VecDeque<Query>,
-    /// No member's time comes before this one.
+    /// No membership expires before this time.
     earliest: Option<Time>,
     refused: u64,
 }
 
 impl Snooper {
-    /// No groups, no queries. `mac` is the Ethernet address that queries come from; at most `max`
-    /// groups are kept.
+    /// Creates an empty state without queries. `mac` is the source MAC of queries; at most `max` groups are
+    /// kept.
     pub fn new(mac: Mac, max: usize) -> Snooper {
         Snooper {
             mac,
@@ -65,12 +64,12 @@ impl Snooper {
         }
     }
 
-    /// The Ethernet address that queries come from.
+    /// Changes the source MAC of queries.
     pub fn set_mac(&mut self, mac: Mac) {
         self.mac = mac;
     }
 
-    /// Starts or stops asking. When it starts, the first general query is due at once.
+    /// Starts or stops queries. At the start the first general query is due immediately.
     pub fn set_querying(&mut self, now: Time, on: bool) {
         if on == self.querying {
             return;
@@ -83,8 +82,8 @@ impl Snooper {
         }
     }
 
-    /// A host joined `group` or is a member still. True if the group is new. When the table is full
-    /// a new group is refused and counted: a storm of them must not push out what is in use.
+    /// Notes that a host joined `group` or is still a member. True if the group is new. A full table
+    /// refuses and counts new groups: a storm of them must not evict groups in use.
     pub fn joined(&mut self, now: Time, group: IpAddr) -> bool {
         let expires = now.after(MEMBERSHIP_MS);
         let member = Member {
@@ -104,8 +103,8 @@ impl Snooper {
         true
     }
 
-    /// A host left `group`. Other hosts are asked whether they are members still; without an answer
-    /// for two seconds the group is gone.
+    /// Notes that a host left `group`. A query for remaining members follows; without an answer within two
+    /// seconds the group is removed.
     pub fn left(&mut self, now: Time, group: IpAddr) {
         let querying = self.querying;
         let Some(member) = self.members.get_mut(&group) else {
@@ -124,17 +123,17 @@ impl Snooper {
         }
     }
 
-    /// The groups that hosts are members of.
+    /// The groups with members.
     pub fn groups(&self) -> impl Iterator<Item = IpAddr> {
         self.members.keys().copied()
     }
 
-    /// Whether a host is a member of `group`.
+    /// Whether `group` has a member.
     pub fn is_member(&self, group: IpAddr) -> bool {
         self.members.contains_key(&group)
     }
 
-    /// When [`Snooper::handle_timeout`] and then [`Snooper::poll_query`] should be called next.
+    /// The time for the next [`Snooper::handle_timeout`] and [`Snooper::poll_query`].
     pub fn next_deadline(&self) -> Option<Time> {
         if !self.queries.is_empty() {
             return Some(Time(0));
@@ -143,7 +142,7 @@ impl Snooper {
         general.into_iter().chain(self.earliest).min()
     }
 
-    /// Lets time pass. True if a group has no members any more.
+    /// Handles timers that are due. True if a group lost its last member.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         if self.querying && self.general <= now {
             self.ask_everybody(now);
@@ -170,8 +169,8 @@ impl Snooper {
         self.members.len() < before
     }
 
-    /// Writes the next query, an Ethernet frame for the TAP, to `out`, whose content is replaced.
-    /// False if none is due.
+    /// Writes the next due query, an Ethernet frame for the TAP, to `out`, and replaces its contents. False
+    /// if none is due.
     pub fn poll_query(&mut self, _now: Time, out: &mut Vec<u8>) -> bool {
         let Some(query) = self.queries.pop_front() else {
             return false;
@@ -180,7 +179,7 @@ impl Snooper {
         true
     }
 
-    /// Groups that the full table had no room for, in all.
+    /// Number of groups refused because the table was full.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -201,8 +200,7 @@ impl Snooper {
         self.ask(Query::GeneralV6);
     }
 
-    /// Queues a query. Each group has at most one at a time, so that the queue is no longer than
-    /// the table.
+    /// Queues a query. Each group has at most one in the queue, so the queue is not longer than the table.
     fn ask(&mut self, query: Query) {
         if !self.queries.contains(&query) {
             self.queries.push_back(query);
@@ -211,7 +209,7 @@ impl Snooper {
 }
 
 impl Member {
-    /// When something is to be done about it.
+    /// The time of the next action for the group.
     fn next(&self) -> Time {
         match self.leaving {
             Some((1.., at)) => self.expires.min(at),
@@ -219,7 +217,7 @@ impl Member {
         }
     }
 
-    /// Whether a query for the group is due; if so it counts as sent.
+    /// Whether a query for the group is due; if so, notes it as sent.
     fn next_query_due(&mut self, now: Time) -> bool {
         match &mut self.leaving {
             Some((left @ 1.., at)) if *at <= now => {

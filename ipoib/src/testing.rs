@@ -18,7 +18,7 @@ pub fn frames(name: &str) -> Vec<Vec<u8>> {
     all
 }
 
-/// Bytes from hexadecimal digits; spaces are for the reader.
+/// Bytes from hexadecimal digits; spaces are ignored.
 pub fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits
         .chars()

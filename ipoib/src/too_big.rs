@@ -1,9 +1,9 @@
-//! The errors that a router would send for a packet larger than its way takes: ICMP "fragmentation
-//! needed" (RFC 792, RFC 1191) and ICMPv6 "packet too big" (RFC 4443, section 3.2).
+//! Errors for packets larger than their path allows, as from a router: ICMP "fragmentation needed" (RFC
+//! 792, RFC 1191) and ICMPv6 "packet too big" (RFC 4443, section 3.2).
 //!
-//! On Ethernet there is no such thing as a neighbour with an MTU of its own. So the answer seems to
-//! come from the destination: an address of the host itself would be dropped as a martian, and any
-//! other would have to be invented.
+//! Ethernet has no MTU for single neighbours, so the error must come from a router. Its source is the
+//! destination of the packet: the host would drop its own address as a martian, and any other address would
+//! be invented.
 
 use std::net::IpAddr;
 
@@ -22,20 +22,20 @@ const ICMP_LEN: usize = 8;
 const PROTOCOL_ICMP: u8 = 1;
 /// RFC 1812, section 4.3.2.3.
 const ANSWER_V4_MAX: usize = 576;
-/// RFC 4443, section 3.2: IPv6's least MTU.
+/// RFC 4443, section 3.2: the minimum IPv6 MTU.
 const ANSWER_V6_MAX: usize = 1280;
-/// The longest frame that [`Offender::write_answer`] makes.
+/// The longest frame of [`Offender::write_answer`].
 pub const FRAME_MAX: usize = ETHERNET_LEN + ANSWER_V6_MAX;
-/// As the kernel sends its own errors.
+/// The TTL of the kernel's own errors.
 const TTL: u8 = 64;
 const TOS_INTERNETWORK_CONTROL: u8 = 0xc0;
 /// ICMP errors: unreachable, source quench, redirect, time exceeded, parameter problem.
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
 const ICMPV6_REDIRECT: u8 = 137;
-/// Extension headers that may come before what is looked for: more is nothing that a host sends.
+/// Maximum number of extension headers before the upper protocol; hosts do not send more.
 const EXTENSIONS_MAX: usize = 8;
 
-/// A packet that is too large and may be answered.
+/// A too large packet that may be answered.
 #[derive(Clone, Copy)]
 pub struct Offender<'f> {
     frame: &'f [u8],
@@ -44,9 +44,9 @@ pub struct Offender<'f> {
 }
 
 impl<'f> Offender<'f> {
-    /// Looks whether a frame's packet may be answered (RFC 1122, section 3.2.2; RFC 4443, section
-    /// 2.4): not if it is no IP packet, a later fragment or an ICMP error, and not if it goes to, or
-    /// comes from, anything but one host.
+    /// Parses a frame and checks whether its packet may be answered (RFC 1122, section 3.2.2; RFC 4443,
+    /// section 2.4). `None` if it is no IP packet, a later fragment or an ICMP error, or if source or
+    /// destination is not a single host.
     pub fn parse(frame: &'f [u8]) -> Option<Offender<'f>> {
         let l3 = frame.get(ETHERNET_LEN..)?;
         let (source, destination): (IpAddr, IpAddr) = match be16(frame, 12) {
@@ -62,13 +62,12 @@ impl<'f> Offender<'f> {
         })
     }
 
-    /// Writes the Ethernet frame with the error into `out`, which has room for [`FRAME_MAX`] bytes;
-    /// gives its length.
+    /// Writes the Ethernet frame with the error to `out`, which has at least [`FRAME_MAX`] bytes; returns
+    /// its length.
     ///
-    /// `mtu` is what the packet's way takes, in bytes of IP. `len` are those of the packet: where it
-    /// is part of a large send, which the sender leaves to us to cut, the quote shows the part. A
-    /// checksum in the quote that was left to us stays unfinished: nobody can verify it, since the
-    /// quote does not hold all that it covers.
+    /// `mtu` is the path's limit in bytes of IP. `len` is the length of the packet: of a large send that
+    /// the sender leaves to be cut, the quote shows a part. A partial checksum in the quote stays partial:
+    /// the quote is too short to verify it.
     pub fn write_answer(&self, mtu: usize, len: usize, out: &mut [u8]) -> usize {
         out[..6].copy_from_slice(&self.frame[6..12]);
         out[6..12].copy_from_slice(&self.frame[..6]);
@@ -98,7 +97,7 @@ fn may_answer_v4(l3: &[u8]) -> bool {
     }
     let header = usize::from(l3[0] & 0x0f) * 4;
     let later_fragment = be16(l3, 6) & 0x1fff != 0;
-    // RFC 792: the header and 8 bytes of data are quoted, which tell whose packet it was.
+    // RFC 792: the quote has the header and 8 bytes of data, which identify the sender's connection.
     if header < IPV4_LEN || l3.len() < header + ICMP_LEN || later_fragment {
         return false;
     }
@@ -127,7 +126,7 @@ fn may_answer_v6(l3: &[u8]) -> bool {
     false
 }
 
-/// `ends`: source and destination of the answer.
+/// `ends`: source and destination of the error.
 fn write_v4(l3: &[u8], ends: &[u8], mtu: usize, len: usize, out: &mut [u8]) -> usize {
     let quoted = l3.len().min(len).min(ANSWER_V4_MAX - IPV4_LEN - ICMP_LEN);
     let total = IPV4_LEN + ICMP_LEN + quoted;
@@ -176,30 +175,30 @@ fn saturated(n: usize) -> u16 {
     u16::try_from(n).unwrap_or(u16::MAX)
 }
 
-/// Computes and stores the checksum of `bytes` at an even offset in them.
+/// Computes the checksum of `bytes` and writes it to the even offset `at`.
 fn fill(bytes: &mut [u8], at: usize) {
     bytes[at..at + 2].fill(0);
     let sum = checksum::checksum(&[bytes]);
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Answers for one destination in one second. Each makes a route of its own in the host's tables that
-/// lasts for ten minutes, and one is enough.
+/// Maximum number of answers for a destination in a second. Each answer makes a route on the host that
+/// lasts for ten minutes; one is enough.
 const PER_SECOND: u8 = 10;
 const SECOND_MS: u64 = 1000;
-/// Destinations that are told apart.
+/// Maximum number of destinations counted separately.
 const DESTINATIONS_MAX: usize = 256;
 
-/// Bounds the answers.
+/// Limits the rate of answers.
 #[derive(Default)]
 pub struct Limiter {
-    /// Destination, the beginning of its second, answers since then.
+    /// Destination, start of its second, answers since then.
     lately: Vec<(IpAddr, Time, u8)>,
 }
 
 impl Limiter {
-    /// Whether one more answer may go for a destination. Beyond [`DESTINATIONS_MAX`] in one second,
-    /// none goes for further ones.
+    /// Whether another answer may be sent for a destination. Above [`DESTINATIONS_MAX`] destinations in a
+    /// second, further ones get none.
     pub fn may_answer(&mut self, now: Time, destination: IpAddr) -> bool {
         if let Some((_, since, used)) = self.lately.iter_mut().find(|e| e.0 == destination) {
             if since.after(SECOND_MS) <= now {
@@ -241,8 +240,11 @@ mod tests {
     #[test]
     fn the_limiter_is_bounded_and_strangers_wait() {
         let mut l = Limiter::default();
-        let told = (0..1000).filter(|n| l.may_answer(Time(0), ip(*n))).count();
-        assert_eq!((told, l.lately.len()), (DESTINATIONS_MAX, DESTINATIONS_MAX));
+        let allowed = (0..1000).filter(|n| l.may_answer(Time(0), ip(*n))).count();
+        assert_eq!(
+            (allowed, l.lately.len()),
+            (DESTINATIONS_MAX, DESTINATIONS_MAX)
+        );
         assert!(l.may_answer(Time(0), ip(0)));
         assert!(l.may_answer(Time(1000), ip(999)));
         assert_eq!(l.lately.len(), 1);

@@ -1,4 +1,4 @@
-//! Reading and writing packet bytes.
+//! Reads and writes fields of packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +23,7 @@ pub const fn encap(ethertype: u16) -> [u8; 4] {
     [a, b, 0, 0]
 }
 
-/// An array out of `bytes`; the caller has checked the length.
+/// A part of `bytes` as an array; the caller has checked the length.
 pub fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut a = [0; N];
     a.copy_from_slice(&bytes[at..at + N]);
@@ -42,7 +42,7 @@ pub fn ipv6_at(bytes: &[u8], at: usize) -> Ipv6Addr {
     Ipv6Addr::from(array::<16>(bytes, at))
 }
 
-/// Where an IP packet ends and between whom it goes.
+/// Length, source and destination of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct IpHeader {
     /// Bytes of the packet, its header included.
@@ -51,12 +51,12 @@ pub struct IpHeader {
     pub destination: IpAddr,
 }
 
-/// Reads an IP header. `l3` may be longer than the packet (an Ethernet trailer).
+/// Parses an IP header. `l3` may be longer than the packet (an Ethernet trailer).
 pub fn ip_header(ethertype: u16, l3: &[u8]) -> Result<IpHeader, DropReason> {
     ip_header_of(ethertype, l3, l3.len())
 }
 
-/// The same where `l3` is the beginning of `room` bytes.
+/// Parses an IP header; `l3` is the beginning of `room` bytes.
 pub fn ip_header_of(ethertype: u16, l3: &[u8], room: usize) -> Result<IpHeader, DropReason> {
     let header = match ethertype {
         TYPE_IPV4 => ipv4_header(l3),
@@ -87,12 +87,12 @@ fn ipv6_header(l3: &[u8]) -> Option<IpHeader> {
     })
 }
 
-/// The checksum over the ICMPv6 message right behind a 40-byte IPv6 header. Zero means a right one.
+/// The checksum over the ICMPv6 message behind a 40-byte IPv6 header; 0 if its field is valid.
 pub fn icmpv6_checksum(packet: &[u8]) -> u16 {
     checksum::icmpv6(packet, 40)
 }
 
-/// Computes and stores the checksum of an ICMPv6 message behind a 40-byte IPv6 header.
+/// Computes the checksum of an ICMPv6 message behind a 40-byte IPv6 header and writes it.
 pub fn fill_icmpv6_checksum(packet: &mut [u8]) {
     packet[42..44].fill(0);
     let sum = icmpv6_checksum(packet);

@@ -1,5 +1,5 @@
-//! What the kernel's `ib_ipoib` sent (`tests/data/captures/kernel-ipoib`), fed to the core as it
-//! stands, and what the core makes of a host's answers.
+//! Packets of the kernel's `ib_ipoib` (`tests/data/captures/kernel-ipoib`) as input of the core, and the
+//! core's output for a host's answers.
 
 use std::fs::File;
 use std::path::Path;
@@ -25,7 +25,7 @@ struct Datagram {
     payload: Vec<u8>,
 }
 
-/// The UD packets of a capture that are not management datagrams.
+/// The UD packets of a capture, except management datagrams.
 fn datagrams(name: &str) -> Vec<Datagram> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../tests/data/captures/kernel-ipoib")
@@ -81,7 +81,7 @@ fn sender(d: &Datagram) -> HardwareAddress {
     HardwareAddress::new(0, d.meta.src_qpn, d.meta.src_gid)
 }
 
-/// The frame that the host behind the core sees.
+/// The frame that the host behind the core receives.
 fn deliver(core: &mut Ipoib, d: &Datagram) -> Vec<u8> {
     match core.from_fabric(Time(0), &d.meta, &d.payload) {
         Incoming::Packet { ethernet, l3 } => [&ethernet[..], l3].concat(),
@@ -91,7 +91,7 @@ fn deliver(core: &mut Ipoib, d: &Datagram) -> Vec<u8> {
     }
 }
 
-/// What leaves for a frame of the host: destination and payload.
+/// The core's output for a frame of the host: destination and payload.
 fn emit(core: &mut Ipoib, frame: &[u8]) -> (Gid, Qpn, Vec<u8>) {
     let (to, payload) = match core.from_tap(Time(0), &[0; 12], frame) {
         Outgoing::Forward { to, encap } => (to, [&encap[..], &frame[ETHERNET..]].concat()),
@@ -102,8 +102,8 @@ fn emit(core: &mut Ipoib, frame: &[u8]) -> (Gid, Qpn, Vec<u8>) {
     (gid, qpn, payload)
 }
 
-/// Turns what a third node hears into what its host sees, and checks it with a parser that is not
-/// ours.
+/// Passes the packets of a capture to the core of a third node; checks the frames with an independent
+/// parser.
 fn listen(name: &str) -> Vec<Datagram> {
     let all = datagrams(name);
     for d in &all {
@@ -127,13 +127,14 @@ fn listen(name: &str) -> Vec<Datagram> {
     all
 }
 
-/// What two kernels said to each other, said again by two cores and the hosts that the frames make:
-/// every translated packet translates back to the same bytes.
+/// Repeats the conversation of two kernels with two cores and the hosts behind them: every translated
+/// packet translates back to the same bytes.
 fn there_and_back(name: &str) -> usize {
     let mut compared = 0;
     let all = datagrams(name);
     for d in &all {
-        // The host behind a core with the sender's own address sent what another host would see.
+        // The host behind a core with the sender's address has sent the frame that another host would
+        // receive.
         let far = HardwareAddress::new(0, Qpn::new(0x777), "fe80::7".parse().unwrap());
         let mut seen_by = core(far, d.pkey);
         let mut frame = deliver(&mut seen_by, d);
@@ -161,8 +162,8 @@ fn there_and_back(name: &str) -> usize {
     compared
 }
 
-/// The flags in the link-layer address option of neighbour discovery, which comes last in what
-/// the kernel sends except where a nonce follows.
+/// The flags in the link-layer address option of neighbour discovery. The kernel writes the option last,
+/// except if a nonce follows.
 fn link_flags(payload: &[u8]) -> u8 {
     payload
         .windows(4)
@@ -171,7 +172,7 @@ fn link_flags(payload: &[u8]) -> u8 {
         .map_or(0, |_| 0x80)
 }
 
-/// A reply names the requester with the flags that the requester gave.
+/// A reply names the requester with the requester's flags.
 fn arp_target_flags(payload: &[u8]) -> u8 {
     if payload[..2] == [8, 6] {
         payload[36]
@@ -186,7 +187,7 @@ fn replace_target(frame: &mut [u8], mac: [u8; 6]) {
     }
 }
 
-/// Lets a core hear of a peer; gives the Ethernet address that stands for it.
+/// Teaches a core a peer; returns the peer's MAC on the TAP.
 fn teach(core: &mut Ipoib, peer: HardwareAddress) -> [u8; 6] {
     let mut arp = vec![8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, 1];
     arp.extend_from_slice(&peer.0);
@@ -251,8 +252,8 @@ fn multicast_gids_are_those_of_the_kernel() {
     assert!(groups > 20);
 }
 
-/// The conversation of capture 05 with the core in the userspace peer's place: what the kernel sent
-/// goes in, a scripted host answers, and what leaves is what that peer sent.
+/// The conversation of capture 05 with the core in place of the userspace peer: input is the kernel's
+/// packets and a scripted host's answers, output must equal that peer's packets.
 #[test]
 fn stands_in_for_the_userspace_peer_of_capture_05() {
     let all = datagrams("05-userspace-peer.pcap");
@@ -303,7 +304,7 @@ fn kernel_mac(core: &Ipoib, gid: Gid, qpn: Qpn) -> [u8; 6] {
     let n = core
         .neighbours()
         .find(|n| n.address.gid() == gid && n.address.qpn() == qpn);
-    n.expect("the kernel has spoken first").mac
+    n.expect("a known neighbour").mac
 }
 
 /// A host's ARP frame with the protocol addresses of an InfiniBand one.

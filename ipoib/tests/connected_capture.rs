@@ -1,5 +1,5 @@
-//! What two kernels in connected mode said to each other
-//! (`tests/data/captures/kernel-ipoib/03-connected.pcap`), with the core in the place of either.
+//! The conversation of two kernels in connected mode
+//! (`tests/data/captures/kernel-ipoib/03-connected.pcap`), with the core in place of either one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -29,13 +29,13 @@ const PORTS: [&str; 2] = ["fe80::99:ff:fe00:10", "fe80::99:ff:fe00:11"];
 const QPN: Qpn = Qpn::new(0x11);
 
 #[derive(Clone, Debug)]
-enum Said {
+enum Content {
     Datagram(Meta, Vec<u8>),
     /// A whole message to an RC queue pair.
     Message(Qpn, Vec<u8>),
-    /// The RC queue pair that will send, service, private data.
+    /// The future sending RC queue pair, service, private data.
     Request(Qpn, ServiceId, [u8; 8]),
-    /// The RC queue pair that will receive, private data.
+    /// The future receiving RC queue pair, private data.
     Reply(Qpn, [u8; 8]),
     Disconnect,
 }
@@ -43,15 +43,15 @@ enum Said {
 struct Packet {
     from: Gid,
     to: Gid,
-    said: Said,
+    content: Content,
 }
 
 fn qpn_at(bytes: &[u8], at: usize) -> Qpn {
     Qpn::from_bytes(bytes[at..at + 3].try_into().unwrap())
 }
 
-/// What a management datagram of class CM says; nothing for the others.
-fn cm(mad: &[u8]) -> Option<Said> {
+/// The contents of a management datagram of class CM; `None` for others.
+fn cm(mad: &[u8]) -> Option<Content> {
     let message = &mad[MAD_HEADER..];
     let eight = |at: usize| -> [u8; 8] { message[at..at + 8].try_into().unwrap() };
     if mad[1] != CLASS_CM {
@@ -60,10 +60,10 @@ fn cm(mad: &[u8]) -> Option<Said> {
     match u16::from_be_bytes([mad[16], mad[17]]) {
         0x10 => {
             let service = ServiceId(u64::from_be_bytes(eight(8)));
-            Some(Said::Request(qpn_at(message, 32), service, eight(140)))
+            Some(Content::Request(qpn_at(message, 32), service, eight(140)))
         }
-        0x13 => Some(Said::Reply(qpn_at(message, 12), eight(36))),
-        0x15 => Some(Said::Disconnect),
+        0x13 => Some(Content::Reply(qpn_at(message, 12), eight(36))),
+        0x15 => Some(Content::Disconnect),
         _ => None,
     }
 }
@@ -83,7 +83,7 @@ fn capture() -> Vec<Packet> {
         let pad = usize::from(bth[1] >> 4 & 3);
         let behind = &bth[BTH..bth.len() - ICRC - pad];
         let qpn = qpn_at(bth, 5);
-        let said = match bth[0] {
+        let content = match bth[0] {
             0x64 if qpn == Qpn::GSI => cm(&behind[DETH..]),
             0x64 => {
                 let meta = Meta {
@@ -92,24 +92,24 @@ fn capture() -> Vec<Packet> {
                     dst_gid: to,
                     multicast: qpn == Qpn::MULTICAST,
                 };
-                Some(Said::Datagram(meta, behind[DETH..].to_vec()))
+                Some(Content::Datagram(meta, behind[DETH..].to_vec()))
             }
             // SEND first, middle, last, only.
             opcode @ (0 | 1 | 2 | 4) => {
                 let message = open.entry((to, qpn)).or_default();
                 message.extend_from_slice(behind);
                 let whole = opcode >= 2;
-                whole.then(|| Said::Message(qpn, std::mem::take(message)))
+                whole.then(|| Content::Message(qpn, std::mem::take(message)))
             }
             _ => None,
         };
-        all.extend(said.map(|said| Packet { from, to, said }));
+        all.extend(content.map(|content| Packet { from, to, content }));
     }
     assert!(open.values().all(Vec::is_empty), "half a message");
     all
 }
 
-/// What was compared.
+/// Counts of compared packets.
 #[derive(Default, Debug)]
 struct Seen {
     requests: usize,
@@ -122,7 +122,7 @@ struct Seen {
 struct StandIn {
     core: Ipoib,
     gid: Gid,
-    /// RC queue pairs of the kernel's, as names of connections: who sends to one has this name.
+    /// The kernel's RC queue pairs and their connection ids: senders to the queue pair use this id.
     connections: HashMap<Qpn, ConnectionId>,
     seen: Seen,
 }
@@ -153,15 +153,15 @@ impl StandIn {
         self.core.poll_connection(Time(0))
     }
 
-    /// What the other kernel said, or what everybody was told.
+    /// Passes a packet of the other kernel, or a multicast, to the core.
     fn hear(&mut self, packet: &Packet) {
-        match &packet.said {
-            Said::Datagram(meta, payload) => {
+        match &packet.content {
+            Content::Datagram(meta, payload) => {
                 if let Incoming::Dropped(why) = self.core.from_fabric(Time(0), meta, payload) {
                     panic!("{why:?}: {payload:02x?}");
                 }
             }
-            Said::Message(qpn, message) => {
+            Content::Message(qpn, message) => {
                 let connection = self.connections[qpn];
                 let got = self
                     .core
@@ -174,7 +174,7 @@ impl StandIn {
                 self.seen.received += 1;
                 self.seen.longest = self.seen.longest.max(message.len());
             }
-            Said::Request(qpn, service, private_data) => {
+            Content::Request(qpn, service, private_data) => {
                 let connection = ConnectionId(qpn.get() + 1000);
                 let action = self.event(&ConnectionEvent::Requested {
                     connection,
@@ -185,7 +185,7 @@ impl StandIn {
                 });
                 assert!(matches!(action, Some(ConnectionAction::Accept { .. })));
             }
-            Said::Reply(qpn, private_data) => {
+            Content::Reply(qpn, private_data) => {
                 let connection = self.asked();
                 self.connections.insert(*qpn, connection);
                 let action = self.event(&ConnectionEvent::Replied {
@@ -194,7 +194,7 @@ impl StandIn {
                 });
                 assert_eq!(action, Some(ConnectionAction::Establish { connection }));
             }
-            Said::Disconnect => {
+            Content::Disconnect => {
                 let passive = ipoib::Role::Passive;
                 let all: Vec<_> = self.core.connections().collect();
                 for (connection, _) in all.into_iter().filter(|(_, p)| p.role == passive) {
@@ -209,14 +209,14 @@ impl StandIn {
     fn asked(&self) -> ConnectionId {
         let mut all = self.core.connections();
         let active = all.find(|(_, p)| p.role == ipoib::Role::Active);
-        active.expect("a connection that was asked for").0
+        active.expect("a requested connection").0
     }
 
-    /// What the kernel whose place the core has said: the core is to say the same.
-    fn say(&mut self, packet: &Packet) {
-        match &packet.said {
-            Said::Request(_, service, private_data) => {
-                // The first packet brought it about; which one it was is known only later.
+    /// Compares a packet of the replaced kernel with the core's output.
+    fn compare(&mut self, packet: &Packet) {
+        match &packet.content {
+            Content::Request(_, service, private_data) => {
+                // The first packet triggers the connection; which one it was is known only later.
                 let ip = [&[0x45, 0, 0, 20][..], &[0; 16]].concat();
                 let got = self.host_sends(packet.to, &[8, 0], &ip);
                 assert_eq!(got, None, "still a datagram");
@@ -225,27 +225,27 @@ impl StandIn {
                     peer,
                     to: _,
                     service: asked,
-                    private_data: told,
+                    private_data: data,
                 }) = self.core.poll_connection(Time(0))
                 else {
-                    panic!("nothing asked for")
+                    panic!("no connection requested")
                 };
-                assert_eq!((peer, asked, &told), (packet.to, *service, private_data));
+                assert_eq!((peer, asked, &data), (packet.to, *service, private_data));
                 let connection = ConnectionId(request);
                 self.core.connecting(Time(0), request, Ok(connection));
                 self.seen.requests += 1;
             }
-            Said::Reply(qpn, private_data) => {
-                // The core has consented when it heard the request, with the same words.
+            Content::Reply(qpn, private_data) => {
+                // The core has accepted the request before, with the same private data.
                 let ours = ipoib::PrivateData::new(QPN).to_bytes();
                 assert_eq!(&ours, private_data);
                 let mut all = self.core.connections();
                 let passive = all.find(|(_, p)| p.role == ipoib::Role::Passive);
-                let connection = passive.expect("one that was consented to").0;
+                let connection = passive.expect("an accepted connection").0;
                 self.connections.insert(*qpn, connection);
                 self.seen.replies += 1;
             }
-            Said::Message(qpn, message) => {
+            Content::Message(qpn, message) => {
                 let got = self.host_sends(packet.to, &message[..2], &message[4..]);
                 let nd = message[..2] == [0x86, 0xdd] && matches!(message[44], 133..=137);
                 if nd && message[10] == 58 {
@@ -254,11 +254,11 @@ impl StandIn {
                 assert_eq!(got, Some((self.connections[qpn], message[..4].to_vec())));
                 self.seen.sent += 1;
             }
-            Said::Datagram(..) | Said::Disconnect => {}
+            Content::Datagram(..) | Content::Disconnect => {}
         }
     }
 
-    /// The connection that a packet of the host takes, and its encapsulation header.
+    /// The connection of a packet of the host, and its encapsulation header.
     fn host_sends(
         &mut self,
         to: Gid,
@@ -268,7 +268,7 @@ impl StandIn {
         let mut all = self.core.neighbours();
         let mac = all
             .find(|n| n.address.gid() == to)
-            .expect("it has spoken")
+            .expect("a known neighbour")
             .mac;
         drop(all);
         let frame = [&mac[..], &HOST_MAC, ethertype, l3].concat();
@@ -300,7 +300,7 @@ fn stands_in_for_either_kernel_in_connected_mode() {
         let mut node = StandIn::new(port.parse().unwrap());
         for packet in &packets {
             if packet.from == node.gid {
-                node.say(packet);
+                node.compare(packet);
             } else if packet.to == node.gid || packet.to.is_multicast() {
                 node.hear(packet);
             }

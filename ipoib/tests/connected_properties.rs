@@ -1,4 +1,4 @@
-//! Properties of connected mode over arbitrary input.
+//! Properties of connected mode with arbitrary input.
 
 use std::collections::{HashMap, HashSet};
 
@@ -79,7 +79,7 @@ fn packet_to(n: u8, len: u16) -> Vec<u8> {
     frame_to(n, [8, 0], &l3)
 }
 
-/// An answer is one that another implementation reads, with right checksums and in bounds.
+/// Checks that another implementation can parse the error, and that checksums and bounds are right.
 fn check_answer(answer: &[u8], offender: &[u8], mtu_allowed: &[u32]) {
     assert_eq!(
         (&answer[..6], &answer[6..12]),
@@ -112,7 +112,7 @@ fn check_answer(answer: &[u8], offender: &[u8], mtu_allowed: &[u32]) {
 
 proptest! {
     #[test]
-    fn whatever_is_too_big_gets_a_right_answer_or_none(
+    fn a_too_big_packet_gets_a_right_answer_or_none(
         ethertype in prop::sample::select(vec![[8, 0], [0x86, 0xdd], [8, 6], [0, 0]]),
         mut l3 in prop::collection::vec(any::<u8>(), 0..3000),
         shape in any::<bool>(),
@@ -186,22 +186,22 @@ fn request(c: &mut Ipoib, now: Time, connection: ConnectionId, from: u8, private
     c.connection_event(now, &event);
 }
 
-/// What may happen to an interface in connected mode.
+/// An input of an interface in connected mode.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// A peer speaks ARP: who, with which IP address, whether it takes connections.
+    /// A peer sends ARP: peer, IP address, RC flag.
     Arp(u8, u8, bool),
-    /// A frame for a peer, of so many bytes.
+    /// A frame for a peer, with this number of bytes.
     Send(u8, u16),
-    /// A peer asks, with this private data or what is right.
+    /// A peer requests a connection, with this private data or a correct one.
     Request(u8, Option<Vec<u8>>),
-    /// The oldest open request of ours is replied to, with this receive MTU.
+    /// The oldest open request of this host gets a reply with this receive MTU.
     Reply(u32),
-    /// What was begun longest ago is over.
+    /// The oldest connection or request ends.
     Close(u8, CloseReason),
-    /// A message over a connection by the order of its making.
+    /// A message on a connection, by its index in order of creation.
     Receive(u8),
-    /// From now on the fabric cannot begin connections, or can.
+    /// Whether the fabric can start connections from now on.
     Unable(bool),
     Mode(bool),
     Local(u8),
@@ -236,13 +236,13 @@ fn happenings() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// A fabric that keeps the core to the contract.
+/// A fabric that verifies the core's actions.
 #[derive(Default)]
 struct Fabric {
     last: u32,
-    /// Names that are in use, in the order of their making, and whether the core asked for them.
+    /// Connections in order of creation, and whether the core requested them.
     open: Vec<(ConnectionId, bool)>,
-    /// Those that the core may send on.
+    /// Connections on which the core may send.
     established: HashSet<ConnectionId>,
     unable: bool,
     mtus: HashMap<ConnectionId, u32>,
@@ -264,7 +264,7 @@ impl Fabric {
         self.open.contains(&(connection, active))
     }
 
-    /// Does what the core wants done.
+    /// Carries out the core's actions.
     fn serve(&mut self, c: &mut Ipoib, now: Time) {
         while let Some(action) = c.poll_connection(now) {
             match action {
@@ -415,7 +415,7 @@ proptest! {
             prop_assert_eq!(&known, &open);
             prop_assert!(known.len() <= LIMITS.connections);
         }
-        // In the end, with nobody speaking, all of it goes away.
+        // Without further packets, all connections finally end.
         for _ in 0..10_000 {
             let Some(due) = c.next_deadline() else { break };
             now = now.max(due);

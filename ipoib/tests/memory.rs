@@ -1,5 +1,4 @@
-//! What a neighbour and a connection cost in memory, maps and spare capacity included: counted by the
-//! allocator.
+//! Memory of a neighbour and of a connection, maps and spare capacity included, counted by the allocator.
 
 use std::net::Ipv6Addr;
 
@@ -7,7 +6,7 @@ use ipoib::{
     Config, ConnectionAction, FLAG_RC, HardwareAddress, Ipoib, Limits, Meta, Mode, Outgoing,
     PrivateData, peer_mac,
 };
-use kit::allocator;
+use kit::allocator::Growth;
 use proto::{AddressHandle, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn, Time};
 
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
@@ -56,11 +55,10 @@ fn frame_to(a: &HardwareAddress) -> Vec<u8> {
     [&peer_mac(a)[..], &MAC, &[8, 0, 0x45, 0, 0, 20], &[0; 16]].concat()
 }
 
-/// What a child costs that nobody talks to, in each data thread.
+/// The memory of an idle child in each data thread.
 #[test]
 fn an_idle_replica_costs_under_eight_kibibytes() {
-    let _alone = allocator::alone();
-    let before = allocator::in_use();
+    let growth = Growth::start();
     let idle = Ipoib::new(Config {
         local: HardwareAddress::new(0, Qpn::new(0x4a), "fe80::1".parse().unwrap()),
         mac: MAC,
@@ -73,15 +71,14 @@ fn an_idle_replica_costs_under_eight_kibibytes() {
         limits: Limits::default(),
     });
     assert_eq!(idle.next_deadline(), None, "and no time");
-    let bytes = allocator::in_use() - before + size_of::<Ipoib>();
+    let bytes = growth.bytes() + size_of::<Ipoib>();
     println!("{bytes} bytes for an idle replica");
     assert!(bytes < 8192, "{bytes} bytes");
 }
 
 #[test]
 fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
-    let _alone = allocator::alone();
-    let before = allocator::in_use();
+    let growth = Growth::start();
     let mut core = core(Mode::Datagram);
     for n in 0..NEIGHBOURS {
         let a = peer(n);
@@ -92,23 +89,22 @@ fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
         core.set_ah(to, AddressHandle(n));
     }
     assert_eq!(core.neighbours().count(), NEIGHBOURS as usize);
-    let bytes = allocator::in_use() - before;
+    let bytes = growth.bytes();
     let each = bytes / NEIGHBOURS as usize;
     println!("{each} bytes for each of {NEIGHBOURS} neighbours");
     assert!(each < 256, "{each} bytes");
 }
 
-/// A connection with a known neighbour each way.
+/// A connection in each direction with a known neighbour.
 #[test]
 fn a_connection_costs_under_a_quarter_of_a_kibibyte() {
-    let _alone = allocator::alone();
     let mut core = core(Mode::Connected);
     let peers: Vec<_> = (0..CONNECTIONS).map(peer).collect();
     for (a, n) in peers.iter().zip(0..) {
         hear(&mut core, a, n);
     }
     let service = core.service_ids()[0];
-    let before = allocator::in_use();
+    let growth = Growth::start();
     for (a, n) in peers.iter().zip(0..) {
         let (ours, theirs) = (ConnectionId(2 * n), ConnectionId(2 * n + 1));
         let private_data = || PrivateData::new(a.qpn()).to_bytes().into();
@@ -134,7 +130,7 @@ fn a_connection_costs_under_a_quarter_of_a_kibibyte() {
         }
         while core.poll_connection(Time(0)).is_some() {}
     }
-    let bytes = allocator::in_use() - before;
+    let bytes = growth.bytes();
     let count = core.connections().count();
     assert_eq!(count, 2 * CONNECTIONS as usize);
     let each = bytes / count;

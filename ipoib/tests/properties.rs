@@ -1,4 +1,4 @@
-//! Properties over arbitrary input.
+//! Properties with arbitrary input.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -41,7 +41,7 @@ fn small() -> Limits {
     }
 }
 
-/// Bytes that get past the first look: an EtherType that we know, IP headers with plausible fields.
+/// Bytes that pass the first checks: a known EtherType, IP headers with plausible fields.
 fn packets() -> impl Strategy<Value = Vec<u8>> {
     let types = prop::sample::select(vec![[8, 0], [8, 6], [0x80, 0x35], [0x86, 0xdd]]);
     let icmp = prop::sample::select(vec![133u8, 134, 135, 136, 137, 128]);
@@ -147,15 +147,15 @@ proptest! {
     }
 }
 
-/// What may happen to an interface with guests. Hosts, Ethernet addresses and IP addresses come from
-/// small sets, so that they meet.
+/// An input of an interface with guests. Hosts, MACs and IP addresses come from small sets, so that they
+/// collide.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// ARP from the TAP: operation, sender, its IP address, target, broadcast or to a peer.
+    /// ARP from the TAP: operation, sender, sender's IP address, target, peer or broadcast.
     TapArp(u8, u8, u8, u8, Option<u8>),
-    /// Data from the TAP: source, its IP address, destination's IP address, to a peer.
+    /// Data from the TAP: source, source IP address, destination IP address, peer.
     TapData(u8, u8, u8, u8),
-    /// ARP from the fabric: operation, peer, its IP address, target, broadcast.
+    /// ARP from the fabric: operation, peer, peer's IP address, target, broadcast.
     FabricArp(u8, u8, u8, u8, bool),
     FabricData(u8, u8, u8),
     TapBytes(Vec<u8>, u8, u8),
@@ -183,7 +183,7 @@ fn fabric_peer(n: u8) -> HardwareAddress {
     HardwareAddress::new(0, Qpn::new(0x100 + u32::from(n)), gid(0x100 + u32::from(n)))
 }
 
-/// The first four are those that stand for peers.
+/// The first four are MACs of peers.
 fn tap_mac(n: u8) -> [u8; 6] {
     match n {
         0..4 => peer_mac(&fabric_peer(n)),
@@ -259,7 +259,7 @@ fn happen(c: &mut Ipoib, now: Time, what: &Happening) {
     }
 }
 
-/// What a data thread does after each packet; gives the news.
+/// The actions of a data thread after each packet; returns the updates.
 fn service(c: &mut Ipoib, now: Time) -> Vec<ipoib::Update> {
     if c.next_deadline().is_some_and(|at| at <= now) {
         c.handle_timeout(now);
@@ -268,7 +268,7 @@ fn service(c: &mut Ipoib, now: Time) -> Vec<ipoib::Update> {
     while let Some(frame) = c.poll_tap(now) {
         assert!(frame.len() >= 34 && frame[6] & 1 == 0);
     }
-    // What waited is decided on once more, and not for ever.
+    // Held frames are decided again, but not for ever.
     let mut released = 0;
     while let Some(held) = c.pop_released() {
         released += 1;
@@ -295,7 +295,7 @@ fn check(c: &Ipoib, own: [u8; 6], limits: Limits) {
     assert_eq!(addresses.len(), c.guests().count());
 }
 
-/// Whose each guest's IP address is, and the Ethernet addresses of the peers that spoke.
+/// The owner of each guest's IP address, and the MACs of known peers.
 type View = (Vec<(IpAddr, [u8; 6])>, Vec<(HardwareAddress, [u8; 6])>);
 
 fn view(c: &Ipoib) -> View {
@@ -338,13 +338,13 @@ proptest! {
         for (what, first) in &all {
             let at = usize::from(*first);
             match what {
-                // Nothing expires, and nothing is lost: then they agree.
+                // Without expiry and losses, all replicas agree.
                 Happening::Stacked(on) => replicas.iter_mut().for_each(|c| c.set_stacked(*on)),
                 Happening::Later(ms) => now = now.after((*ms).min(1000)),
                 Happening::OwnMac(_) => {}
                 _ => happen(&mut replicas[at], now, what),
             }
-            // News make at most news of a remapping, which make none.
+            // An update causes at most a remapping update, which causes none.
             let mut rounds = 0;
             loop {
                 let news = [0, 1].map(|i| service(&mut replicas[i], now));
@@ -362,8 +362,8 @@ proptest! {
     }
 }
 
-/// Two guests with room for one, each sending to the other's IP address at a peer that is gone: what
-/// one teaches releases what the other sent.
+/// Two guests with room for one. Each sends to the other's IP address at the MAC of a removed peer:
+/// learning from one frame releases the other.
 #[test]
 fn frames_that_release_each_other_do_not_go_round() {
     let limits = Limits {
@@ -372,18 +372,18 @@ fn frames_that_release_each_other_do_not_go_round() {
     };
     let mut c = core(limits, 1);
     c.set_stacked(true);
-    let said = [2, 3, 4].map(|ip| Happening::TapArp(1, 4, ip, 0, None));
+    let claims = [2, 3, 4].map(|ip| Happening::TapArp(1, 4, ip, 0, None));
     let data = [(6, 1), (1, 6)].map(|(src, dst)| Happening::TapData(4, src, dst, 1));
-    for what in said.iter().chain(&data) {
+    for what in claims.iter().chain(&data) {
         happen(&mut c, Time(0), what);
         service(&mut c, Time(0));
     }
     assert_eq!(c.counters().frames_held, 2);
 }
 
-/// A hundred thousand forged guests, one a tenth of a millisecond, while one works.
+/// A hundred thousand forged guests, one every 0.1 ms, while one guest is active.
 #[test]
-fn a_flood_of_guests_leaves_tables_bounded_and_who_works_is_served() {
+fn a_flood_of_guests_leaves_tables_bounded_and_the_active_guest_served() {
     let limits = Limits {
         neighbours: 128,
         guests: 64,
@@ -447,13 +447,13 @@ fn a_flood_of_guests_leaves_tables_bounded_and_who_works_is_served() {
     assert_eq!(c.guests().count(), 64);
     assert_eq!(c.neighbours().count(), 1);
     assert!(c.counters().guests_evicted > 10_000);
-    // A hundred announcements and 128 questions a second, for ten seconds.
+    // A hundred announcements and 128 queries a second, for ten seconds.
     assert!(sent <= 2600, "{sent} packets of our own");
 }
 
-/// A hundred thousand forged sources of data, then of ARP, and as many groups and destinations.
+/// A hundred thousand forged sources of data, then of ARP; the same number of groups and destinations.
 #[test]
-fn floods_leave_tables_bounded_and_data_never_pushes_out_who_spoke() {
+fn floods_leave_tables_bounded_and_data_never_evicts_confirmed_neighbours() {
     let mut c = core(small(), 1);
     let l = c.local();
     let arp_from = |n: u32| {
@@ -528,12 +528,12 @@ fn floods_leave_tables_bounded_and_data_never_pushes_out_who_spoke() {
     assert!(c.drain_updates().count() <= 4096);
 }
 
-/// Two interfaces of one port, `near` and `far`, with what their hosts see.
+/// Two interfaces of a port, `near` and `far`, with the frames that their hosts receive.
 struct Neighbours {
     near: Ipoib,
     far: Ipoib,
     seen: Vec<Vec<u8>>,
-    /// Frames that went without the fabric.
+    /// Number of frames that bypassed the fabric.
     handed: u32,
 }
 
@@ -599,7 +599,7 @@ impl Neighbours {
     }
 }
 
-/// An IP packet without what Ethernet put behind it.
+/// An IP packet without Ethernet padding.
 fn packet_of(l3: &[u8]) -> &[u8] {
     let len = match l3[0] >> 4 {
         4 => usize::from(u16::from_be_bytes([l3[2], l3[3]])),
@@ -609,8 +609,8 @@ fn packet_of(l3: &[u8]) -> &[u8] {
 }
 
 proptest! {
-    /// Whatever a host sends to a sibling of its interface, the other host sees what it would have
-    /// seen over the fabric: data, ARP, neighbour discovery, DHCP, and what is nonsense.
+    /// For any frame to a sibling, the other host receives the same as over the fabric: data, ARP,
+    /// neighbour discovery, DHCP, and invalid packets.
     #[test]
     fn siblings_see_what_neighbours_see(
         packets in prop::collection::vec((packets(), any::<bool>(), 0u8..4, any::<bool>()), 1..20),

@@ -1,4 +1,4 @@
-//! Micro-benchmarks of what every byte goes through: `cargo bench -p netdev --bench offload`.
+//! Micro-benchmarks of the code that touches every byte: `cargo bench -p netdev --bench offload`.
 
 use std::io::IoSlice;
 
@@ -55,7 +55,7 @@ fn segment_all(vnet: &VnetHeader, frame: &[u8], mtu: usize, out: &mut [u8]) -> u
     at
 }
 
-/// One frame of 60 KB into packets that fit the MTU.
+/// Cuts a frame of 60 KB into packets of at most the MTU.
 #[divan::bench(args = [4092, 1500])]
 fn segment_60k_tcp(bencher: Bencher<'_, '_>, mtu: usize) {
     let frame = tcp_frame(60_000);
@@ -73,7 +73,7 @@ fn segment_60k_tcp(bencher: Bencher<'_, '_>, mtu: usize) {
         });
 }
 
-/// Places of a path MTU side by side, as those of a message are: 12 bytes before each and 4 behind.
+/// The places of a message: path MTU bytes each, with 12 bytes before and 4 behind.
 struct Places {
     memory: Vec<u8>,
     payload: usize,
@@ -89,7 +89,7 @@ impl Pieces for Places {
     }
 }
 
-/// One packet of 60 KB into a message of packets of the path MTU.
+/// Cuts a packet of 60 KB into a message with packets of the path MTU.
 #[divan::bench(args = [4096, 1024])]
 fn scatter_60k_tcp(bencher: Bencher<'_, '_>, path_mtu: usize) {
     let frame = tcp_frame(60_000);
@@ -111,7 +111,7 @@ fn scatter_60k_tcp(bencher: Bencher<'_, '_>, path_mtu: usize) {
         });
 }
 
-/// What no segmenter can beat.
+/// The lower bound of any segmenter.
 #[divan::bench]
 fn memcpy_60k(bencher: Bencher<'_, '_>) {
     let frame = tcp_frame(60_000);
@@ -121,7 +121,7 @@ fn memcpy_60k(bencher: Bencher<'_, '_>) {
         .bench_local(|| black_box(&mut out).copy_from_slice(black_box(&frame)));
 }
 
-/// Small packets that only need their checksum.
+/// Small packets that need a checksum only.
 #[divan::bench]
 fn segment_64_packets_of_64_bytes(bencher: Bencher<'_, '_>) {
     let frame = tcp_frame(64 - TCP_HEADERS);
@@ -142,7 +142,7 @@ fn segment_64_packets_of_64_bytes(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Takes frames as a writev would, without the kernel.
+/// Counts frames instead of writing them.
 #[derive(Default)]
 struct Count(usize);
 
@@ -176,7 +176,7 @@ fn packets_of_a_frame(payload: usize, mtu: usize) -> Vec<Vec<u8>> {
     packets
 }
 
-/// The same 60 KB back: 15 packets of 4 KB, 42 of 1.4 KB. Every checksum is verified.
+/// Merges the same 60 KB: 15 packets of 4 KB, 42 of 1.4 KB. Verifies all checksums.
 #[divan::bench(args = [4092, 1500])]
 fn coalesce_60k_tcp(bencher: Bencher<'_, '_>, mtu: usize) {
     let packets = packets_of_a_frame(60_000, mtu);
@@ -186,7 +186,7 @@ fn coalesce_60k_tcp(bencher: Bencher<'_, '_>, mtu: usize) {
         .bench_local(|| coalesce_all(&mut coalescer, &packets));
 }
 
-/// 64 datagrams of 64 bytes, each of a flow of its own, then all of one flow.
+/// 64 datagrams of 64 bytes: each in its own flow, then all in the same flow.
 #[divan::bench(args = [64, 1])]
 fn coalesce_64_datagrams_of_64_bytes(bencher: Bencher<'_, '_>, flows: u16) {
     let packets: Vec<Vec<u8>> = (0..64u16).map(|i| datagram(i, 1000 + i % flows)).collect();

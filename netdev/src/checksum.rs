@@ -1,27 +1,26 @@
 //! The Internet checksum (RFC 1071).
 //!
-//! A [`Sum`] is kept in the byte order of the machine: the ones' complement sum does not care which
-//! byte of a word comes first as long as it is always the same one (RFC 1071, 2 (B)), so words are
-//! added as they are loaded and swapped once, at the end. Loading big-endian words costs a factor
-//! of three.
+//! A [`Sum`] has the byte order of the machine: the ones' complement sum is independent of the byte order
+//! if all words have the same one (RFC 1071, 2 (B)). Words are therefore added as loaded, and the result is
+//! swapped once at the end. Loading big-endian words is three times slower.
 
 mod wide;
 
-/// Below this the loop is not worth a look at what the processor can do.
+/// Below this number of bytes, processor detection costs more than the wide loop gains.
 const SHORT: usize = 64;
 
-/// A ones' complement sum under way.
+/// An unfinished ones' complement sum.
 ///
-/// Sums of parts can be added in any order. What is added with [`Sum::plus`] starts at an even
-/// offset of the summed data; for other parts there is [`Sum::plus_at`].
+/// Sums of parts can be added in any order: with [`Sum::plus`] if the part starts at an even offset of the
+/// summed data, else with [`Sum::plus_at`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of nothing.
+    /// The sum of no data.
     pub const ZERO: Sum = Sum(0);
 
-    /// The sum of `data` as big-endian 16-bit words; an odd last byte counts as if a zero followed.
+    /// The sum of `data` as big-endian 16-bit words; an odd last byte is padded with zero.
     #[inline]
     pub fn of(data: &[u8]) -> Sum {
         Sum(if data.len() < SHORT {
@@ -31,7 +30,7 @@ impl Sum {
         })
     }
 
-    /// Copies `from` to `to` and gives the sum of it, in one pass.
+    /// Copies `from` to `to` and returns its sum, in one pass.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -46,7 +45,7 @@ impl Sum {
         }
     }
 
-    /// Both sums; `other` is of data at an even offset.
+    /// Adds the sum of data at an even offset.
     #[must_use]
     #[inline]
     pub const fn plus(self, other: Sum) -> Sum {
@@ -55,8 +54,8 @@ impl Sum {
         Sum(sum + carry as u64)
     }
 
-    /// Both sums; `other` is of data that starts `offset` bytes into the summed data (RFC 1071,
-    /// 2 (B): at an odd offset every byte changes its place in the word).
+    /// Adds the sum of data at `offset` bytes into the summed data (RFC 1071, 2 (B): at an odd offset the
+    /// bytes of each word are swapped).
     #[must_use]
     pub const fn plus_at(self, offset: usize, other: Sum) -> Sum {
         if offset.is_multiple_of(2) {
@@ -66,22 +65,22 @@ impl Sum {
         }
     }
 
-    /// With one more word, given as a number.
+    /// Adds a word, given as a number.
     #[must_use]
     #[inline]
     pub const fn word(self, word: u16) -> Sum {
         self.plus(Sum(word.to_be() as u64))
     }
 
-    /// With a 32-bit field at an even offset, given as a number.
+    /// Adds a 32-bit field at an even offset, given as a number.
     #[must_use]
     #[inline]
     pub const fn word32(self, word: u32) -> Sum {
         self.plus(Sum(word.to_be() as u64))
     }
 
-    /// The 16-bit sum, not complemented: what stands in a checksum field that is to be completed
-    /// by another (virtio 1.2, 5.1.6.2: `VIRTIO_NET_HDR_F_NEEDS_CSUM`). Write it big-endian.
+    /// The 16-bit sum without complement, for a checksum field that another party completes (virtio 1.2,
+    /// 5.1.6.2: `VIRTIO_NET_HDR_F_NEEDS_CSUM`). Write it big-endian.
     #[inline]
     pub const fn fold(self) -> u16 {
         u16::from_be(self.fold_native())
@@ -93,7 +92,7 @@ impl Sum {
         !self.fold()
     }
 
-    /// The checksum as UDP writes it, where 0 means that there is none (RFC 768; RFC 8200, 8.1).
+    /// The checksum in UDP's form, where 0 means no checksum (RFC 768; RFC 8200, 8.1).
     #[inline]
     pub const fn finish_nonzero(self) -> u16 {
         match self.finish() {
@@ -102,7 +101,7 @@ impl Sum {
         }
     }
 
-    /// Whether this, a sum over data and its checksum, says that the data is intact.
+    /// Whether a sum over data and its checksum shows intact data.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.fold_native() == 0xffff
@@ -118,9 +117,9 @@ impl Sum {
     }
 }
 
-/// The sum of the pseudo header that goes before TCP, UDP and ICMPv6 (RFC 9293, 3.1; RFC 768;
-/// RFC 8200, 8.1). The two addresses have 4 or 16 bytes each, in network order; `length` is that of
-/// the transport header and its payload, in bytes.
+/// The sum of the pseudo header of TCP, UDP and ICMPv6 (RFC 9293, 3.1; RFC 768; RFC 8200, 8.1). The
+/// addresses have 4 or 16 bytes each, in network order; `length` is the number of bytes of transport header
+/// and payload.
 #[inline]
 pub fn pseudo_header(source: &[u8], destination: &[u8], protocol: u8, length: u32) -> Sum {
     Sum::of(source)

@@ -1,18 +1,18 @@
-//! Receive offload: neighbouring packets of a flow become one frame for the TAP, with a virtio-net
-//! header that says how it was cut.
+//! Receive offload: merges neighbouring packets of a flow into a frame for the TAP, with a virtio-net
+//! header for cutting it again.
 //!
-//! The rules are those of the kernel's GRO (net/ipv4/af_inet.c `inet_gro_receive`,
-//! net/ipv4/tcp_offload.c `tcp_gro_receive`, net/ipv4/udp_offload.c `udp_gro_receive_segment`): what is
-//! merged can be cut again into the packets that came. Hence
+//! The rules are those of the kernel's GRO (net/ipv4/af_inet.c `inet_gro_receive`, net/ipv4/tcp_offload.c
+//! `tcp_gro_receive`, net/ipv4/udp_offload.c `udp_gro_receive_segment`): cutting a merged frame gives the
+//! original packets. Hence:
 //!
-//! * a packet is merged only if its IP header checksum and its TCP or UDP checksum are right. Any other
-//!   goes up alone and untouched, so that the kernel finds and counts what is wrong with it. Who has
-//!   looked already, as an adapter, is believed ([`Coalescing::push_checked`]);
-//! * every length in a merged frame was held against the bytes that are there: a TAP takes anything;
-//! * packets of one flow stay in order. What cannot be merged sends up what was there before it.
+//! * A packet is merged only if its IP and TCP or UDP checksums are right. Other packets pass alone and
+//!   unchanged; the kernel finds and counts their errors. Checksums that an adapter has verified are not
+//!   verified again ([`Coalescing::push_checked`]).
+//! * Every length in a merged frame was compared with the actual bytes, because a TAP accepts anything.
+//! * Packets of a flow stay in order. A packet that cannot be merged first ends its flow's frame.
 //!
-//! Payload is not copied: a frame is the headers and a slice for each packet, for one `writev`.
-//! There are no timers: [`Coalescing::flush`] at the end of each receive batch ends all flows.
+//! Payload is not copied: a frame is the headers and a slice for each packet, for one `writev`. There are
+//! no timers: [`Coalescing::flush`] at the end of each receive batch ends all flows.
 
 mod candidate;
 mod flow;
@@ -26,23 +26,23 @@ use crate::vnet::{VNET_HEADER_LEN, VnetHeader};
 use candidate::{Candidate, FlowKey, Verdict};
 use flow::{Flow, Merge};
 
-/// Flows open at once. The kernel's GRO has eight for each of its hash buckets.
+/// Maximum number of open flows. The kernel's GRO has eight for each hash bucket.
 pub const MAX_FLOWS: usize = 8;
 
-/// Packets in one frame, as in the kernel's `UDP_GRO_CNT_MAX`.
+/// Maximum number of packets in a frame, as `UDP_GRO_CNT_MAX` of the kernel.
 pub const MAX_PACKETS: usize = 64;
 
-/// The longest IP packet, in bytes.
+/// The maximum length of an IP packet, in bytes.
 const MAX_IP_LEN: usize = 65535;
 
-/// Which packets to merge.
+/// The packets to merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoalesceConfig {
     /// TCP; follows `ethtool -K … gro`.
     pub tcp: bool,
-    /// UDP. Only where the kernel takes [`GSO_UDP_L4`](crate::vnet::GSO_UDP_L4) (Linux 6.2).
+    /// UDP. Only if the kernel accepts [`GSO_UDP_L4`](crate::vnet::GSO_UDP_L4) (Linux 6.2).
     pub udp: bool,
-    /// The longest merged IP packet, in bytes; more than 65535 means 65535.
+    /// The maximum length of a merged IP packet, in bytes; at most 65535 is used.
     pub max_frame: usize,
 }
 
@@ -56,47 +56,46 @@ impl Default for CoalesceConfig {
     }
 }
 
-/// Takes finished frames.
+/// Receives finished frames.
 pub trait FrameSink {
-    /// One frame for one `writev`. `parts` never is empty; its first part starts with the virtio-net
+    /// Receives a frame for one `writev`. `parts` is never empty; its first part starts with the virtio-net
     /// header ([`VnetHeader`], 12 bytes) and the Ethernet header (14 bytes). `packets` is the number of
-    /// packets that went into it.
+    /// packets in the frame.
     fn frame(&mut self, packets: usize, parts: &[IoSlice<'_>]);
 }
 
-/// What a [`Coalescer`] did, since it was made.
+/// Counters of a [`Coalescer`] since its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CoalesceCounters {
     /// Packets pushed.
     pub packets: u64,
     /// Frames given to the sink.
     pub frames: u64,
-    /// Packets that went up inside a frame with others.
+    /// Packets merged with others.
     pub merged: u64,
-    /// Packets that could have been merged but for a wrong checksum; sent up alone.
+    /// Packets that were not merged because of a wrong checksum; passed alone.
     pub bad_checksum: u64,
 }
 
-/// Merges packets, one receive batch at a time. Allocates when it is made and when the first batches
-/// fill it, then no more.
+/// Merges packets, one receive batch at a time. Allocates at creation and during the first batches only.
 #[derive(Debug)]
 pub struct Coalescer {
     config: CoalesceConfig,
     flows: Box<[Flow; MAX_FLOWS]>,
-    /// Which flows are open, a bit each.
+    /// The open flows, a bit each.
     open: u8,
-    /// Numbers flows in the order of their opening.
+    /// Number of flows opened, for their order.
     opened: u64,
     counters: CoalesceCounters,
     /// Memory for the packets of the next batch; always empty between batches.
     spare: Vec<&'static [u8]>,
 }
 
-/// A receive batch on its way through a [`Coalescer`]; `'b` is the life of its packets.
+/// A receive batch in a [`Coalescer`]; `'b` is the lifetime of its packets.
 ///
-/// To be ended with [`Coalescing::flush`]: frames still open are lost otherwise.
+/// End it with [`Coalescing::flush`]; otherwise open frames are lost.
 #[derive(Debug)]
-#[must_use = "frames still open are lost without a flush"]
+#[must_use = "open frames are lost without a flush"]
 pub struct Coalescing<'c, 'b> {
     state: &'c mut Coalescer,
     /// [`flow::PLACES`] places for each flow: its first packet and the payloads of the others.
@@ -104,7 +103,7 @@ pub struct Coalescing<'c, 'b> {
 }
 
 impl Coalescer {
-    /// A coalescer with no open flows.
+    /// Creates a coalescer without open flows.
     pub fn new(config: CoalesceConfig) -> Coalescer {
         Coalescer {
             config: CoalesceConfig {
@@ -119,7 +118,7 @@ impl Coalescer {
         }
     }
 
-    /// Changes what is merged, from the next batch on.
+    /// Changes the configuration, from the next batch on.
     pub fn configure(&mut self, config: CoalesceConfig) {
         self.config = CoalesceConfig {
             max_frame: config.max_frame.min(MAX_IP_LEN),
@@ -135,7 +134,7 @@ impl Coalescer {
     /// Starts a receive batch.
     #[inline]
     pub fn batch<'b>(&mut self) -> Coalescing<'_, 'b> {
-        // A batch that was dropped instead of flushed has left its flows behind.
+        // A batch that was dropped without flush leaves its flows open.
         self.open = 0;
         Coalescing {
             places: std::mem::take(&mut self.spare),
@@ -145,8 +144,8 @@ impl Coalescer {
 }
 
 impl<'b> Coalescing<'_, 'b> {
-    /// The next packet, in order of arrival: `packet` starts with its IP header, `ethernet` is the
-    /// header that it has on the TAP and whose type says what it is. Gives the sink what is finished.
+    /// Adds the next packet, in order of arrival. `packet` starts with its IP header; `ethernet` is its
+    /// header on the TAP, whose type determines the protocol. Passes finished frames to the sink.
     #[inline]
     pub fn push(
         &mut self,
@@ -157,8 +156,8 @@ impl<'b> Coalescing<'_, 'b> {
         self.push_checked(ethernet, packet, false, sink);
     }
 
-    /// As [`Coalescing::push`]; with `verified` somebody, as the adapter, has found the packet's checksums
-    /// right, and they are not looked at again.
+    /// As [`Coalescing::push`]. With `verified` the packet's checksums are known to be right, for example
+    /// by the adapter, and not verified again.
     #[inline]
     pub fn push_checked(
         &mut self,
@@ -189,14 +188,14 @@ impl<'b> Coalescing<'_, 'b> {
         }
     }
 
-    /// Ends the batch: gives the sink all open frames, in the order in which they were begun.
+    /// Ends the batch: passes all open frames to the sink, in the order of their start.
     #[inline]
     pub fn flush(mut self, sink: &mut (impl FrameSink + ?Sized)) {
         self.finish_open(sink);
     }
 
-    /// Gives the sink all open frames and goes on: before a frame that goes to the TAP by another
-    /// way and must not overtake them.
+    /// Passes all open frames to the sink and continues the batch. Call it before another frame is written
+    /// to the TAP directly, to keep the order.
     #[inline]
     pub fn finish_open(&mut self, sink: &mut (impl FrameSink + ?Sized)) {
         while self.state.open != 0 {
@@ -237,7 +236,7 @@ impl<'b> Coalescing<'_, 'b> {
         }
     }
 
-    /// Starts a frame with this packet, unless it is one that ends a frame.
+    /// Starts a frame with this packet, unless the packet would end it at once.
     fn open(
         &mut self,
         ethernet: &[u8; ETHERNET_HEADER_LEN],
@@ -263,7 +262,7 @@ impl<'b> Coalescing<'_, 'b> {
         self.state.flows[i].begin(ethernet, candidate, self.state.opened);
     }
 
-    /// Ends a flow and gives the sink its frame.
+    /// Ends a flow and passes its frame to the sink.
     fn emit(&mut self, i: usize, sink: &mut (impl FrameSink + ?Sized)) {
         self.state.open &= !(1 << i);
         let flow = &mut self.state.flows[i];
@@ -277,7 +276,7 @@ impl<'b> Coalescing<'_, 'b> {
         });
     }
 
-    /// Gives the sink a packet as it came.
+    /// Passes a packet to the sink unchanged.
     fn pass(
         &mut self,
         ethernet: &[u8; ETHERNET_HEADER_LEN],
@@ -295,7 +294,7 @@ impl<'b> Coalescing<'_, 'b> {
         self.position(|f| f.key() == key)
     }
 
-    /// The first open flow that is as asked.
+    /// The first open flow for which `is` is true.
     #[inline]
     fn position(&self, is: impl Fn(&Flow) -> bool) -> Option<usize> {
         let mut left = self.state.open;
@@ -309,7 +308,7 @@ impl<'b> Coalescing<'_, 'b> {
         None
     }
 
-    /// The open flow that was begun first; 0 if none is open.
+    /// The oldest open flow; 0 if none is open.
     fn oldest(&self) -> usize {
         (0..MAX_FLOWS)
             .filter(|i| self.state.open & (1 << i) != 0)
@@ -324,7 +323,7 @@ impl Drop for Coalescing<'_, '_> {
     }
 }
 
-/// The same memory for slices of another life: an empty vector, collected in place.
+/// Reuses the memory for slices of another lifetime: an empty vector, collected in place.
 fn recycle<'to>(mut places: Vec<&[u8]>) -> Vec<&'to [u8]> {
     places.clear();
     places.into_iter().map(|_| -> &'to [u8] { &[] }).collect()

@@ -1,8 +1,7 @@
-//! Offload features of an interface, as `ethtool -k` shows them.
+//! Offload features of an interface, as shown by `ethtool -k`.
 //!
 //! After `ethtool -K` the kernel sends RTM_NEWLINK for the interface (NETDEV_FEAT_CHANGE, kernel
-//! net/core/rtnetlink.c), so that reading the features again at each [`rtnl::Event::LinkChanged`]
-//! is enough to follow them.
+//! net/core/rtnetlink.c). To follow the features, read them again at each [`rtnl::Event::LinkChanged`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,14 +11,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::sys::{self, EthtoolFeature};
 
-// Commands of kernel include/uapi/linux/ethtool.h, each of which gives 0 or 1.
+// Commands of kernel include/uapi/linux/ethtool.h; each returns 0 or 1.
 const ETHTOOL_GRXCSUM: u32 = 0x14;
 const ETHTOOL_GTXCSUM: u32 = 0x16;
 const ETHTOOL_GTSO: u32 = 0x1e;
 const ETHTOOL_GGSO: u32 = 0x23;
 const ETHTOOL_GGRO: u32 = 0x2b;
 
-/// Which offloads an administrator left on.
+/// The offloads that are on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
     /// Generic receive offload: received segments of a flow may be merged.
@@ -28,18 +27,18 @@ pub struct Features {
     pub gso: bool,
     /// TCP segmentation offload, of any kind.
     pub tso: bool,
-    /// Receive checksums may be left to this side.
+    /// Received checksums need not be verified by the host.
     pub rx_checksum: bool,
-    /// Transmit checksums may be left to this side, of any kind.
+    /// Transmit checksums of any kind need not be computed by the host.
     pub tx_checksum: bool,
 }
 
 impl Features {
-    /// Reads the features of the interface `name` in the calling thread's network namespace
-    /// (SIOCETHTOOL, kernel net/ethtool/ioctl.c). No privilege is needed.
+    /// Reads the features of the interface `name` in the calling thread's network namespace (SIOCETHTOOL,
+    /// kernel net/ethtool/ioctl.c). Needs no privilege.
     ///
     /// # Errors
-    /// ENODEV if there is no such interface.
+    /// ENODEV if the interface does not exist.
     pub fn read(name: &str) -> io::Result<Features> {
         let socket = socket_for(name)?;
         let is_on = |command| Ok::<_, io::Error>(sys::ethtool_value(&socket, name, command)? != 0);
@@ -53,11 +52,10 @@ impl Features {
     }
 }
 
-/// All features of the interface `name` by their names, such as `tx-udp-segmentation`, and whether
-/// each is on.
+/// All features of the interface `name`: name, such as `tx-udp-segmentation`, and state.
 ///
 /// # Errors
-/// ENODEV if there is no such interface, ENOBUFS if the kernel has more features than expected.
+/// ENODEV if the interface does not exist; ENOBUFS if the kernel has more features than expected.
 pub fn all_features(name: &str) -> io::Result<BTreeMap<String, bool>> {
     let all = sys::ethtool_features(socket_for(name)?, name)?.into_iter();
     // Bits without a feature have no name.
@@ -67,13 +65,13 @@ pub fn all_features(name: &str) -> io::Result<BTreeMap<String, bool>> {
         .collect())
 }
 
-/// The features of an interface that were turned off, by their bits.
+/// The features of an interface that an administrator turned off, by bit.
 #[derive(Debug, Default)]
 pub(crate) struct TurnedOff(BTreeSet<usize>);
 
 impl TurnedOff {
-    /// Reads those of the interface `name` in the calling thread's network namespace. One that is off
-    /// for now, as those that a TAP's next holder is to say of, is not among them.
+    /// Reads the features of the interface `name` in the calling thread's network namespace. Features that
+    /// are off only for now are not included, such as those that the next holder of a TAP decides.
     ///
     /// # Errors
     /// As [`all_features`].
@@ -84,7 +82,7 @@ impl TurnedOff {
         Ok(TurnedOff(off.map(|(bit, _)| bit).collect()))
     }
 
-    /// Turns off again what was on meanwhile.
+    /// Turns off those of the features that are on.
     ///
     /// # Errors
     /// As [`all_features`]; EPERM without CAP_NET_ADMIN.
@@ -100,20 +98,20 @@ impl TurnedOff {
     }
 }
 
-/// Interrupt moderation, as `ethtool -c` shows it; for TAP a number that nobody but the daemon heeds.
+/// Interrupt moderation, as shown by `ethtool -c`. For a TAP only the daemon uses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Coalesce {
-    /// Microseconds after which a receive is reported; TAP has no such setting (0).
+    /// Microseconds after which a receive is reported; 0 for a TAP, which has no such setting.
     pub rx_usecs: u32,
-    /// Frames after which a receive is reported; 0 for none.
+    /// Frames after which a receive is reported; 0 for no limit.
     pub rx_frames: u32,
 }
 
-/// Moderation of the interface `name` in the calling thread's network namespace. Changes are told by
-/// [`rtnl::EthtoolMonitor`].
+/// Reads the moderation of the interface `name` in the calling thread's network namespace.
+/// [`rtnl::EthtoolMonitor`] reports changes.
 ///
 /// # Errors
-/// ENODEV if there is no such interface, EOPNOTSUPP if its driver has no moderation.
+/// ENODEV if the interface does not exist; EOPNOTSUPP if the driver has no moderation.
 pub fn coalesce(name: &str) -> io::Result<Coalesce> {
     let read = sys::ethtool_coalesce(socket_for(name)?, name)?;
     Ok(Coalesce {
@@ -122,7 +120,7 @@ pub fn coalesce(name: &str) -> io::Result<Coalesce> {
     })
 }
 
-/// Any socket of the network namespace will do.
+/// A socket of the calling thread's network namespace; any kind works.
 fn socket_for(name: &str) -> io::Result<OwnedFd> {
     if name.len() > rtnl::NAME_MAX {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));

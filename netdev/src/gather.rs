@@ -1,4 +1,4 @@
-//! A packet that came in parts, as one frame for the TAP: nothing is copied but by the kernel.
+//! A packet received in parts, as a frame for the TAP without a copy.
 
 use std::io::IoSlice;
 
@@ -8,15 +8,15 @@ use crate::coalesce::FrameSink;
 use crate::ip::{self, ETHERNET_HEADER_LEN, IPV6_HEADER_LEN, be16, v4, v6};
 use crate::vnet::{VNET_HEADER_LEN, VnetHeader};
 
-/// Parts of one packet: 64 KiB in packets of the smallest path MTU, 256 bytes.
+/// Maximum number of parts: 64 KiB in packets of the smallest path MTU, 256 bytes.
 pub const MAX_PARTS: usize = 257;
 
-/// Gives `sink` an IP packet whose beginning is `start` and whose rest is `rest`, in order, behind
-/// `ethernet`. What lies behind the packet's own length is left out. The checksums are left to the
-/// host, which finds and counts what is wrong with them.
+/// Passes an IP packet to `sink`, behind the header `ethernet`. `start` is the beginning of the packet,
+/// `rest` the other parts in order. Bytes behind the packet's length are left out. Checksums are not
+/// verified; the host finds and counts their errors.
 ///
-/// The packet's length in bytes, or `None` if `start` has no IP header, if there are more than
-/// [`MAX_PARTS`] parts, or if they end before the packet does.
+/// Returns the packet's length in bytes. `None` if `start` has no IP header, if there are more than
+/// [`MAX_PARTS`] parts, or if the parts are shorter than the packet.
 pub fn frame<'r>(
     ethernet: &[u8; ETHERNET_HEADER_LEN],
     start: &[u8],
@@ -49,7 +49,7 @@ pub fn frame<'r>(
     Some(len)
 }
 
-/// Bytes of an IP packet as its header, which is whole, says.
+/// Length of an IP packet according to its header, which must be complete.
 fn own_len(start: &[u8]) -> Option<usize> {
     match start.first()? >> 4 {
         4 if start.len() >= ip::IPV4_HEADER_LEN => Some(be16(start, v4::TOTAL_LEN).into()),
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// One frame from `bytes` in parts of `size`.
+    /// A frame of `bytes` in parts: `first` bytes, then `size` bytes each.
     fn gathered(bytes: &[u8], first: usize, size: usize) -> Option<Vec<u8>> {
         let (start, rest) = bytes.split_at(first.min(bytes.len()));
         let mut frames = Frames::default();

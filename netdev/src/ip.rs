@@ -1,5 +1,5 @@
-//! Where things lie in an IP packet: the offsets that cutting and merging both need
-//! (RFC 791, 3.1; RFC 8200, 3 and 4; RFC 9293, 3.1; RFC 768).
+//! Offsets in IP packets for segmentation and coalescing (RFC 791, 3.1; RFC 8200, 3 and 4; RFC 9293, 3.1;
+//! RFC 768).
 
 pub(crate) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(crate) const ETHERTYPE_ARP: u16 = 0x0806;
@@ -19,7 +19,7 @@ const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// Fields of the IPv4 header, in bytes from its start.
+/// Offsets of IPv4 header fields, in bytes.
 pub(crate) mod v4 {
     pub const TOTAL_LEN: usize = 2;
     pub const ID: usize = 4;
@@ -31,11 +31,11 @@ pub(crate) mod v4 {
     pub const DESTINATION: usize = 16;
     /// "Don't fragment" in the word at [`FRAGMENT`].
     pub const DF: u16 = 0x4000;
-    /// "More fragments" and the fragment offset in the same word.
+    /// "More fragments" and the fragment offset in the word at [`FRAGMENT`].
     pub const FRAGMENTED: u16 = 0x3fff;
 }
 
-/// Fields of the IPv6 header.
+/// Offsets of IPv6 header fields, in bytes.
 pub(crate) mod v6 {
     pub const PAYLOAD_LEN: usize = 4;
     pub const NEXT_HEADER: usize = 6;
@@ -44,7 +44,7 @@ pub(crate) mod v6 {
     pub const DESTINATION: usize = 24;
 }
 
-/// Fields of the TCP header.
+/// Offsets of TCP header fields, in bytes.
 pub(crate) mod tcp {
     pub const SEQUENCE: usize = 4;
     pub const ACK: usize = 8;
@@ -62,19 +62,19 @@ pub(crate) mod tcp {
     pub const CWR: u8 = 0x80;
 }
 
-/// Fields of the UDP header.
+/// Offsets of UDP header fields, in bytes.
 pub(crate) mod udp {
     pub const LEN: usize = 4;
     pub const CHECKSUM: usize = 6;
 }
 
-/// The 16-bit big-endian number at `at`; the caller has checked that it is there.
+/// The 16-bit big-endian number at `at`; the caller has checked the length.
 #[inline]
 pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The 32-bit big-endian number at `at`; the caller has checked that it is there.
+/// The 32-bit big-endian number at `at`; the caller has checked the length.
 #[inline]
 pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -86,11 +86,11 @@ pub(crate) fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// A packet whose lengths contradict each other or what is there.
+/// The lengths in the packet contradict each other or the packet's actual length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 
-/// Bytes of IPv4 header and of the whole packet, at most `packet.len()`.
+/// Bytes of the IPv4 header and of the whole packet; at most `packet.len()`.
 #[inline]
 pub(crate) fn ipv4_lengths(packet: &[u8]) -> Result<(usize, usize), Malformed> {
     if packet.len() < IPV4_HEADER_LEN || packet[0] >> 4 != 4 {
@@ -104,8 +104,8 @@ pub(crate) fn ipv4_lengths(packet: &[u8]) -> Result<(usize, usize), Malformed> {
     Ok((header, total))
 }
 
-/// Bytes of the whole IPv6 packet, at most `packet.len()`. A jumbogram (RFC 2675), whose length
-/// stands elsewhere, counts as malformed.
+/// Bytes of the whole IPv6 packet; at most `packet.len()`. A jumbogram (RFC 2675), which has its length
+/// elsewhere, counts as malformed.
 #[inline]
 pub(crate) fn ipv6_length(packet: &[u8]) -> Result<usize, Malformed> {
     if packet.len() < IPV6_HEADER_LEN || packet[0] >> 4 != 6 {
@@ -119,8 +119,8 @@ pub(crate) fn ipv6_length(packet: &[u8]) -> Result<usize, Malformed> {
     Ok(IPV6_HEADER_LEN + payload)
 }
 
-/// Bytes of IP and transport header at the start of an IP packet, as far as they are known, and at
-/// most `packet.len()`. A fragment has a transport header or not; it counts as having none.
+/// Bytes of the IP and transport headers that are known; at most `packet.len()`. A fragment counts as
+/// having no transport header.
 pub(crate) fn headers_len(packet: &[u8]) -> usize {
     let found = match packet.first().map(|first| first >> 4) {
         Some(4) if packet.len() >= IPV4_HEADER_LEN => {
@@ -150,23 +150,22 @@ fn transport_len(protocol: u8, segment: Option<&[u8]>) -> usize {
     }
 }
 
-/// What follows the IPv6 extension headers.
+/// The header that follows the IPv6 extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Upper {
-    /// The protocol's number.
+    /// The protocol number.
     pub protocol: u8,
-    /// Where its header starts, from the start of the packet.
+    /// Offset of the header in the packet.
     pub offset: usize,
-    /// Where the address lies that the pseudo header has as its destination.
+    /// Offset of the destination address of the pseudo header.
     pub destination: usize,
 }
 
-/// Walks over hop-by-hop options, destination options and routing headers. Any other header ends
-/// the walk and is what is found.
+/// Skips hop-by-hop options, destination options and routing headers. Returns the first other header.
 ///
-/// With a routing header on its way the pseudo header has the last address of the route (RFC 8200,
-/// 8.1): in type 2 (RFC 6275, 6.4) the only one and in type 4 (RFC 8754, 2) the first of the list.
-/// Other types cannot be followed and come out as the protocol found.
+/// With an unfinished routing header, the pseudo header has the last address of the route (RFC 8200, 8.1):
+/// in type 2 (RFC 6275, 6.4) the only one, in type 4 (RFC 8754, 2) the first of the list. Other types
+/// cannot be followed: the routing header itself is returned.
 pub(crate) fn ipv6_upper(packet: &[u8]) -> Result<Upper, Malformed> {
     let mut upper = Upper {
         protocol: packet[v6::NEXT_HEADER],

@@ -1,10 +1,9 @@
-//! The Linux side of ibtap: TAP queues with virtio-net headers, and what a network card would do for
-//! them: segmentation, coalescing, checksums.
+//! The Linux side of ibtap: TAP queues with virtio-net headers, and the offloads of a network card:
+//! segmentation, coalescing, checksums.
 //!
-//! What the kernel asks of a card is in the [`vnet`] header. [`segment`] cuts the large frames that
-//! come from the TAP, [`coalesce`] merges the packets that go to it, both over [`checksum`];
-//! [`gather`] takes a large packet to the TAP as it lies. They know no file descriptor, thread or
-//! clock.
+//! The [`vnet`] header carries the kernel's offload requests. [`segment`] cuts large frames from the TAP,
+//! [`coalesce`] merges packets to it, both with [`checksum`]. [`gather`] passes a large packet to the TAP
+//! without a copy. These modules use no file descriptors, threads or clocks.
 
 #![deny(unsafe_code)]
 

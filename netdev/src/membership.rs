@@ -1,42 +1,40 @@
-//! Which IP groups the host has joined on an interface, from `/proc/net/igmp` and `/proc/net/igmp6`
-//! (kernel net/ipv4/igmp.c, igmp_mc_seq_show; net/ipv6/mcast.c, igmp6_mc_seq_show), and which group
-//! addresses an Ethernet interface listens to, from `/proc/net/dev_mcast` (net/core/net-procfs.c,
-//! dev_mc_seq_show).
+//! IP groups that the host has joined on an interface, from `/proc/net/igmp` and `/proc/net/igmp6` (kernel
+//! net/ipv4/igmp.c, igmp_mc_seq_show; net/ipv6/mcast.c, igmp6_mc_seq_show), and group addresses that an
+//! Ethernet interface receives, from `/proc/net/dev_mcast` (net/core/net-procfs.c, dev_mc_seq_show).
 //!
-//! The files know each group once, however many sockets have joined it, and the groups that the
-//! host joins by itself: all hosts, all nodes, solicited-node. Kernels of 2025 and later announce changes
-//! ([`rtnl::Group::Ipv4Multicast`]); before, the files are polled.
+//! The files list each group once, regardless of the number of sockets, and include groups that the host
+//! joins by itself: all hosts, all nodes, solicited-node. Kernels of 2025 and later announce changes
+//! ([`rtnl::Group::Ipv4Multicast`]); with older kernels, poll the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-/// The namespace of the calling thread, where `/proc/net` is that of the process's first one.
+use crate::mroute::ipv4_group;
+
+/// The calling thread's namespace; `/proc/net` is that of the process's first thread.
 const IGMP: &str = "/proc/thread-self/net/igmp";
 const IGMP6: &str = "/proc/thread-self/net/igmp6";
 const DEV_MCAST: &str = "/proc/thread-self/net/dev_mcast";
 
-/// The groups joined on the interface `ifindex` of the calling thread's network namespace; empty
-/// if there is no such interface.
+/// The groups joined on the interface `ifindex` of the calling thread's network namespace; empty if the
+/// interface does not exist.
 ///
 /// # Errors
-/// If neither file can be read. A kernel without one of the protocols lacks its file.
+/// Neither file can be read. A kernel without one of the protocols lacks its file.
 pub fn read(ifindex: u32) -> io::Result<BTreeSet<IpAddr>> {
     Ok(read_all()?.remove(&ifindex).unwrap_or_default())
 }
 
-/// The groups of each interface that has some, by its index, as [`read`] gives them for one.
+/// The groups of each interface with groups, by interface index; see [`read`].
 ///
 /// # Errors
 /// As [`read`].
 pub fn read_all() -> io::Result<BTreeMap<u32, BTreeSet<IpAddr>>> {
     let (v4, v6) = (fs::read_to_string(IGMP), fs::read_to_string(IGMP6));
     if let (Err(e), Err(_)) = (&v4, &v6) {
-        return Err(io::Error::new(
-            e.kind(),
-            format!("reading {IGMP} failed: {e}"),
-        ));
+        return Err(io::Error::new(e.kind(), format!("cannot read {IGMP}: {e}")));
     }
     let mut all: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
     let (v4, v6) = (v4.unwrap_or_default(), v6.unwrap_or_default());
@@ -47,33 +45,32 @@ pub fn read_all() -> io::Result<BTreeMap<u32, BTreeSet<IpAddr>>> {
 }
 
 /// The Ethernet group addresses that the interface `ifindex` of the calling thread's network namespace
-/// listens to, those of IP groups and all others; empty if there is no such interface.
+/// receives, for IP groups and others; empty if the interface does not exist.
 ///
 /// # Errors
-/// If the file cannot be read.
+/// The file cannot be read.
 pub fn read_link(ifindex: u32) -> io::Result<BTreeSet<[u8; 6]>> {
     let text = fs::read_to_string(DEV_MCAST)
-        .map_err(|e| io::Error::new(e.kind(), format!("reading {DEV_MCAST} failed: {e}")))?;
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot read {DEV_MCAST}: {e}")))?;
     Ok(parse_dev_mcast(&text, ifindex))
 }
 
-/// The groups of one interface in the text of `/proc/net/igmp`.
+/// Parses the groups of an interface in the text of `/proc/net/igmp`.
 pub fn parse_igmp(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
     let of_it = igmp(text).filter(|(index, _)| *index == ifindex);
     of_it.map(|(_, group)| group).collect()
 }
 
-/// The groups of one interface in the text of `/proc/net/igmp6`.
+/// Parses the groups of an interface in the text of `/proc/net/igmp6`.
 pub fn parse_igmp6(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
     let of_it = igmp6(text).filter(|(index, _)| *index == ifindex);
     of_it.map(|(_, group)| group).collect()
 }
 
-/// Interfaces and groups in the text of `/proc/net/igmp`. Lines that are not understood are left out.
+/// Interfaces and groups in the text of `/proc/net/igmp`. Unknown lines are skipped.
 ///
-/// An interface has a line that starts with its index; its groups follow, indented, in
-/// hexadecimal: the address as a number *in host byte order*, so that 224.0.0.1 reads `010000E0` on
-/// a little-endian host.
+/// The line of an interface starts with its index. The lines of its groups follow, indented, with the
+/// address as a hexadecimal number *in host byte order*: 224.0.0.1 is `010000E0` on a little-endian host.
 fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     let mut interface = None;
     text.lines().filter_map(move |line| {
@@ -82,15 +79,13 @@ fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
             interface = first.parse().ok();
             return None;
         }
-        let digits = Some(first).filter(|digits| digits.len() == 8)?;
-        let number = u32::from_str_radix(digits, 16).ok()?;
-        let group = Ipv4Addr::from(number.to_ne_bytes());
-        group.is_multicast().then_some((interface?, group.into()))
+        let group = ipv4_group(first)?;
+        group.is_multicast().then_some((interface?, group))
     })
 }
 
-/// The same in the text of `/proc/net/igmp6`: a line for each group, with the interface's index, its
-/// name, and the group in 32 hexadecimal digits in network order.
+/// Interfaces and groups in the text of `/proc/net/igmp6`: a line for each group, with the interface's
+/// index, its name, and the group in 32 hexadecimal digits in network order.
 fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();
@@ -101,9 +96,9 @@ fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     })
 }
 
-/// The group addresses of one interface in the text of `/proc/net/dev_mcast`: a line for each, with the
-/// interface's index, its name, two counts, and the address in hexadecimal digits. Lines that are not
-/// understood are left out, as are addresses that are not Ethernet's.
+/// Parses the group addresses of an interface in the text of `/proc/net/dev_mcast`: a line for each, with
+/// the interface's index, its name, two counts, and the address in hexadecimal digits. Unknown lines and
+/// addresses other than Ethernet's are skipped.
 pub fn parse_dev_mcast(text: &str, ifindex: u32) -> BTreeSet<[u8; 6]> {
     let address = |line: &str| {
         let mut fields = line.split_whitespace();
@@ -120,6 +115,7 @@ pub fn parse_dev_mcast(text: &str, ifindex: u32) -> BTreeSet<[u8; 6]> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::net::Ipv4Addr;
 
     fn set(groups: &[&str]) -> BTreeSet<IpAddr> {
         groups.iter().map(|group| group.parse().unwrap()).collect()
@@ -176,7 +172,7 @@ mod tests {
         assert!(parse_igmp6(igmp6, 2).is_empty());
     }
 
-    /// The two texts as the kernel prints them, by its format strings.
+    /// The two texts in the kernel's format.
     fn print(interfaces: &[(u32, Vec<IpAddr>)]) -> (String, String) {
         let mut igmp =
             String::from("Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n");

@@ -1,18 +1,18 @@
-//! Which groups the kernel routes from an interface, from `/proc/net/ip_mr_vif`, `ip_mr_cache`,
-//! `ip6_mr_vif` and `ip6_mr_cache` (kernel net/ipv4/ipmr.c, ipmr_vif_seq_show and
-//! ipmr_mfc_seq_show; net/ipv6/ip6mr.c, ip6mr_vif_seq_show and ip6mr_mfc_seq_show).
+//! Groups that the kernel routes from an interface, from `/proc/net/ip_mr_vif`, `ip_mr_cache`, `ip6_mr_vif`
+//! and `ip6_mr_cache` (kernel net/ipv4/ipmr.c, ipmr_vif_seq_show and ipmr_mfc_seq_show; net/ipv6/ip6mr.c,
+//! ip6mr_vif_seq_show and ip6mr_mfc_seq_show).
 //!
-//! A multicast router wants all groups of its interfaces without joining them; the kernel says so by
-//! IFF_ALLMULTI. What can be known of them are the routes that a routing daemon has made. One that
-//! makes routes only when the first packet of a group comes, as for routes from any source, shows
-//! no group here. The files show the default table of each family alone.
+//! A multicast router receives all groups on its interfaces without joining them; the kernel reports this
+//! by IFF_ALLMULTI. The files only list routes made by a routing daemon. A daemon that makes a route at the
+//! first packet of a group, as for routes from any source, shows no group before. The files show only the
+//! default table of each family.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The files of one address family, in the namespace of the calling thread.
+/// The files of an address family, in the namespace of the calling thread.
 #[derive(Debug)]
 struct Files {
     interfaces: &'static str,
@@ -33,33 +33,33 @@ static FILES: [Files; 2] = [
     },
 ];
 
-/// What multicast routing does with an interface.
+/// Multicast routing on an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MulticastRoutes {
-    /// A router of either family has the interface among its own.
+    /// Whether a multicast router, of either family, uses the interface.
     pub routes: bool,
-    /// The groups that it routes from the interface to others.
+    /// The groups routed from the interface to others.
     pub groups: BTreeSet<IpAddr>,
 }
 
-/// Reads what multicast routing does with the interface `name` of the calling thread's network
-/// namespace. A kernel without multicast routing lacks the files, and routes nothing.
+/// Reads the multicast routing of the interface `name` of the calling thread's network namespace. A kernel
+/// without multicast routing lacks the files; nothing is routed then.
 ///
 /// # Errors
-/// If a file is there and cannot be read.
+/// A file exists and cannot be read.
 pub fn routes(name: &str) -> io::Result<MulticastRoutes> {
     Ok(Tables::read()?.of(name))
 }
 
-/// What multicast routing does with all interfaces of a network namespace.
+/// The multicast routing of a network namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    /// The text of both files, of the families that route something.
+    /// The text of both files, for each family with interfaces.
     families: Vec<(&'static Files, String, String)>,
 }
 
 impl Tables {
-    /// Reads those of the calling thread's network namespace.
+    /// Reads the tables of the calling thread's network namespace.
     ///
     /// # Errors
     /// As [`routes`].
@@ -67,8 +67,7 @@ impl Tables {
         let mut tables = Tables::default();
         for files in &FILES {
             let interfaces = read(files.interfaces)?;
-            // Most hosts route no multicast, and the second file may be long. The first line is a
-            // heading.
+            // Most hosts route no multicast, and the second file may be long. The first line is a heading.
             if interfaces.lines().nth(1).is_some() {
                 tables
                     .families
@@ -78,7 +77,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// What it does with the interface `name`.
+    /// The multicast routing of the interface `name`.
     pub fn of(&self, name: &str) -> MulticastRoutes {
         let mut found = MulticastRoutes::default();
         for (files, interfaces, routes) in &self.families {
@@ -94,16 +93,13 @@ impl Tables {
 fn read(path: &str) -> io::Result<String> {
     match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(e) => Err(io::Error::new(
-            e.kind(),
-            format!("reading {path} failed: {e}"),
-        )),
+        Err(e) => Err(io::Error::new(e.kind(), format!("cannot read {path}: {e}"))),
         read => read,
     }
 }
 
-/// The number by which multicast routing knows an interface, from the text of `ip_mr_vif` or
-/// `ip6_mr_vif`; `None` if it does not know it. Lines that are not understood are left out.
+/// The number of an interface in multicast routing, from the text of `ip_mr_vif` or `ip6_mr_vif`; `None` if
+/// it has none. Unknown lines are skipped.
 pub fn interface_number(text: &str, name: &str) -> Option<u16> {
     text.lines().find_map(|line| {
         let mut fields = line.split_whitespace();
@@ -112,21 +108,22 @@ pub fn interface_number(text: &str, name: &str) -> Option<u16> {
     })
 }
 
-/// The groups that are routed from the interface of that number, from the text of `ip_mr_cache`.
-/// Lines that are not understood are left out, and packets that wait for a route (interface -1).
+/// The groups routed from the interface with this number, from the text of `ip_mr_cache`. Unknown lines and
+/// packets that wait for a route (interface -1) are skipped.
 ///
-/// Addresses are numbers *in host byte order*, as in `/proc/net/igmp`: 239.1.2.3 reads `030201EF`
-/// on a little-endian host.
+/// Addresses are numbers *in host byte order*, as in `/proc/net/igmp`: 239.1.2.3 is `030201EF` on a
+/// little-endian host.
 pub fn parse_ip_mr_cache(text: &str, number: u16) -> BTreeSet<IpAddr> {
     groups(text, number, ipv4_group).collect()
 }
 
-/// The same from the text of `ip6_mr_cache`, where addresses are written out in network order.
+/// The groups routed from the interface with this number, from the text of `ip6_mr_cache`, which has
+/// addresses in network order.
 pub fn parse_ip6_mr_cache(text: &str, number: u16) -> BTreeSet<IpAddr> {
     groups(text, number, ipv6_group).collect()
 }
 
-/// Lines of both families: group, origin, number of the interface where packets come in, and more.
+/// Parses the lines of both families: group, origin, number of the incoming interface, and more.
 fn groups(
     text: &str,
     number: u16,
@@ -140,7 +137,8 @@ fn groups(
     })
 }
 
-fn ipv4_group(field: &str) -> Option<IpAddr> {
+/// An IPv4 address as a hexadecimal number in host byte order.
+pub(crate) fn ipv4_group(field: &str) -> Option<IpAddr> {
     let digits = Some(field).filter(|field| field.len() == 8)?;
     let number = u32::from_str_radix(digits, 16).ok()?;
     Some(Ipv4Addr::from(number.to_ne_bytes()).into())
@@ -189,7 +187,7 @@ mod tests {
         assert_eq!(parse_ip6_mr_cache(text, 2), set(&[]));
     }
 
-    /// Routes as the kernel prints them, by its format strings.
+    /// Routes in the kernel's format.
     fn print(routes: &[(IpAddr, u16)]) -> (String, String) {
         let mut v4 = String::from("Group    Origin   Iif     Pkts    Bytes    Wrong Oifs\n");
         let mut v6 = String::from("Group Origin Iif Pkts  Bytes     Wrong  Oifs\n");

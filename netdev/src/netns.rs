@@ -1,7 +1,7 @@
-//! Network namespaces: where an interface is, and asking there.
+//! Network namespaces: identify, enter, list.
 //!
-//! Nothing here is kept for longer than a question takes: whoever holds a socket or a descriptor of a
-//! namespace keeps it alive after `ip netns del`, with its interfaces and addresses.
+//! Keep a [`Namespace`] no longer than necessary: a socket or descriptor of a namespace keeps it alive
+//! after `ip netns del`, with its interfaces and addresses.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,39 +10,39 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Where iproute2 keeps named network namespaces (ip-netns(8)).
+/// The directory of iproute2's named network namespaces (ip-netns(8)).
 const NAMED: &str = "/run/netns";
 
-/// The calling thread's, also in a process whose first thread is elsewhere.
+/// The calling thread's namespace, which may differ from the first thread's.
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace, kept alive by this.
+/// A descriptor of a network namespace; it keeps the namespace alive.
 #[derive(Debug)]
 pub struct Namespace(OwnedFd);
 
-/// Which network namespace it is: the same while it lives, and maybe another one's afterwards. It
-/// keeps none alive.
+/// The identity of a network namespace. It does not keep the namespace alive; the kernel may reuse it
+/// later.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NamespaceId {
     /// The device number of the kernel's file system of namespaces.
     pub device: u64,
-    /// The number that `lsns` and `readlink /proc/PID/ns/net` show.
+    /// The inode number, as shown by `lsns` and `readlink /proc/PID/ns/net`.
     pub inode: u64,
 }
 
 impl Namespace {
-    /// The calling thread's.
+    /// The calling thread's namespace.
     ///
     /// # Errors
-    /// Without `/proc`.
+    /// `/proc` is not mounted.
     pub fn current() -> io::Result<Namespace> {
         Ok(Namespace(File::open(CURRENT)?.into()))
     }
 
-    /// The one that `ip netns add` made.
+    /// The namespace with this name, made by `ip netns add`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] if there is none of that name.
+    /// [`io::ErrorKind::NotFound`] if no namespace has this name.
     pub fn named(name: &str) -> io::Result<Namespace> {
         if name.is_empty() || name == "." || name == ".." || name.contains('/') {
             return Err(io::ErrorKind::NotFound.into());
@@ -50,23 +50,23 @@ impl Namespace {
         Ok(Namespace(File::open(Path::new(NAMED).join(name))?.into()))
     }
 
-    /// The same once more.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Errors of the operating system.
     pub fn try_clone(&self) -> io::Result<Namespace> {
         Ok(Namespace(self.0.try_clone()?))
     }
 
-    /// The one that a descriptor stands for.
+    /// Wraps a descriptor of a namespace.
     pub fn from_fd(fd: OwnedFd) -> Namespace {
         Namespace(fd)
     }
 
-    /// Which one it is.
+    /// The identity of the namespace.
     ///
     /// # Errors
-    /// Those of fstat(2).
+    /// Errors of fstat(2).
     pub fn id(&self) -> io::Result<NamespaceId> {
         let stat = rustix::fs::fstat(&self.0)?;
         Ok(NamespaceId {
@@ -75,12 +75,12 @@ impl Namespace {
         })
     }
 
-    /// Does something there: sockets that are made and files of `/proc/thread-self/net` that are
-    /// opened meanwhile are of that namespace.
+    /// Runs `ask` in the namespace: sockets made and files of `/proc/thread-self/net` opened by `ask` are
+    /// of that namespace.
     ///
     /// # Errors
-    /// If the thread may not enter it (CAP_SYS_ADMIN). What `ask` gives is lost if there is no way
-    /// back, which cannot be but by a seccomp filter.
+    /// The thread may not enter the namespace (CAP_SYS_ADMIN), or cannot return, which only a seccomp
+    /// filter can cause; the result of `ask` is lost then.
     pub fn visit<T>(&self, ask: impl FnOnce() -> T) -> io::Result<T> {
         let home = Namespace::current()?;
         self.enter()?;
@@ -103,17 +103,17 @@ impl AsFd for Namespace {
     }
 }
 
-/// The namespaces that `ip netns add` made: their names, in order, and which they are. None of them
-/// is kept alive. Names without a namespace, which an interrupted `ip netns` leaves, are left out.
+/// The namespaces made by `ip netns add`: names, in order, and identities. None is kept alive. Names
+/// without a namespace, left by an interrupted `ip netns`, are skipped.
 ///
 /// # Errors
-/// If the directory cannot be read; that there is none is no error.
+/// The directory exists and cannot be read.
 pub fn named_all() -> io::Result<Vec<(String, NamespaceId)>> {
     let entries = match fs::read_dir(NAMED) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    // A plain file where a namespace was mounted is on another device.
+    // A plain file left in place of a namespace is on another device.
     let nsfs = Namespace::current()?.id()?.device;
     let mut found = Vec::new();
     for entry in entries {
@@ -130,7 +130,7 @@ pub fn named_all() -> io::Result<Vec<(String, NamespaceId)>> {
     Ok(found)
 }
 
-/// The first name that `ip netns` has for a namespace.
+/// The first name of a namespace in `ip netns`.
 pub fn name_of(namespace: &Namespace) -> Option<String> {
     let wanted = namespace.id().ok()?;
     let named = named_all().ok()?;

@@ -1,16 +1,15 @@
-//! Segmentation offload in software: what the TAP gives, a frame of up to 64 KiB, becomes packets
-//! that fit the link, with every checksum made.
+//! Segmentation offload in software: cuts a frame of up to 64 KiB from the TAP into packets that fit the
+//! link, with all checksums.
 //!
-//! The results are those of the kernel's own segmentation (net/ipv4/tcp_offload.c
-//! `tcp_gso_segment`, net/ipv4/udp_offload.c `__udp_gso_segment`, net/ipv4/af_inet.c
-//! `inet_gso_segment`), so that nobody can tell which of the two has cut:
+//! The results equal those of the kernel's own segmentation (net/ipv4/tcp_offload.c `tcp_gso_segment`,
+//! net/ipv4/udp_offload.c `__udp_gso_segment`, net/ipv4/af_inet.c `inet_gso_segment`):
 //!
-//! * IPv4 identification grows by one with each packet;
-//! * TCP: FIN and PSH stand on the last packet only, CWR on the first only;
-//! * UDP: each packet is a datagram of its own, cut where the sender said and nowhere else.
+//! * The IPv4 identification increases by one with each packet.
+//! * TCP: only the last packet has FIN and PSH, only the first has CWR.
+//! * UDP: each packet is a complete datagram, cut only where the sender requested.
 //!
-//! Nothing is built in between: headers are copied from the frame and patched, the payload is
-//! copied and summed in one pass, and what stays the same in a header is summed once per frame.
+//! Headers are copied from the frame and changed in place. Payload is copied and summed in one pass. The
+//! constant part of the headers is summed once for each frame.
 
 mod cut;
 mod ethernet;
@@ -24,8 +23,7 @@ use crate::vnet::{GsoKind, Offload, PartialChecksum, VnetError, VnetHeader};
 use cut::Cut;
 use pieces::Scatter;
 
-/// The header of the link below IP, put in front of every packet: 4 bytes for IPoIB (RFC 4391, 6),
-/// 14 for Ethernet.
+/// The link header in front of every packet: 4 bytes for IPoIB (RFC 4391, 6), 14 for Ethernet.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkHeader {
     bytes: [u8; LinkHeader::MAX_LEN],
@@ -33,13 +31,13 @@ pub struct LinkHeader {
 }
 
 impl LinkHeader {
-    /// The longest header, in bytes.
+    /// The maximum length, in bytes.
     pub const MAX_LEN: usize = 32;
 
-    /// The header `bytes`.
+    /// Creates a header from `bytes`.
     ///
     /// # Panics
-    /// If it is longer than [`LinkHeader::MAX_LEN`].
+    /// If `bytes` is longer than [`LinkHeader::MAX_LEN`].
     #[inline]
     pub const fn new(bytes: &[u8]) -> LinkHeader {
         assert!(
@@ -64,7 +62,7 @@ impl LinkHeader {
         &self.bytes[..self.len()]
     }
 
-    /// Its bytes.
+    /// The length in bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -72,27 +70,27 @@ impl LinkHeader {
     }
 }
 
-/// Why a frame gives no packets. Count it and drop the frame.
+/// The reason why a frame cannot be cut. Count it and drop the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SegmentError {
     /// Lengths in the headers contradict each other or the frame's length.
     #[error("the frame's headers contradict its length")]
     Malformed,
-    /// See [`VnetError`].
+    /// The virtio-net header is invalid.
     #[error(transparent)]
     Vnet(#[from] VnetError),
-    /// The checksum lies outside the frame, or not where the protocol to be cut has it.
+    /// The checksum field is outside the frame, or not at the place of its protocol.
     #[error("the checksum to be completed is not inside the packet")]
     ChecksumPlace,
-    /// Cutting was asked for, but the frame is a fragment, a tunnel, tagged, not the protocol that
-    /// the virtio-net header says, or has extension headers that are not known.
-    #[error("the frame is not of a kind that can be segmented")]
+    /// The frame cannot be cut: a fragment, a tunnel, a tag, unknown extension headers, or another protocol
+    /// than in the virtio-net header.
+    #[error("frames of this kind cannot be segmented")]
     NotSegmentable,
-    /// A packet would be longer than the link takes. To be answered with "fragmentation needed" or
-    /// "packet too big" (RFC 1191, RFC 8201).
+    /// A packet would exceed the MTU. Answer with "fragmentation needed" or "packet too big" (RFC 1191, RFC
+    /// 8201).
     #[error("a packet of {len} bytes does not fit the link")]
     TooBig {
-        /// The packet's length with its IP header, in bytes.
+        /// The length of the packet with its IP header, in bytes.
         len: usize,
     },
 }
@@ -103,7 +101,7 @@ impl From<Malformed> for SegmentError {
     }
 }
 
-/// A frame on its way to becoming packets.
+/// Cuts a frame into packets.
 #[derive(Clone, Debug)]
 pub struct Segmenter<'a> {
     link: LinkHeader,
@@ -112,21 +110,21 @@ pub struct Segmenter<'a> {
 
 #[derive(Clone, Debug)]
 enum Job<'a> {
-    /// The packet as it is, from its first byte behind the Ethernet header.
+    /// The uncut packet, without the Ethernet header.
     Whole(&'a [u8], Option<PartialChecksum>),
     Cut(Cut<'a>),
     Done,
 }
 
 impl<'a> Segmenter<'a> {
-    /// Looks at a frame: an Ethernet header of 14 bytes and a packet, as it came from the TAP behind
-    /// `vnet`. `mtu` is the largest packet behind `link`, in bytes.
+    /// Checks a frame: the virtio-net header `vnet`, and an Ethernet header of 14 bytes with a packet.
+    /// `mtu` is the maximum length of a packet behind `link`, in bytes.
     ///
-    /// A trailer behind the packet is left out: an IP packet ends where its header says, an ARP
-    /// packet where its address lengths say. Other protocols are carried as they are.
+    /// A trailer behind the packet is removed: the header gives the length of an IP packet, the address
+    /// lengths that of an ARP packet. Other protocols are carried unchanged.
     ///
     /// # Errors
-    /// See [`SegmentError`]. Nothing in `vnet` or `frame` is trusted.
+    /// See [`SegmentError`]. `vnet` and `frame` are untrusted input.
     #[inline]
     pub fn new(
         vnet: &VnetHeader,
@@ -153,8 +151,7 @@ impl<'a> Segmenter<'a> {
         Ok(Segmenter { link, job })
     }
 
-    /// Bytes of every packet but the last, link header included: the payload size of the train that
-    /// the packets go into.
+    /// Bytes of every packet except the last, link header included: the packet size of the train.
     #[inline]
     pub fn full_len(&self) -> usize {
         match &self.job {
@@ -164,8 +161,7 @@ impl<'a> Segmenter<'a> {
         }
     }
 
-    /// Bytes of the frame's packet before anything of it was written: without link header and
-    /// trailer, uncut.
+    /// Bytes of the uncut packet, without link header and trailer.
     #[inline]
     pub fn packet_len(&self) -> usize {
         match &self.job {
@@ -175,7 +171,7 @@ impl<'a> Segmenter<'a> {
         }
     }
 
-    /// Packets to come.
+    /// Number of packets still to be written.
     #[inline]
     pub fn remaining(&self) -> usize {
         match &self.job {
@@ -185,7 +181,7 @@ impl<'a> Segmenter<'a> {
         }
     }
 
-    /// Bytes of the next packet, link header included; `None` when all are written.
+    /// Bytes of the next packet, link header included; `None` after the last one.
     #[inline]
     pub fn next_len(&self) -> Option<usize> {
         match &self.job {
@@ -195,7 +191,7 @@ impl<'a> Segmenter<'a> {
         }
     }
 
-    /// Bytes of the last packet, link header included; 0 when all are written.
+    /// Bytes of the last packet, link header included; 0 after it was written.
     #[inline]
     pub fn last_len(&self) -> usize {
         match &self.job {
@@ -205,16 +201,16 @@ impl<'a> Segmenter<'a> {
         }
     }
 
-    /// Writes the next packet: link header, IP packet, checksums made.
+    /// Writes the next packet: link header and IP packet, with checksums.
     ///
     /// # Panics
-    /// If `out` has not [`Segmenter::next_len`] bytes, or if there is no next packet.
+    /// If the length of `out` is not [`Segmenter::next_len`], or after the last packet.
     #[inline]
     pub fn write_next(&mut self, out: &mut [u8]) {
         assert_eq!(
             Some(out.len()),
             self.next_len(),
-            "a place as long as the packet"
+            "memory with the length of the packet"
         );
         let (link, packet) = out.split_at_mut(self.link.len());
         link.copy_from_slice(self.link.as_bytes());
@@ -231,8 +227,8 @@ impl<'a> Segmenter<'a> {
         }
     }
 
-    /// As [`Segmenter::write_next`], into memory that lies in pieces. False if it is not as long as
-    /// the packet; what was written is then of no use.
+    /// As [`Segmenter::write_next`], to memory in pieces. False if the pieces are shorter or longer than
+    /// the packet; their contents are then undefined.
     #[inline]
     pub fn write_next_scattered(&mut self, pieces: &mut (impl Pieces + ?Sized)) -> bool {
         let link = self.link;
@@ -254,13 +250,13 @@ impl<'a> Segmenter<'a> {
     }
 }
 
-/// Bytes of the packet without what the Ethernet may have put behind it.
+/// Bytes of the packet without an Ethernet trailer.
 fn length(ethertype: u16, packet: &[u8]) -> Result<usize, SegmentError> {
     match ethertype {
         ip::ETHERTYPE_IPV4 => Ok(ip::ipv4_lengths(packet)?.1),
         ip::ETHERTYPE_IPV6 => Ok(ip::ipv6_length(packet)?),
         ip::ETHERTYPE_ARP => {
-            // RFC 826: two addresses of each kind behind the eight fixed bytes.
+            // RFC 826: two addresses of each kind follow the eight fixed bytes.
             let [_, _, _, _, hardware, protocol, _, _, ..] = *packet else {
                 return Err(SegmentError::Malformed);
             };
@@ -299,7 +295,7 @@ fn whole(
     Ok(Job::Whole(packet, checksum))
 }
 
-/// The places counted from the start of the packet instead of the frame, if they are inside.
+/// The offsets counted from the start of the packet instead of the frame, if they are inside.
 fn inside(c: PartialChecksum, len: usize) -> Result<PartialChecksum, SegmentError> {
     let from_packet = |at: usize| at.checked_sub(ETHERNET_HEADER_LEN);
     match (from_packet(c.start), from_packet(c.field)) {
@@ -308,8 +304,8 @@ fn inside(c: PartialChecksum, len: usize) -> Result<PartialChecksum, SegmentErro
     }
 }
 
-/// Copies a packet and completes its checksum, which is never written as 0, as the kernel's
-/// `skb_checksum_help` (net/core/dev.c) does it for every protocol.
+/// Copies a packet and completes its checksum. The checksum is never written as 0, as in the kernel's
+/// `skb_checksum_help` (net/core/dev.c), for all protocols.
 #[inline]
 fn write_whole(out: &mut [u8], packet: &[u8], checksum: Option<PartialChecksum>) {
     let Some(PartialChecksum { start, field }) = checksum else {
@@ -321,7 +317,7 @@ fn write_whole(out: &mut [u8], packet: &[u8], checksum: Option<PartialChecksum>)
     ip::put16(out, field, sum.finish_nonzero());
 }
 
-/// As [`write_whole`], behind a link header and in pieces.
+/// As [`write_whole`], behind a link header and to pieces.
 fn scatter_whole(
     pieces: &mut (impl Pieces + ?Sized),
     link: &[u8],
@@ -343,8 +339,8 @@ fn scatter_whole(
     at_end && again.skip(link.len() + field) && again.copy(&sum.finish_nonzero().to_be_bytes())
 }
 
-/// The next packet of a super-packet: first the payload, since the headers need its sum. Whether
-/// there is another one; `None` if the pieces are not as long as the packet.
+/// Writes the next packet of a super-packet, payload first, because the headers need its sum. Returns
+/// whether another packet follows; `None` if the pieces are shorter or longer than the packet.
 fn scatter_cut(
     pieces: &mut (impl Pieces + ?Sized),
     link: &[u8],
@@ -363,7 +359,7 @@ fn scatter_cut(
         first[..start].copy_from_slice(link);
         return Some(cut.write_headers(&mut first[start..], sum));
     }
-    // Extension headers longer than a piece.
+    // The extension headers are longer than a piece.
     let mut head = link.to_vec();
     head.resize(end, 0);
     let more = cut.write_headers(&mut head[start..], sum);

@@ -1,6 +1,6 @@
-//! The ioctls of TUN/TAP devices and of ethtool, each a safe function, and the descriptors that were
-//! open when the program started: the only unsafe code of the Linux side. Numbers and argument types
-//! are those of kernel include/uapi/linux/if_tun.h and drivers/net/tun.c (`__tun_chr_ioctl`), and of
+//! The ioctls of TUN/TAP devices and ethtool, each as a safe function, and inherited descriptors: the only
+//! unsafe code of the Linux side. Numbers and argument types are those of kernel
+//! include/uapi/linux/if_tun.h and drivers/net/tun.c (`__tun_chr_ioctl`), and of
 //! include/uapi/linux/ethtool.h and net/ethtool/ioctl.c (`dev_ethtool`).
 
 #![allow(unsafe_code)]
@@ -57,7 +57,7 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// A name with its NUL padding; what is over 15 bytes is cut (callers have checked the length).
+/// A name with NUL padding; cut to 15 bytes (callers have checked the length).
 fn padded(name: &str) -> [u8; libc::IFNAMSIZ] {
     let mut padded = [0; libc::IFNAMSIZ];
     let length = name.len().min(libc::IFNAMSIZ - 1);
@@ -68,29 +68,29 @@ fn padded(name: &str) -> [u8; libc::IFNAMSIZ] {
 fn flags_request(name: &str, flags: i32) -> FlagsRequest {
     FlagsRequest {
         name: padded(name),
-        // The flags fill 16 bits, the top one included; the field is signed.
+        // The flags use all 16 bits; the field is signed.
         flags: flags as libc::c_short,
         rest: [0; REST],
     }
 }
 
-/// TUNSETIFF: makes the interface `name`, or attaches to it, with IFF_ flags.
+/// TUNSETIFF: makes the interface `name` or attaches to it, with IFF_ flags.
 pub(crate) fn set_interface(tun: impl AsFd, name: &str, flags: i32) -> io::Result<()> {
     let mut request = flags_request(name, flags);
-    // SAFETY: no safe wrapper exists for this ioctl. The kernel reads and writes one `struct
-    // ifreq`, whose size and field offsets FlagsRequest is asserted to have; every bit pattern that
-    // it may write is valid in integers, and the request outlives the call.
+    // SAFETY: no safe wrapper exists for this ioctl. The kernel reads and writes one `struct ifreq`; the
+    // size and field offsets of FlagsRequest are asserted to be the same. Any bit pattern is valid in its
+    // integers, and the request outlives the call.
     unsafe { ioctl(tun, Updater::<SET_IFF, FlagsRequest>::new(&mut request)) }
 }
 
-/// TUNGETIFF: the interface's name as it is now.
+/// TUNGETIFF: the interface's present name.
 pub(crate) fn interface_name(tun: impl AsFd) -> io::Result<String> {
     let request = interface(tun)?;
     let name = request.name.split(|&b| b == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// TUNGETIFF: whether the interface outlives its last queue.
+/// TUNGETIFF: whether the interface remains when its last queue is closed.
 pub(crate) fn is_persistent(tun: impl AsFd) -> io::Result<bool> {
     Ok(i32::from(interface(tun)?.flags) & libc::IFF_PERSIST != 0)
 }
@@ -118,16 +118,16 @@ pub(crate) fn set_queue(tun: impl AsFd, attached: bool) -> io::Result<()> {
     }
 }
 
-/// TUNSETPERSIST: whether the interface outlives its last queue.
+/// TUNSETPERSIST: whether the interface remains when its last queue is closed.
 pub(crate) fn set_persist(tun: impl AsFd, persist: bool) -> io::Result<()> {
-    // SAFETY: no safe wrapper exists; the argument is an integer by value, any is valid.
+    // SAFETY: no safe wrapper exists; the argument is an integer by value, any value is valid.
     unsafe { ioctl(tun, IntegerSetter::<SET_PERSIST>::new_usize(persist.into())) }
 }
 
-/// TUNSETOFFLOAD: the TUN_F_ bits that this side can handle.
+/// TUNSETOFFLOAD: the TUN_F_ bits of the supported offloads.
 pub(crate) fn set_offload(tun: impl AsFd, features: u32) -> io::Result<()> {
-    // SAFETY: no safe wrapper exists; the argument is an integer by value, any is valid (unknown
-    // bits give EINVAL).
+    // SAFETY: no safe wrapper exists; the argument is an integer by value, any value is valid (unknown bits
+    // give EINVAL).
     unsafe {
         ioctl(
             tun,
@@ -142,30 +142,30 @@ pub(crate) fn set_header_size(tun: impl AsFd, bytes: libc::c_int) -> io::Result<
     unsafe { ioctl(tun, Setter::<SET_HEADER_SIZE, libc::c_int>::new(bytes)) }
 }
 
-/// TUNSETVNETLE: the header's fields are little-endian on every host.
+/// TUNSETVNETLE: makes the header's fields little-endian on all hosts.
 pub(crate) fn set_header_little_endian(tun: impl AsFd) -> io::Result<()> {
     // SAFETY: no safe wrapper exists; the kernel reads one int, which outlives the call.
     unsafe { ioctl(tun, Setter::<SET_HEADER_LITTLE_ENDIAN, libc::c_int>::new(1)) }
 }
 
-/// TUNSETSNDBUF: bytes of written frames that the host may not have finished with.
+/// TUNSETSNDBUF: maximum bytes of written frames that the host has not processed.
 pub(crate) fn set_send_buffer(tun: impl AsFd, bytes: libc::c_int) -> io::Result<()> {
     // SAFETY: no safe wrapper exists; the kernel reads one int, which outlives the call.
     unsafe { ioctl(tun, Setter::<SET_SEND_BUFFER, libc::c_int>::new(bytes)) }
 }
 
-/// TUNSETCARRIER: what the host sees as the cable's state.
+/// TUNSETCARRIER: the carrier, as the host sees it.
 pub(crate) fn set_carrier(tun: impl AsFd, carrier: bool) -> io::Result<()> {
     // SAFETY: no safe wrapper exists; the kernel reads one int, which outlives the call.
     unsafe { ioctl(tun, Setter::<SET_CARRIER, libc::c_int>::new(carrier.into())) }
 }
 
-/// TUNGETDEVNETNS, whose answer is the descriptor.
+/// TUNGETDEVNETNS; the result is a descriptor.
 struct NamespaceGetter;
 
-// SAFETY: no safe wrapper exists. The kernel reads and writes no memory for this command; it answers
-// with a new descriptor of a network namespace, which nobody else owns, or with a negated error number,
-// which `ioctl` has taken out before `output_from_ptr`.
+// SAFETY: no safe wrapper exists. The kernel reads and writes no memory for this command. It returns a new
+// descriptor of a network namespace without another owner, or a negated error number, which `ioctl` handles
+// before `output_from_ptr`.
 unsafe impl Ioctl for NamespaceGetter {
     type Output = OwnedFd;
 
@@ -180,32 +180,32 @@ unsafe impl Ioctl for NamespaceGetter {
     }
 
     unsafe fn output_from_ptr(answer: IoctlOutput, _: *mut c_void) -> io::Result<OwnedFd> {
-        // SAFETY: as above; the answer is an open descriptor that this call made.
+        // SAFETY: as above; the result is an open descriptor made by this call.
         Ok(unsafe { OwnedFd::from_raw_fd(answer) })
     }
 }
 
-/// TUNGETDEVNETNS: the network namespace where the interface is now (since Linux 5.2; EINVAL before,
-/// and while that namespace is being deleted).
+/// TUNGETDEVNETNS: the present network namespace of the interface (since Linux 5.2; EINVAL before, and
+/// while the namespace is being deleted).
 pub(crate) fn namespace(tun: impl AsFd) -> io::Result<OwnedFd> {
-    // SAFETY: the implementation says what the kernel does for this command.
+    // SAFETY: the implementation describes the kernel's actions for this command.
     unsafe { ioctl(tun, NamespaceGetter) }
 }
 
-/// SIOCETHTOOL with the command that `data` begins with; `socket` is any socket of the interface's
-/// network namespace.
+/// SIOCETHTOOL with the command at the start of `data`; `socket` is any socket of the interface's network
+/// namespace.
 ///
 /// # Safety
-/// What the kernel reads and writes for that command must lie within a `T`.
+/// A `T` must include all memory that the kernel reads and writes for the command.
 unsafe fn ethtool<T>(socket: impl AsFd, name: &str, data: &mut T) -> io::Result<()> {
     let mut request = PointerRequest {
         name: padded(name),
         data: &raw mut *data,
         rest: [0; _],
     };
-    // SAFETY: no safe wrapper exists. The kernel reads one `struct ifreq` (size and offsets
-    // asserted above), and through its pointer reads and writes `data`, as far as the caller has
-    // made sure that it holds; both outlive the call and nothing else refers to them during it.
+    // SAFETY: no safe wrapper exists. The kernel reads one `struct ifreq` (size and offsets asserted
+    // above). Through its pointer it reads and writes `data`, within the limits guaranteed by the caller.
+    // Both outlive the call and nothing else refers to them meanwhile.
     unsafe {
         ioctl(
             socket,
@@ -214,8 +214,8 @@ unsafe fn ethtool<T>(socket: impl AsFd, name: &str, data: &mut T) -> io::Result<
     }
 }
 
-/// SIOCETHTOOL with a command that gives one number; `socket` is any socket of the interface's
-/// network namespace.
+/// SIOCETHTOOL with a command that returns a number; `socket` is any socket of the interface's network
+/// namespace.
 pub(crate) fn ethtool_value(socket: impl AsFd, name: &str, command: u32) -> io::Result<u32> {
     let mut value = EthtoolValue { command, data: 0 };
     // SAFETY: the kernel reads and writes one `struct ethtool_value`.
@@ -239,7 +239,7 @@ pub(crate) fn ethtool_coalesce(socket: impl AsFd, name: &str) -> io::Result<Etht
         command: ETHTOOL_GCOALESCE,
         ..EthtoolCoalesce::default()
     };
-    // SAFETY: the kernel reads the command and writes one `struct ethtool_coalesce`, 23 times u32.
+    // SAFETY: the kernel reads the command and writes one `struct ethtool_coalesce`, 23 u32.
     unsafe { ethtool(socket, name, &mut coalesce)? };
     Ok(coalesce)
 }
@@ -253,7 +253,7 @@ const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_LEN: usize = 32;
 
-/// Features that there is room for; Linux 6.18 has 64 at most (NETDEV_FEATURE_COUNT).
+/// Maximum number of features; Linux 6.18 has at most 64 (NETDEV_FEATURE_COUNT).
 const FEATURES_MAX: usize = 256;
 
 /// `struct ethtool_sset_info` for one set.
@@ -294,18 +294,18 @@ struct EthtoolFeatureBlock {
 
 /// A feature of an interface.
 pub(crate) struct EthtoolFeature {
-    /// As `ethtool -k` has it; empty for a bit that the kernel does not use.
+    /// The name in `ethtool -k`; empty for an unused bit.
     pub(crate) name: String,
-    /// Somebody may turn it on or off.
+    /// Whether the feature can be turned on or off.
     pub(crate) available: bool,
-    /// It is to be on, as far as the driver and other features let it.
+    /// Whether the feature is requested; driver and other features may prevent it.
     pub(crate) requested: bool,
-    /// It is on.
+    /// Whether the feature is on.
     pub(crate) active: bool,
 }
 
-/// SIOCETHTOOL with ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS and ETHTOOL_GFEATURES: all features of the
-/// kernel, in the order of its bits. ENOBUFS from a kernel with more of them than there is room for.
+/// SIOCETHTOOL with ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS and ETHTOOL_GFEATURES: all features of the kernel,
+/// in the order of their bits. ENOBUFS if the kernel has more than `FEATURES_MAX`.
 pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<EthtoolFeature>> {
     let mut info = EthtoolSetInfo {
         command: ETHTOOL_GSSET_INFO,
@@ -313,8 +313,8 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
         mask: 1 << ETH_SS_FEATURES,
         length: 0,
     };
-    // SAFETY: the kernel reads the head of a `struct ethtool_sset_info` and writes it back with one
-    // u32 for each set bit of the mask, of which there is one.
+    // SAFETY: the kernel reads the head of a `struct ethtool_sset_info` and writes it back with a u32 for
+    // each set bit of the mask; one bit is set.
     unsafe { ethtool(&socket, name, &mut info)? };
     let count = info.length as usize;
     if count > FEATURES_MAX {
@@ -326,8 +326,8 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
         length: 0,
         strings: [[0; _]; _],
     });
-    // SAFETY: the kernel writes as many strings of 32 bytes as it has features. That number is a
-    // constant of the kernel, and was found above to fit.
+    // SAFETY: the kernel writes a string of 32 bytes for each of its features. Their number is constant and
+    // was checked above.
     unsafe { ethtool(&socket, name, &mut *strings)? };
     let mut features = EthtoolFeatures {
         command: ETHTOOL_GFEATURES,
@@ -371,8 +371,8 @@ struct EthtoolSetFeaturesBlock {
     requested: u32,
 }
 
-/// SIOCETHTOOL with ETHTOOL_SFEATURES: turns the features with these bits off, on a kernel that has
-/// `count` of them. ENOBUFS if that is more than there is room for.
+/// SIOCETHTOOL with ETHTOOL_SFEATURES: turns off the features with these bits, on a kernel with `count`
+/// features. ENOBUFS if `count` exceeds `FEATURES_MAX`.
 pub(crate) fn ethtool_turn_off(
     socket: impl AsFd,
     name: &str,
@@ -384,19 +384,19 @@ pub(crate) fn ethtool_turn_off(
     }
     let mut features = EthtoolSetFeatures {
         command: ETHTOOL_SFEATURES,
-        // The kernel takes as many blocks as it has itself, and nothing else.
+        // The kernel requires its own number of blocks.
         size: count.div_ceil(32) as u32,
         blocks: [EthtoolSetFeaturesBlock::default(); _],
     };
     for bit in bits {
         features.blocks[bit / 32].valid |= 1 << (bit % 32);
     }
-    // SAFETY: the kernel reads `size` blocks, for which there is room.
+    // SAFETY: the kernel reads `size` blocks, which fit.
     unsafe { ethtool(socket, name, &mut features) }
 }
 
-/// Owns the descriptors that a service manager opened for this process and named in its
-/// environment (sd_listen_fds(3)). The first call gets them, later ones get nothing.
+/// Takes ownership of the descriptors that a service manager opened for this process and named in its
+/// environment (sd_listen_fds(3)). Only the first call returns them.
 pub(crate) fn own_inherited(
     announced: impl Iterator<Item = (RawFd, String)>,
 ) -> Vec<(String, OwnedFd)> {
@@ -406,10 +406,10 @@ pub(crate) fn own_inherited(
     }
     announced
         .map(|(fd, name)| {
-            // SAFETY: a number from the environment has no safe way to become a descriptor. The
-            // numbers come from `sd_notify::listen_fds_with_names`, which found them open and meant
-            // for this process (LISTEN_PID): by that protocol nobody else in it uses them. Each is
-            // there once and `TAKEN` lets one call through, so none gets two owners.
+            // SAFETY: there is no safe way from a number in the environment to a descriptor. The numbers
+            // come from `sd_notify::listen_fds_with_names`, which checked that they are open and passed to
+            // this process (LISTEN_PID). By that protocol nothing else in the process uses them. Each
+            // occurs once and `TAKEN` admits one call, so none gets two owners.
             (name, unsafe { OwnedFd::from_raw_fd(fd) })
         })
         .collect()

@@ -1,8 +1,8 @@
 //! TAP interfaces (kernel Documentation/networking/tuntap.rst, drivers/net/tun.c).
 //!
-//! A frame in either direction is a 12-byte little-endian virtio-net header
-//! (`virtio_net_hdr_v1`, virtio 1.2, 5.1.6) and an Ethernet frame, which with segmentation offload
-//! may be far longer than the MTU. What a program *reads* is what the host sends.
+//! A frame, in either direction, is a 12-byte little-endian virtio-net header (`virtio_net_hdr_v1`, virtio
+//! 1.2, 5.1.6) and an Ethernet frame. With segmentation offload it may be far longer than the MTU. A
+//! program *reads* the frames that the host sends.
 
 mod adopt;
 mod error;
@@ -29,29 +29,29 @@ use crate::sys;
 /// Bytes of the virtio-net header before each frame.
 pub const VNET_HEADER_LEN: usize = 12;
 
-/// A buffer of this size holds whatever one read may give: the header, an Ethernet header with a
-/// VLAN tag, and the largest super-frame. A shorter one truncates without a word.
+/// Maximum bytes of a read: the virtio-net header, an Ethernet header with a VLAN tag, and the largest
+/// super-frame. The kernel silently truncates a frame to a shorter buffer.
 pub const READ_MAX: usize = VNET_HEADER_LEN + 18 + 65536;
 
-/// Queues that one TAP may have (drivers/net/tun.c, MAX_TAP_QUEUES).
+/// Maximum number of queues of a TAP (drivers/net/tun.c, MAX_TAP_QUEUES).
 pub const QUEUES_MAX: usize = 256;
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// What this side handles in frames that it reads, before USO.
+/// Supported offloads in frames read, without USO.
 const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
-/// UDP segmentation offload, since Linux 6.2; the kernel takes both bits or none.
+/// UDP segmentation offload, since Linux 6.2; the kernel accepts both bits or none.
 const OFFLOADS_USO: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// How to open a TAP.
+/// Options for opening a TAP.
 #[derive(Clone, Debug)]
 pub struct TapOptions {
-    /// The interface's name, 1 to 15 bytes.
+    /// The interface name, 1 to 15 bytes.
     pub name: String,
-    /// Queues, 1 to 256. An interface that exists with a single queue keeps that one.
+    /// Number of queues, 1 to 256. An existing interface with a single queue keeps it.
     pub queues: usize,
-    /// The interface outlives the program. False leaves an existing one as it is.
+    /// The interface remains after the program's end. False does not change an existing interface.
     pub persist: bool,
 }
 
@@ -70,7 +70,7 @@ impl TapOptions {
     }
 }
 
-/// What the kernel agreed to.
+/// The offloads accepted by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offloads {
     /// UDP segmentation (VIRTIO_NET_HDR_GSO_UDP_L4) in both directions. Checksum and TCP
@@ -78,11 +78,11 @@ pub struct Offloads {
     pub uso: bool,
 }
 
-/// The control side of an open TAP interface. The interface lives while this or one of its queues
-/// does, and longer if it is persistent.
+/// The control side of an open TAP interface. The interface lives as long as this value or any of its
+/// queues, longer if it is persistent.
 #[derive(Debug)]
 pub struct Tap {
-    /// Every queue, since a detached one cannot speak for the interface.
+    /// All queues, because a detached one cannot be used for ioctls on the interface.
     queues: Vec<Arc<OwnedFd>>,
     ifindex: u32,
     offloads: Offloads,
@@ -90,13 +90,12 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes a TAP in the network namespace of the calling thread, or adopts a left-over one that
-    /// no process holds. The interface is down, with the carrier on, unless it was up before. The
-    /// queues never block.
+    /// Makes a TAP in the network namespace of the calling thread, or reuses an existing one that no
+    /// process holds. The interface is down, with carrier, unless it was up before. The queues never block.
     ///
     /// # Errors
-    /// Each [`TapError`] is a sentence for the administrator. [`TapError::Held`] may pass by itself:
-    /// `ip tuntap add` holds its TAP for a moment.
+    /// See [`TapError`]. [`TapError::Held`] may disappear after a moment: `ip tuntap add` holds its TAP
+    /// briefly.
     pub fn open(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
         Tap::make_or_attach(options).map_err(TapError::with_holder)
     }
@@ -108,7 +107,7 @@ impl Tap {
         Tap::attach(options, &mut requests, before.as_ref())
     }
 
-    /// Opens the queues of the interface `before`, or of a new one.
+    /// Opens the queues of the interface `before`, or of a new interface.
     fn attach(
         options: &TapOptions,
         requests: &mut Requests,
@@ -118,7 +117,7 @@ impl Tap {
         let plan = Plan::new(options, before);
         let queues = open_queues(name, &plan)?;
         let link = requests.link_by_name(name)?;
-        // It was deleted a moment ago; the one made instead is gone as soon as its queues are.
+        // The interface was deleted meanwhile. The new one disappears when its queues are closed.
         if before.is_some_and(|before| before.index != link.index) {
             return Err(TapError::Missing(name.to_owned()));
         }
@@ -126,14 +125,14 @@ impl Tap {
         Tap::set_up(queues, &link, before.is_some(), options.persist)
     }
 
-    /// Takes over a TAP whose queues were open before this program started, such as those that a
-    /// service manager kept over a restart: `fds` are all queues of one interface. Its addresses,
-    /// routes, MAC, state and carrier are as they were. The queues never block. Those above `most`
-    /// are detached and closed, since what a queue without a reader gets is lost.
+    /// Takes over a TAP whose queues are already open, such as those that a service manager kept over a
+    /// restart. `fds` are all queues of an interface. It keeps addresses, routes, MAC, state and carrier.
+    /// The queues never block. Queues above `most` are detached and closed, because frames of a queue
+    /// without reader are lost.
     ///
     /// # Errors
-    /// [`TapError::Elsewhere`] if the interface is not in the network namespace of the calling
-    /// thread; else as [`Tap::open`].
+    /// [`TapError::Elsewhere`] if the interface is not in the network namespace of the calling thread; else
+    /// as [`Tap::open`].
     pub fn from_fds(
         mut fds: Vec<OwnedFd>,
         most: usize,
@@ -144,7 +143,7 @@ impl Tap {
         }
         let total = fds.len();
         let name = sys::interface_name(&fds[0])
-            .map_err(|errno| TapError::setup("that was kept", "read the name", errno))?;
+            .map_err(|errno| TapError::setup("(inherited)", "read its name", errno))?;
         let link = match Requests::new()?.link_by_name(&name) {
             Ok(link) if link.tun.is_some_and(|tun| tun.tap) => link,
             Err(e) if !e.is_not_found() => return Err(e.into()),
@@ -159,7 +158,7 @@ impl Tap {
         Tap::set_up(queues, &link, true, persist)
     }
 
-    /// Tells the driver how its frames are to look.
+    /// Sets the frame format in the driver.
     fn set_up(
         queues: Vec<Arc<OwnedFd>>,
         link: &Link,
@@ -177,11 +176,11 @@ impl Tap {
             .map_err(failed("set the virtio-net header's size"))?;
         sys::set_header_little_endian(first)
             .map_err(failed("set the virtio-net header's byte order"))?;
-        // The kernel's own value, which a former holder of the interface may have lowered: with less
-        // a write would fail while the host keeps earlier frames in its sockets.
+        // The kernel's default. A former holder may have lowered it; a write would then fail while the host
+        // keeps earlier frames in its sockets.
         sys::set_send_buffer(first, i32::MAX).map_err(failed("set the send buffer"))?;
         let offloads = set_offloads(first).map_err(failed("turn segmentation offload on"))?;
-        // TUNSETOFFLOAD is a wish for all of them, as `ethtool -K ... on` is.
+        // TUNSETOFFLOAD turns all of them on, as `ethtool -K ... on` does.
         if let Err(e) = turned_off.and_then(|turned_off| turned_off.restore(name)) {
             log::warn!("{name}: what ethtool has turned off may be on again: {e}");
         }
@@ -198,27 +197,27 @@ impl Tap {
         Ok((tap, ends))
     }
 
-    /// The queues' descriptors, for a service manager that keeps them over a restart.
+    /// The queues' descriptors, for the service manager's descriptor store.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.queues.iter().map(|queue| queue.as_fd())
     }
 
-    /// The interface index, in the namespace where it was when it was opened.
+    /// The interface index in the namespace in which it was opened.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
     }
 
-    /// What the kernel agreed to.
+    /// The offloads accepted by the kernel.
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }
 
-    /// Whether the interface was there before it was opened.
+    /// Whether the interface existed before it was opened.
     pub fn existed(&self) -> bool {
         self.existed
     }
 
-    /// The interface's name as it is now, in whichever namespace it is (TUNGETIFF).
+    /// The present name of the interface, in any namespace (TUNGETIFF).
     ///
     /// # Errors
     /// [`is_gone`] if the interface was deleted.
@@ -226,19 +225,18 @@ impl Tap {
         self.control(|tun| sys::interface_name(tun))
     }
 
-    /// The network namespace where the interface is now (TUNGETDEVNETNS, since Linux 5.2). The
-    /// interface may be moved again at any time; whoever keeps the answer keeps the namespace alive.
+    /// The present network namespace of the interface (TUNGETDEVNETNS, since Linux 5.2). The interface may
+    /// move at any time. The result keeps the namespace alive.
     ///
     /// # Errors
-    /// [`is_gone`] if the interface was deleted; EINVAL while its namespace is, and from older
-    /// kernels.
+    /// [`is_gone`] if the interface was deleted; EINVAL while its namespace is being deleted, and from
+    /// older kernels.
     pub fn namespace(&self) -> std::io::Result<Namespace> {
         self.control(|tun| sys::namespace(tun))
             .map(Namespace::from_fd)
     }
 
-    /// Turns the carrier on or off, as `ip link` shows it (NO-CARRIER) and protocols heed it
-    /// (TUNSETCARRIER, since Linux 4.20).
+    /// Sets the carrier (TUNSETCARRIER, since Linux 4.20). `ip link` shows a missing carrier as NO-CARRIER.
     ///
     /// # Errors
     /// [`is_gone`] if the interface was deleted.
@@ -246,7 +244,7 @@ impl Tap {
         self.control(|tun| sys::set_carrier(tun, carrier))
     }
 
-    /// Whether the interface outlives the program (TUNSETPERSIST).
+    /// Sets whether the interface remains after the program's end (TUNSETPERSIST).
     ///
     /// # Errors
     /// [`is_gone`] if the interface was deleted.
@@ -254,7 +252,7 @@ impl Tap {
         self.control(|tun| sys::set_persist(tun, persist))
     }
 
-    /// Whether the interface outlives the program, whoever said so.
+    /// Whether the interface remains after the program's end, regardless of which program set it.
     ///
     /// # Errors
     /// [`is_gone`] if the interface was deleted.
@@ -262,7 +260,7 @@ impl Tap {
         self.control(|tun| sys::is_persistent(tun))
     }
 
-    /// Asks through the first queue that is attached.
+    /// Calls `ask` with the first attached queue.
     fn control<T>(&self, ask: impl Fn(&OwnedFd) -> rustix::io::Result<T>) -> std::io::Result<T> {
         let mut answer = Err(Errno::BADFD);
         for queue in &self.queues {
@@ -275,17 +273,16 @@ impl Tap {
     }
 }
 
-/// The name of the interface that an open queue belongs to (TUNGETIFF), in whichever namespace it
-/// is.
+/// The name of the interface of an open queue, in any namespace (TUNGETIFF).
 ///
 /// # Errors
-/// [`is_gone`] if the interface was deleted; others if the descriptor is no TAP's.
+/// [`is_gone`] if the interface was deleted; other errors if the descriptor is not a TAP's.
 pub fn interface_of(queue: impl AsFd) -> std::io::Result<String> {
     Ok(sys::interface_name(queue)?)
 }
 
-/// The network namespace of the interface that an open queue belongs to (TUNGETDEVNETNS, since Linux
-/// 5.2). Whoever keeps it keeps the namespace alive.
+/// The network namespace of the interface of an open queue (TUNGETDEVNETNS, since Linux 5.2). The result
+/// keeps the namespace alive.
 ///
 /// # Errors
 /// [`is_gone`] if the interface was deleted; ENOTTY or EINVAL from older kernels.
@@ -293,11 +290,11 @@ pub fn namespace_of(queue: impl AsFd) -> std::io::Result<Namespace> {
     Ok(Namespace::from_fd(sys::namespace(queue)?))
 }
 
-/// How to ask for the queues.
+/// The way to open the queues.
 struct Plan {
     queues: usize,
     flags: i32,
-    /// Refuse an interface that someone else has made in the meantime.
+    /// Fail if another program has made the interface meanwhile.
     exclusive: bool,
 }
 
@@ -318,7 +315,7 @@ impl Plan {
     }
 }
 
-/// The interface of that name, if it is a TAP that nobody holds.
+/// The interface with this name, if it is a TAP that no process holds.
 fn existing(requests: &mut Requests, name: &str) -> Result<Option<Link>, TapError> {
     let link = match requests.link_by_name(name) {
         Ok(link) => link,
@@ -342,7 +339,8 @@ fn existing(requests: &mut Requests, name: &str) -> Result<Option<Link>, TapErro
     Ok(Some(link))
 }
 
-/// A multi-queue TAP lets any number of processes in; only its count of queues tells.
+/// Fails if other processes have queues open. Any number of processes can open a multi-queue TAP; only its
+/// number of queues shows it.
 fn refuse_other_holder(link: &Link, ours: usize) -> Result<(), TapError> {
     let queues = link.tun.map_or(0, |tun| tun.queues + tun.disabled_queues);
     if queues as usize > ours {
@@ -351,9 +349,9 @@ fn refuse_other_holder(link: &Link, ours: usize) -> Result<(), TapError> {
     Ok(())
 }
 
-/// Whether a program holds the TAP, as far as rtnetlink tells. Of one without `multi_queue` the kernel
-/// counts no queue, but takes the carrier when it is closed (drivers/net/tun.c, `__tun_detach`); and
-/// what is not persistent is there because someone holds it.
+/// Whether a process holds the TAP, as far as rtnetlink shows it. For a TAP without `multi_queue` the
+/// kernel reports no queues, but removes the carrier when it is closed (drivers/net/tun.c, `__tun_detach`).
+/// A TAP that is not persistent exists only while a process holds it.
 pub fn is_held(link: &Link) -> bool {
     link.tun
         .is_some_and(|tun| link.carrier || !tun.persist || tun.queues + tun.disabled_queues > 0)

@@ -1,5 +1,4 @@
-//! Packets for tests, each built from its fields by etherparse: the plain reference that cutting and
-//! merging are held against.
+//! Packets for tests, each built from its fields by etherparse: the reference for cutting and merging.
 
 use etherparse::{
     IpNumber, Ipv4Header, Ipv4Options, Ipv6FlowLabel, Ipv6Header, SlicedPacket, TcpHeader,
@@ -14,7 +13,7 @@ use crate::vnet::{FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, Vn
 
 pub const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
-/// The fields of one TCP or UDP packet, however large.
+/// The fields of a TCP or UDP packet of any size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     pub v6: bool,
@@ -37,16 +36,16 @@ pub struct Model {
     pub payload: Vec<u8>,
 }
 
-/// Which IPv6 extension headers there are.
+/// The IPv6 extension headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Extensions {
     pub hop_by_hop: bool,
-    /// A segment routing header with one segment left, whose last address is this.
+    /// A segment routing header with one segment left; the last address of its route.
     pub route_to: Option<[u8; 16]>,
     pub destination_options: bool,
 }
 
-/// What the transport's checksum field holds.
+/// The contents of the transport checksum field.
 #[derive(Clone, Copy, PartialEq)]
 enum Checksum {
     Complete,
@@ -107,17 +106,17 @@ impl Model {
         header
     }
 
-    /// The packet as it is on the wire.
+    /// The packet with complete checksums.
     pub fn packet(&self) -> Vec<u8> {
         self.build(Checksum::Complete)
     }
 
-    /// The frame as the TAP gives it, its transport checksum to be completed.
+    /// The frame as read from the TAP, with a partial transport checksum.
     pub fn frame(&self) -> Vec<u8> {
         [&self.ethernet()[..], &self.build(Checksum::PseudoHeader)].concat()
     }
 
-    /// The header before [`Model::frame`] that asks for segments of `size` bytes.
+    /// The virtio-net header of [`Model::frame`] that requests segments of `size` bytes.
     pub fn vnet(&self, size: usize) -> VnetHeader {
         let gso_type = match (self.tcp, self.v6) {
             (true, false) => GSO_TCPV4,
@@ -137,7 +136,7 @@ impl Model {
         }
     }
 
-    /// The header before [`Model::frame`] that only asks for the checksum.
+    /// The virtio-net header of [`Model::frame`] that requests a checksum only.
     pub fn vnet_whole(&self) -> VnetHeader {
         VnetHeader {
             flags: FLAG_NEEDS_CSUM,
@@ -151,7 +150,7 @@ impl Model {
         self.network_len() + self.transport_len()
     }
 
-    /// The packets that the kernel would make of it: each built from its fields.
+    /// The packets that the kernel would cut, each built from its fields.
     pub fn cut(&self, size: usize) -> Vec<Vec<u8>> {
         let count = self.payload.len().div_ceil(size).max(1);
         (0..count)
@@ -331,7 +330,7 @@ impl Model {
         header
     }
 
-    /// The pseudo header's sum, word by word.
+    /// The sum of the pseudo header, word by word.
     fn pseudo(&self, len: usize) -> u16 {
         let last = self.extensions.route_to.unwrap_or(self.destination);
         let n = if self.v6 { 16 } else { 4 };
@@ -347,8 +346,7 @@ impl Model {
     }
 }
 
-/// Holds a packet against two other implementations: etherparse takes it apart, and smoltcp finds its
-/// checksums right.
+/// Checks a packet with two other implementations: etherparse parses it, smoltcp verifies its checksums.
 pub fn assert_well_formed(packet: &[u8]) {
     let sliced = SlicedPacket::from_ip(packet).expect("a packet that parses");
     let (header_len, end) = match sliced.transport.as_ref().expect("a transport header") {
@@ -396,7 +394,7 @@ pub fn assert_well_formed(packet: &[u8]) {
     }
 }
 
-/// Where the address of the pseudo header lies; knows the headers that [`Extensions`] makes.
+/// Offset of the destination address in the pseudo header; supports the headers of [`Extensions`].
 fn final_destination(packet: &[u8]) -> usize {
     match (packet[6], packet[40]) {
         (43, _) => 48,
@@ -445,7 +443,7 @@ pub fn plain_model(max_payload: usize) -> impl Strategy<Value = Model> {
     })
 }
 
-/// `len` bytes that look random.
+/// `len` pseudo-random bytes.
 pub fn noise(len: usize, seed: u32) -> Vec<u8> {
     let mut state = seed | 1;
     (0..len)
@@ -458,7 +456,7 @@ pub fn noise(len: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// As [`plain_model`], with options and extension headers.
+/// As [`plain_model`], with IP options and extension headers.
 pub fn model(max_payload: usize) -> impl Strategy<Value = Model> {
     let extensions = (any::<bool>(), any::<Option<[u8; 16]>>(), any::<bool>());
     (plain_model(max_payload), 0usize..=10, extensions).prop_map(|(m, options, e)| {

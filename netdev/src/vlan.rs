@@ -1,7 +1,7 @@
 //! 802.1Q tags in frames with a virtio-net header (IEEE 802.1Q-2018, 9.3 to 9.6).
 //!
-//! A TAP has the tag in the frame, behind the two addresses, also where the kernel keeps it beside
-//! the frame (drivers/net/tun.c, `tun_put_user`); the offsets of the virtio-net header then count it.
+//! A TAP always has the tag in the frame, behind the two addresses, even if the kernel stores it separately
+//! (drivers/net/tun.c, `tun_put_user`). The offsets of the virtio-net header include it.
 
 use std::io::IoSlice;
 
@@ -11,13 +11,13 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::vnet::{FLAG_NEEDS_CSUM, VNET_HEADER_LEN, VnetHeader};
 
-/// The EtherType of a tag: 802.1Q, not that of service providers (802.1ad).
+/// The EtherType of a customer tag (802.1Q).
 pub const TYPE: u16 = 0x8100;
 
-/// The EtherType of the outer tag that service providers use (802.1ad).
+/// The EtherType of a service provider's outer tag (802.1ad).
 const PROVIDERS_TYPE: u16 = 0x88a8;
 
-/// Whether an EtherType says that a tag is what follows, of either kind.
+/// Whether the EtherType is that of a tag of either kind.
 pub const fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, TYPE | PROVIDERS_TYPE)
 }
@@ -25,19 +25,19 @@ pub const fn is_tag(ethertype: u16) -> bool {
 /// Bytes of a tag: [`TYPE`] and the control information.
 pub const TAG_LEN: usize = 4;
 
-/// The largest VLAN id that a tag may name; 4095 is reserved, and 0 stands for no VLAN.
+/// The largest valid VLAN id; 4095 is reserved, and 0 means no VLAN.
 pub const VID_MAX: u16 = 4094;
 
 /// Bytes before a tag: the virtio-net header and two Ethernet addresses.
 const BEFORE: usize = VNET_HEADER_LEN + 12;
 
-/// Where the packet starts behind a tagged Ethernet header, in bytes.
+/// Offset of the packet in a tagged Ethernet frame, in bytes.
 const TAGGED_HEADER_LEN: u16 = 18;
 
-/// What a tag says.
+/// The contents of a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
-    /// The VLAN id, 12 bits; 0: only the priority counts.
+    /// The VLAN id, 12 bits; 0 for a tag with a priority only.
     pub vid: u16,
     /// The priority code point, 0 to 7.
     pub priority: u8,
@@ -51,7 +51,7 @@ impl Tag {
         }
     }
 
-    /// The tag as it stands in a frame.
+    /// The bytes of the tag in a frame.
     pub fn bytes(self) -> [u8; TAG_LEN] {
         let control = u16::from(self.priority & 7) << 13 | self.vid & 0x0fff;
         let ([a, b], [c, d]) = (TYPE.to_be_bytes(), control.to_be_bytes());
@@ -59,9 +59,9 @@ impl Tag {
     }
 }
 
-/// Takes the tag out of a frame, virtio-net header first, in place: gives it and the frame without
-/// it. `None`, with nothing changed, if there is no tag, if the frame ends before the type of what is
-/// in it, or if the checksum to be completed does not lie behind the tag.
+/// Removes the tag from a frame in place; the frame starts with the virtio-net header. Returns the tag and
+/// the frame without it. `None`, without changes, if there is no tag, if the frame ends before the inner
+/// type, or if the partial checksum does not start behind the tag.
 pub fn take(frame: &mut [u8]) -> Option<(Tag, &mut [u8])> {
     let (vnet, _) = VnetHeader::read_from_prefix(frame).ok()?;
     let [a, b, c, d, _, _, ..] = *frame.get(BEFORE..)? else {
@@ -77,40 +77,39 @@ pub fn take(frame: &mut [u8]) -> Option<(Tag, &mut [u8])> {
     Some((Tag::of(u16::from_be_bytes([c, d])), untagged))
 }
 
-/// The virtio-net header of a frame with a tag, for the frame without it. `None` if the checksum to be
-/// completed does not lie behind the tag.
+/// The virtio-net header of a tagged frame after removal of the tag. `None` if the partial checksum does
+/// not start behind the tag.
 pub fn without_tag(vnet: VnetHeader) -> Option<VnetHeader> {
     moved(vnet, |at| at.checked_sub(TAG_LEN as u16))
 }
 
-/// The header with its offsets moved, those of a frame with a tag by `by`.
+/// Changes the offsets of the header with `by`.
 fn moved(mut vnet: VnetHeader, by: impl Fn(u16) -> Option<u16>) -> Option<VnetHeader> {
     if vnet.flags & FLAG_NEEDS_CSUM != 0 {
         let start = by(vnet.csum_start.get())?;
-        // Anything between the addresses and the packet is no checksum's beginning.
+        // A checksum must not start between the addresses and the packet.
         if start < TAGGED_HEADER_LEN - TAG_LEN as u16 {
             return None;
         }
         vnet.csum_start = U16::new(start);
     }
     let headers = vnet.hdr_len.get();
-    // Only a hint, and 0 is none.
+    // Only a hint; 0 means none.
     if headers != 0 {
         vnet.hdr_len = U16::new(by(headers).unwrap_or_default());
     }
     Some(vnet)
 }
 
-/// A frame with its tag. What was coalesced has two pieces for each packet; up to a large send of the
-/// usual size they need no memory of their own.
+/// The parts of a frame with its tag. A merged frame has two parts for each packet; large sends of the
+/// usual size need no allocation.
 pub type Parts<'p> = SmallVec<[IoSlice<'p>; 64]>;
 
-/// The beginning of a frame that gets a tag.
+/// The first bytes of a frame, with room for a tag.
 pub type Head = [u8; BEFORE + TAG_LEN];
 
-/// Puts a tag, as it is to stand there, into a frame that lies in `parts`, virtio-net header first: gives its new parts, of
-/// which `head` is the first. `None` if the frame has no whole addresses, or if its offsets leave no
-/// room for a tag.
+/// Inserts a tag into a frame in `parts`, virtio-net header first. Returns the new parts; `head` is the
+/// first. `None` if the frame ends within its addresses, or if its offsets leave no room for a tag.
 pub fn insert<'p>(
     tag: [u8; TAG_LEN],
     parts: &'p [IoSlice<'p>],
@@ -226,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        /// Decode and encode are each other's reverse, wherever the parts begin.
+        /// Insertion and removal are inverse, wherever the parts begin.
         #[test]
         fn what_is_inserted_is_taken_out_again(
             vid in 0u16..4096,

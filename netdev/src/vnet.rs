@@ -1,16 +1,16 @@
-//! The header before every frame on a TAP with `IFF_VNET_HDR`: which checksum is still to be made
-//! and how a large frame is to be cut (virtio 1.2, 5.1.6; kernel include/uapi/linux/virtio_net.h).
+//! The virtio-net header of frames on a TAP with `IFF_VNET_HDR`: the checksum to complete and the segments
+//! to cut (virtio 1.2, 5.1.6; kernel include/uapi/linux/virtio_net.h).
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ip;
 
-/// Bytes of [`VnetHeader`], to be set with `TUNSETVNETHDRSZ`.
+/// Bytes of [`VnetHeader`], for `TUNSETVNETHDRSZ`.
 pub const VNET_HEADER_LEN: usize = size_of::<VnetHeader>();
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: sum from `csum_start` to the end, write the complement
-/// `csum_offset` bytes further on. The field holds the sum of the pseudo header.
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: sum from `csum_start` to the end, and write the complement at
+/// `csum_start + csum_offset`. The field already has the sum of the pseudo header.
 pub const FLAG_NEEDS_CSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_F_DATA_VALID`: the checksum was verified.
 pub const FLAG_DATA_VALID: u8 = 2;
@@ -23,7 +23,7 @@ pub const GSO_TCPV4: u8 = 1;
 pub const GSO_TCPV6: u8 = 4;
 /// `VIRTIO_NET_HDR_GSO_UDP_L4`: UDP datagrams of equal length (since Linux 6.2).
 pub const GSO_UDP_L4: u8 = 5;
-/// `VIRTIO_NET_HDR_GSO_ECN`: a TCP frame that carries CWR; beside the type.
+/// `VIRTIO_NET_HDR_GSO_ECN`: a TCP frame with CWR; combined with the type.
 pub const GSO_ECN: u8 = 0x80;
 
 /// `struct virtio_net_hdr_v1`: 12 bytes, the numbers little-endian (`TUNSETVNETLE`).
@@ -46,16 +46,16 @@ pub struct VnetHeader {
     pub flags: u8,
     /// `GSO_*`.
     pub gso_type: u8,
-    /// Bytes of all headers, Ethernet included. Only a hint: the kernel gives the length of the
-    /// linear part of its buffer.
+    /// Bytes of all headers, Ethernet included. Only a hint: the kernel writes the length of the linear
+    /// part of its buffer.
     pub hdr_len: U16,
-    /// Payload bytes of every packet but the last.
+    /// Payload bytes of every packet except the last.
     pub gso_size: U16,
-    /// From the start of the frame, in bytes.
+    /// Start of the summed bytes, in bytes from the start of the frame.
     pub csum_start: U16,
-    /// From `csum_start`, in bytes.
+    /// Offset of the checksum field from `csum_start`, in bytes.
     pub csum_offset: U16,
-    /// For merged receive buffers; a TAP leaves it 0.
+    /// For merged receive buffers; 0 on a TAP.
     pub num_buffers: U16,
 }
 
@@ -64,52 +64,52 @@ const _: () = assert!(VNET_HEADER_LEN == 12);
 /// A checksum to be completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialChecksum {
-    /// Where the summed bytes start, from the start of the frame.
+    /// Start of the summed bytes, from the start of the frame.
     pub start: usize,
-    /// Where the checksum goes, from the start of the frame.
+    /// Offset of the checksum field, from the start of the frame.
     pub field: usize,
 }
 
-/// What large frames are cut into.
+/// The packets to cut from a large frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GsoKind {
     /// TCP over IPv4.
     TcpV4,
     /// TCP over IPv6.
     TcpV6,
-    /// UDP over either.
+    /// UDP over IPv4 or IPv6.
     UdpL4,
 }
 
-/// What a frame from the TAP asks for.
+/// The offload that a frame requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offload {
-    /// One frame, perhaps with a checksum to be completed.
+    /// A single packet, perhaps with a partial checksum.
     Whole(Option<PartialChecksum>),
     /// A large frame.
     Cut {
-        /// Protocol.
+        /// The protocol.
         kind: GsoKind,
-        /// Payload bytes of every packet but the last; never 0.
+        /// Payload bytes of every packet except the last; never 0.
         size: usize,
-        /// As the header gives it; Linux always does.
+        /// The partial checksum in the header; Linux always sets it.
         checksum: Option<PartialChecksum>,
     },
 }
 
-/// A header that says something that there is not.
+/// Invalid values in the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VnetError {
-    /// A type that was never offered to the kernel, such as `VIRTIO_NET_HDR_GSO_UDP` or a tunnel's.
+    /// A type that was not offered to the kernel, such as `VIRTIO_NET_HDR_GSO_UDP` or a tunnel's.
     #[error("the virtio-net header has the unknown segmentation type {0:#04x}")]
     UnknownGsoType(u8),
-    /// Nothing can be cut into pieces of 0 bytes.
-    #[error("the virtio-net header asks for segments of 0 bytes")]
+    /// The segment size is 0.
+    #[error("the virtio-net header requests segments of 0 bytes")]
     ZeroGsoSize,
 }
 
 impl VnetHeader {
-    /// What the header asks for. Offsets are not yet held against a frame.
+    /// The requested offload. Offsets are not yet compared with a frame.
     ///
     /// # Errors
     /// See [`VnetError`].
@@ -133,15 +133,16 @@ impl VnetHeader {
         }
     }
 
-    /// For a frame that goes to a TAP as it is: an Ethernet header and the packet that starts with
-    /// `packet`. Names the length of the headers. A TAP that is told none asks for the whole frame
-    /// side by side, which takes the kernel long for 64 KiB and fails where memory is in pieces; and
-    /// headers alone there let its TCP put the payloads of neighbours together (`skb_try_coalesce`).
+    /// The header for a frame without offloads to a TAP: an Ethernet header and the packet that starts with
+    /// `packet`. It contains the length of the headers. Without that length a TAP allocates contiguous
+    /// memory for the whole frame, which is slow for 64 KiB and fails with fragmented memory. With only
+    /// headers in the linear part, the kernel's TCP can also join payloads of neighbours
+    /// (`skb_try_coalesce`).
     #[inline]
     pub fn whole(packet: &[u8]) -> VnetHeader {
         let headers = ip::ETHERNET_HEADER_LEN + ip::headers_len(packet);
         VnetHeader {
-            // At most 14 + 65535 only in theory: extension headers of so many bytes get no hint.
+            // Headers of more than 65535 bytes are only possible in theory; they get no hint.
             hdr_len: U16::new(u16::try_from(headers).unwrap_or(0)),
             ..VnetHeader::default()
         }

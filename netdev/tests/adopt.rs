@@ -1,4 +1,4 @@
-//! TAPs that someone else made are taken over, in this network namespace and in others.
+//! Takes over existing TAPs, in this network namespace and in others.
 
 #[path = "../../rtnl/tests/namespace/mod.rs"]
 mod namespace;
@@ -17,7 +17,7 @@ use rustix::thread::CapabilitySet;
 
 const NAME: &str = "ib0.8001";
 
-/// Settings of the interface, each with a value that it has not at first.
+/// Settings of the interface, with values that are not the defaults.
 const SYSCTLS: [(&str, &str); 5] = [
     ("ipv4/conf/ib0.8001/rp_filter", "2"),
     ("ipv4/conf/ib0.8001/proxy_arp", "1"),
@@ -34,7 +34,7 @@ fn options(queues: usize) -> TapOptions {
     }
 }
 
-/// The same namespace, as the library has it.
+/// The same namespace in the library's type.
 fn handle(elsewhere: &Elsewhere) -> Namespace {
     Namespace::from_fd(elsewhere.0.try_clone().unwrap().into())
 }
@@ -43,7 +43,7 @@ fn adopt(elsewhere: &Elsewhere, queues: usize) -> Result<(Tap, Vec<TapQueue>), T
     Tap::adopt(&options(queues), Some(&handle(elsewhere)))
 }
 
-/// What an administrator has set and sees, without what runs by itself.
+/// The visible configuration, without values that change by themselves.
 fn shown() -> String {
     let commands = [
         format!("ip -o -d link show {NAME}"),
@@ -79,7 +79,7 @@ fn index_here() -> u32 {
     requests.link_by_name(NAME).unwrap().index
 }
 
-/// Frames go both ways between the adopted interface, which has 192.0.2.1/24, and its queues.
+/// Frames pass in both directions between the adopted interface, 192.0.2.1/24, and its queues.
 fn frames_flow(elsewhere: &Elsewhere, queues: &[TapQueue]) {
     elsewhere.run(&format!(
         "ip neigh replace 192.0.2.2 lladdr 02:00:00:00:00:02 dev {NAME}"
@@ -100,8 +100,8 @@ fn frames_flow(elsewhere: &Elsewhere, queues: &[TapQueue]) {
         }
         sleep(Duration::from_millis(5));
     }
-    // And back: the same frame with its ends swapped. VIRTIO_NET_HDR_F_NEEDS_CSUM leaves the UDP
-    // checksum to the host, which then does not look at it.
+    // The other direction: the same frame with swapped ends. With VIRTIO_NET_HDR_F_NEEDS_CSUM the host does
+    // not verify the UDP checksum.
     let mut frame = vec![1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 0, 0];
     let sent = &buffer[VNET_HEADER_LEN..][..47];
     frame.extend([&sent[6..12], &sent[..6], &sent[12..26]].concat());
@@ -152,7 +152,7 @@ fn a_tap_of_another_namespace_is_taken_over_with_what_it_had() {
                     std::fs::write(format!("/proc/sys/net/{path}"), value).unwrap();
                 }
             });
-            // Its name and index are taken here.
+            // Its name and index are taken in this namespace.
             let before = elsewhere.visit(|| (index_here(), shown()));
             run(&format!(
                 "ip link add {NAME} index {} type bridge",
@@ -180,7 +180,7 @@ fn a_tap_of_another_namespace_is_taken_over_with_what_it_had() {
 fn a_namespace_that_is_deleted_is_gone_while_its_tap_is_open() {
     in_namespace(|| {
         let elsewhere = tap_elsewhere("");
-        // A veth goes with the namespace of its peer, so the one here tells.
+        // A veth disappears with the namespace of its peer, so its other end here is a witness.
         run("ip link add witness type veth peer name peer0");
         let mut requests = rtnl::Requests::new().unwrap();
         let peer = requests.link_by_name("peer0").unwrap().index;
@@ -220,7 +220,7 @@ fn a_held_tap_is_not_touched() {
             let us = format!("process {} (", std::process::id());
             assert!(named.contains(&us), "{named}");
             assert_eq!(monitor.notices(), []);
-            // Its holder lets go.
+            // The holder releases the TAP.
             close(held);
             assert!(adopt(&elsewhere, 1).is_ok());
         }
@@ -267,7 +267,7 @@ fn what_a_move_would_end_is_refused() {
     });
 }
 
-/// Descriptors that this process has open on what this crate opens.
+/// Number of open descriptors of this process for files that the crate opens.
 fn open_descriptors() -> usize {
     let targets = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     targets
@@ -281,7 +281,7 @@ fn open_descriptors() -> usize {
 
 #[test]
 fn nothing_is_left_behind_while_taps_come_and_go_under_the_feet() {
-    // The count is of the whole process, so the other tests must not be part of it.
+    // Other tests in the process would change the count.
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", "adoption_against_deletion", "--ignored"]);
     program.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -332,7 +332,7 @@ fn adoption_against_deletion() {
     });
 }
 
-/// Deletes the TAP under whichever name it has now; false while it is away.
+/// Deletes the TAP under its present name; false while it is away.
 fn delete_tap() -> bool {
     let mut requests = rtnl::Requests::new().unwrap();
     let links = requests.links().unwrap();
@@ -341,7 +341,7 @@ fn delete_tap() -> bool {
 }
 
 #[test]
-fn without_cap_sys_admin_the_sentence_says_so() {
+fn without_cap_sys_admin_the_error_names_it() {
     in_namespace(|| {
         let elsewhere = tap_elsewhere("");
         let mut capabilities = rustix::thread::capabilities(None).unwrap();
@@ -469,7 +469,7 @@ fn named_namespaces_are_known_by_name() {
             Namespace::current().unwrap().id().unwrap()
         );
         assert_eq!(netns::name_of(&Namespace::current().unwrap()), None);
-        // What an interrupted `ip netns add` leaves.
+        // A leftover of an interrupted `ip netns add`.
         let empty = format!("{}-empty", named.0);
         let path = format!("/run/netns/{empty}");
         File::create(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The hot path allocates nothing once it is warm: counted by the allocator itself.
+//! The data path allocates nothing after its start: the allocator counts.
 
 use std::io::IoSlice;
 
@@ -21,7 +21,7 @@ impl FrameSink for Bytes {
 
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 
-/// Cuts a frame of 40 bytes of headers and `payload` bytes into `out`, 1000 bytes to a packet.
+/// Cuts a frame with 40 bytes of headers and `payload` bytes into packets of 1000 bytes, in `out`.
 fn cut(frame: &[u8], out: &mut [u8]) -> usize {
     let vnet = VnetHeader {
         flags: FLAG_NEEDS_CSUM,

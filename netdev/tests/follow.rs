@@ -1,4 +1,4 @@
-//! What an administrator changes on an interface is announced and can be read again.
+//! Changes by an administrator on an interface are announced and can be read.
 
 #[path = "../../rtnl/tests/namespace/mod.rs"]
 mod namespace;
@@ -14,7 +14,7 @@ use netdev::tap::{Tap, TapOptions, TapQueue};
 use rtnl::{Event, Group, Monitor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Reads one of the features.
+/// Reads a feature.
 type Read = fn(&Features) -> bool;
 
 fn tap() -> (Tap, Vec<TapQueue>) {
@@ -29,7 +29,7 @@ fn tap() -> (Tap, Vec<TapQueue>) {
     opened
 }
 
-/// Sleeps until a notification comes; false after five seconds without one.
+/// Waits for a notification; false after five seconds without one.
 fn notified(monitor: &mut Monitor, wanted: impl Fn(&Event) -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -77,7 +77,7 @@ fn features_follow_ethtool_and_are_announced() {
 #[test]
 fn what_was_turned_off_stays_off_for_the_next_holder() {
     in_namespace(|| {
-        // Nobody has turned off what a fresh one has not.
+        // A new interface has nothing turned off.
         run("ip tuntap add dev ib0 mode tap vnet_hdr");
         let options = TapOptions {
             name: "ib0".to_owned(),
@@ -156,7 +156,7 @@ fn all_features_are_those_of_ethtool() {
             let shown = run(&format!("ethtool -k {interface}"));
             let features = all_features(interface).unwrap();
             assert!(features.len() > 40, "{features:?}");
-            // The lines of single features; older words for groups of them come first.
+            // The lines of single features; names of groups of features come first.
             let mut compared = 0;
             for line in shown.lines() {
                 let Some((name, state)) = line.trim().split_once(": ") else {
@@ -175,7 +175,7 @@ fn all_features_are_those_of_ethtool() {
     });
 }
 
-/// Ends a program when a test does.
+/// Ends a program at the end of the test.
 struct Running(std::process::Child);
 
 impl Drop for Running {

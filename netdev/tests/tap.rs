@@ -1,4 +1,4 @@
-//! Real TAPs, each test in a network namespace of its own.
+//! Real TAPs, each test in its own network namespace.
 
 #[path = "../../rtnl/tests/namespace/mod.rs"]
 mod namespace;
@@ -26,7 +26,7 @@ fn options(queues: usize, persist: bool) -> TapOptions {
     }
 }
 
-/// An interface that is up as 192.0.2.1 and knows its neighbour 192.0.2.2.
+/// An interface with 192.0.2.1 that is up and has the neighbour 192.0.2.2.
 fn configured(queues: usize) -> (Tap, Vec<TapQueue>) {
     let opened = Tap::open(&options(queues, false)).unwrap();
     run("ip link set ib0 address 02:00:00:00:00:01");
@@ -36,7 +36,7 @@ fn configured(queues: usize) -> (Tap, Vec<TapQueue>) {
     opened
 }
 
-/// The first frame out of any queue that `wanted` accepts, within five seconds.
+/// The first frame from any queue that `wanted` accepts, within five seconds.
 fn read_until(queues: &[TapQueue], wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut buffer = vec![0; READ_MAX];
     let deadline = Instant::now() + Duration::from_secs(5);
@@ -135,7 +135,7 @@ fn a_segmented_udp_send_is_one_frame() {
         }
         let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
         let segment: libc::c_int = 1000;
-        // SAFETY: no safe wrapper knows UDP_SEGMENT; the kernel reads one int, which lives.
+        // SAFETY: no safe wrapper supports UDP_SEGMENT; the kernel reads one int, which outlives the call.
         let set = unsafe {
             libc::setsockopt(
                 std::os::fd::AsRawFd::as_raw_fd(&socket),
@@ -151,7 +151,7 @@ fn a_segmented_udp_send_is_one_frame() {
         let frame = read_until(&queues, is_udp);
         assert_eq!(frame.len(), VNET_HEADER_LEN + 14 + 20 + 8 + 13500);
         assert_eq!(gso(&frame), (5, 1000));
-        // Its checksum is left to us.
+        // The frame has a partial checksum.
         assert_eq!(frame[0] & 1, 1);
     });
 }
@@ -167,8 +167,8 @@ fn tcp_segment(port: u16, seq: u32, ack: u32, flags: u8, tcp_options: &[u8]) -> 
         .sum();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    // VIRTIO_NET_HDR_F_NEEDS_CSUM: the TCP checksum is not made yet, so the host does not check it
-    // (VIRTIO_NET_HDR_F_DATA_VALID would not do: the TAP ignores it).
+    // VIRTIO_NET_HDR_F_NEEDS_CSUM: the TCP checksum is not complete, so the host does not verify it. (A TAP
+    // ignores VIRTIO_NET_HDR_F_DATA_VALID.)
     let mut frame = vec![1, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0];
     frame.extend(ethernet(0x0800));
     frame.extend(ip);
@@ -205,7 +205,7 @@ fn a_large_tcp_send_is_one_frame() {
         std::io::Write::write_all(&mut stream, &[7; 8000]).unwrap();
         let frame = read_until(&queues, |frame| is_tcp(frame) && frame.len() > 100);
         assert_eq!(gso(&frame), (1, 1000));
-        // How many segments it holds is the congestion window's business.
+        // The congestion window determines the number of segments.
         let payload = frame.len() - (VNET_HEADER_LEN + 14 + 40);
         assert!(payload >= 2000 && payload.is_multiple_of(1000), "{payload}");
     });
@@ -274,7 +274,7 @@ fn an_adopted_tap_keeps_its_queue_mode() {
     });
 }
 
-/// Copies of a TAP's descriptors, as a service manager has them.
+/// Copies of a TAP's descriptors, as a service manager keeps them.
 fn kept(tap: &Tap) -> Vec<OwnedFd> {
     let copies = tap.descriptors().map(|fd| fd.try_clone_to_owned());
     copies.collect::<Result<_, _>>().unwrap()
@@ -354,7 +354,7 @@ fn kept_queues_are_no_use_when_another_holds_some_or_the_interface_is_not_here()
 #[test]
 fn the_holder_is_named() {
     in_namespace(|| {
-        // A multi-queue TAP would let a second process in.
+        // A second process could open a multi-queue TAP.
         for queues in [1, 2] {
             let name = format!("held{}x{queues}", std::process::id() % 100_000);
             let options = TapOptions {
@@ -412,7 +412,7 @@ fn a_name_that_cannot_be_a_tap_is_refused() {
 }
 
 #[test]
-fn without_cap_net_admin_the_sentence_says_so() {
+fn without_cap_net_admin_the_error_names_it() {
     in_namespace(|| {
         let mut capabilities = rustix::thread::capabilities(None).unwrap();
         capabilities.effective.remove(CapabilitySet::NET_ADMIN);
@@ -424,10 +424,9 @@ fn without_cap_net_admin_the_sentence_says_so() {
 }
 
 #[test]
-fn without_the_driver_the_sentence_says_so() {
+fn without_the_driver_the_error_names_it() {
     in_namespace(|| {
-        // SAFETY: as in `in_namespace`; the thread gets a file system view of its own, which
-        // nothing else runs on.
+        // SAFETY: as in `in_namespace`; the thread gets its own file system view, which nothing else uses.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
         run("mount --make-rprivate /");
         run("mount -t tmpfs none /dev/net");
@@ -478,7 +477,7 @@ fn a_detached_queue_is_passed_over() {
         queues[0].detach().unwrap();
         assert_eq!(counts(), (1, 1));
         assert_eq!(tap.name().unwrap(), "ib0");
-        // Every flow now goes to the other queue.
+        // All flows now use the other queue.
         let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
         for port in 1000..1016 {
             socket.send_to(b"x", ("192.0.2.2", port)).unwrap();

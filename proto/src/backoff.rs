@@ -1,11 +1,10 @@
-//! How long to wait before something is tried again.
+//! Waits between attempts.
 
 use std::time::Duration;
 
 use crate::Instant;
 
-/// A wait that begins with `first` and doubles with each further failure, up to `longest`; `failures` counts
-/// those before the latest.
+/// The wait after a failure: `first`, doubled for each of the `failures` earlier ones, at most `longest`.
 pub const fn doubled(first: u64, failures: u32, longest: u64) -> u64 {
     let factor = if failures < 63 {
         1 << failures
@@ -22,12 +21,12 @@ pub struct Backoff {
     first: Duration,
     longest: Duration,
     next: Duration,
-    /// Before this there is no next attempt.
+    /// Time of the next attempt.
     until: Instant,
 }
 
 impl Backoff {
-    /// Nothing has failed yet: the first attempt may be made at once.
+    /// Creates the state before any failure: the first attempt needs no wait.
     pub const fn new(first: Duration, longest: Duration) -> Backoff {
         Backoff {
             first,
@@ -37,18 +36,18 @@ impl Backoff {
         }
     }
 
-    /// Whether an attempt may be made.
+    /// Whether a new attempt is due.
     pub fn may_try(&self, now: Instant) -> bool {
         now >= self.until
     }
 
-    /// An attempt has failed.
+    /// Notes a failed attempt.
     pub fn failed(&mut self, now: Instant) {
         self.until = now.after(self.next);
         self.next = (self.next * 2).min(self.longest);
     }
 
-    /// An attempt has succeeded.
+    /// Notes a successful attempt: the next wait is the first one again.
     pub fn succeeded(&mut self) {
         *self = Backoff::new(self.first, self.longest);
     }

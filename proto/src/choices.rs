@@ -1,19 +1,19 @@
-//! What an administrator chooses for a port or an interface.
+//! Choices of the administrator for a port or an interface.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// How IP packets travel (RFC 4391: datagram, RFC 4755: connected).
+/// Transport of IP packets (RFC 4391: datagram, RFC 4755: connected).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Over an unreliable datagram queue pair.
+    /// Unreliable datagram queue pairs.
     #[default]
     Datagram,
-    /// Over reliable connections to peers that have them.
+    /// Reliable connections, with peers that support them.
     Connected,
 }
 
@@ -26,17 +26,17 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What is done to DHCPv4 that passes.
+/// Changes to DHCPv4 messages that pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum DhcpMode {
-    /// Clients ask for broadcast answers, and get answers with their hardware address.
+    /// Requests get the broadcast flag; answers get the client's hardware address.
     #[default]
     Broadcast,
-    /// The same, and requests leave as RFC 4390, section 2.1 has them.
+    /// As `Broadcast`; requests also get the form of RFC 4390, section 2.1.
     Rfc4390,
-    /// Nothing.
+    /// No changes.
     Off,
 }
 
@@ -50,24 +50,35 @@ impl fmt::Display for DhcpMode {
     }
 }
 
-/// Which of the underlay's addresses, or of an RDMA device's GIDs, is the port's GID.
+/// How a port reaches the subnet administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SaChoice {
+    /// Not at all: groups need no administrator.
+    None,
+    /// By libibumad: on the RDMA device of the port. For an underlay, on the first device that libibumad
+    /// finds.
+    Umad,
+}
+
+/// The choice of the port's GID, among the underlay's addresses or the RDMA device's GIDs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GidChoice {
-    /// The IPv6 link-local address. Of an RDMA device on Ethernet the entry of RoCE v2 that has an IPv6
-    /// address of its interface, link-local first, since IPoIB's groups are IPv6 groups; on InfiniBand
-    /// the first entry.
+    /// The IPv6 link-local address. On an RDMA device with Ethernet: a RoCE v2 entry with an IPv6 address
+    /// of its interface, link-local first, because IPoIB's groups are IPv6 groups. On InfiniBand: the first
+    /// entry.
     #[default]
     Auto,
     /// The first IPv4 address, as `::ffff:a.b.c.d`.
     Ipv4,
     /// This address.
     Address(IpAddr),
-    /// The entry of an RDMA device's GID table at this index. An underlay has no such table.
+    /// The entry at this index of the RDMA device's GID table. An underlay has no such table.
     Index(u32),
 }
 
 impl GidChoice {
-    /// Whether the GID is an IPv4-mapped one.
+    /// Whether the GID is IPv4-mapped.
     pub fn is_ipv4(self) -> bool {
         matches!(self, GidChoice::Ipv4 | GidChoice::Address(IpAddr::V4(_)))
     }
@@ -84,16 +95,16 @@ impl fmt::Display for GidChoice {
     }
 }
 
-/// How the largest UD payload follows from the underlay's MTU.
+/// The rule that derives the largest UD payload from the underlay's MTU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkMtu {
-    /// The largest IB MTU code that fits, if that is 2048 or more; else all that fits. The code below
-    /// would be 1024, which is too small for IPv6 in IPoIB (RFC 8200, 5: 1280).
+    /// The largest IB MTU code that fits, if it is 2048 or more; else `Exact`. The next lower code, 1024,
+    /// is too small for IPv6 in IPoIB (RFC 8200, 5: 1280).
     #[default]
     Auto,
-    /// All that fits, in multiples of 4.
+    /// The largest multiple of 4 that fits.
     Exact,
-    /// This many bytes, encapsulation header included; 76 to 65524.
+    /// This number of bytes, encapsulation header included; 76 to 65524.
     Bytes(u32),
 }
 
@@ -104,5 +115,33 @@ impl fmt::Display for LinkMtu {
             LinkMtu::Exact => f.write_str("exact"),
             LinkMtu::Bytes(bytes) => bytes.fmt(f),
         }
+    }
+}
+
+/// The manager of reliable connections of an InfiniBand port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "clap", value(rename_all = "snake_case"))]
+#[serde(rename_all = "snake_case")]
+pub enum CmChoice {
+    /// `Umad` where no kernel module manages the connections of the port, else `RdmaCm`.
+    #[default]
+    Auto,
+    /// The daemon itself, with management datagrams of class 7 (umad(7)).
+    Umad,
+    /// The kernel (rdma_cm(7)).
+    RdmaCm,
+    /// No connections.
+    Off,
+}
+
+impl fmt::Display for CmChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CmChoice::Auto => "auto",
+            CmChoice::Umad => "umad",
+            CmChoice::RdmaCm => "rdma_cm",
+            CmChoice::Off => "off",
+        })
     }
 }

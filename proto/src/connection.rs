@@ -1,4 +1,4 @@
-//! The vocabulary of reliable connections: what one is found by, and why one ends.
+//! Types for reliable connections: service ids, events, reasons.
 
 use std::fmt;
 use std::io;
@@ -8,25 +8,43 @@ use serde::{Deserialize, Serialize};
 use crate::gid::Gid;
 use crate::port::EndpointId;
 
-/// What a listener is found by, 64 bits (IBA vol. 1, annex A3).
+/// The id by which requests find a listener, 64 bits (IBA vol. 1, annex A3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceId(pub u64);
 
 impl ServiceId {
-    /// The service of a port number in rdma_cm's port space RDMA_PS_TCP (include/rdma/rdma_cm.h,
+    /// The service of an rdma_cm port number in the port space RDMA_PS_TCP (include/rdma/rdma_cm.h,
     /// `enum rdma_ucm_port_space`; kernel drivers/infiniband/core/cma.c, `rdma_get_service_id`).
     ///
-    /// Requests for it carry rdma_cm's header of 36 bytes in front of at most 56 bytes of private
-    /// data; providers write and strip it. Several endpoints of a port may listen on one such service:
-    /// `ConnectRequest::to` of the crate `fabric` names the endpoint.
+    /// Its requests carry rdma_cm's header of 36 bytes before at most 56 bytes of private data; providers
+    /// write and strip the header. Several endpoints of a port may listen on the same service:
+    /// `ConnectRequest::to` of the crate `fabric` selects the endpoint.
     pub const fn rdma_cm(port: u16) -> ServiceId {
         ServiceId(0x0106 << 16 | port as u64)
     }
 
-    /// The datagram service of a port number in rdma_cm's port space RDMA_PS_UDP. Requests for it carry
-    /// the same header, in front of at most 180 bytes of private data.
+    /// The datagram service of an rdma_cm port number in the port space RDMA_PS_UDP. Its requests carry the
+    /// same header before at most 180 bytes of private data.
     pub const fn rdma_cm_datagrams(port: u16) -> ServiceId {
         ServiceId(0x0111 << 16 | port as u64)
+    }
+
+    /// The service of an rdma_cm port number in the port space RDMA_PS_IB, which has no IP addresses
+    /// (include/rdma/ib.h, `RDMA_IB_IP_PS_IB`; kernel drivers/infiniband/core/cma.c, `cma_select_ib_ps`).
+    ///
+    /// Its requests carry 92 bytes of private data without a header. Several endpoints of a port may listen
+    /// on the same service: `ConnectRequest::to` of the crate `fabric` selects the endpoint.
+    pub const fn rdma_ib(port: u16) -> ServiceId {
+        ServiceId(0x013f << 16 | port as u64)
+    }
+
+    /// The port number of a service made by [`ServiceId::rdma_ib`].
+    pub const fn rdma_ib_port(self) -> Option<u16> {
+        if self.0 >> 16 == 0x013f {
+            Some(self.0 as u16)
+        } else {
+            None
+        }
     }
 
     /// Whether requests for the service carry rdma_cm's header.
@@ -34,7 +52,7 @@ impl ServiceId {
         matches!(self.0 >> 16, 0x0106 | 0x0111)
     }
 
-    /// The port number, if the service is one of [`ServiceId::rdma_cm`].
+    /// The port number of a service made by [`ServiceId::rdma_cm`].
     pub const fn rdma_cm_port(self) -> Option<u16> {
         if self.0 >> 16 == 0x0106 {
             Some(self.0 as u16)
@@ -50,7 +68,7 @@ impl fmt::Display for ServiceId {
     }
 }
 
-/// Names a connection of one worker. Never reused while the worker lives.
+/// Identifies a connection of a worker. Never reused while the worker lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ConnectionId(pub u32);
 
@@ -65,21 +83,21 @@ impl RejectReason {
     pub const NO_QP: RejectReason = RejectReason(1);
     /// No resources available.
     pub const NO_RESOURCES: RejectReason = RejectReason(3);
-    /// The other side did not go on in time.
+    /// The peer did not answer in time.
     pub const TIMEOUT: RejectReason = RejectReason(4);
-    /// No connection has the communication ids.
+    /// The communication ids match no connection.
     pub const INVALID_COMM_ID: RejectReason = RejectReason(6);
-    /// Nobody listens on the service id.
+    /// No listener on the service id.
     pub const INVALID_SERVICE_ID: RejectReason = RejectReason(8);
-    /// The transport service type is not served.
+    /// The transport service type is not supported.
     pub const INVALID_TRANSPORT_TYPE: RejectReason = RejectReason(9);
-    /// The queue pair is known from an earlier connection.
+    /// The queue pair belongs to an earlier connection.
     pub const STALE_CONNECTION: RejectReason = RejectReason(10);
-    /// The GID, or the P_Key, is not this port's.
+    /// The GID or the P_Key is not in the port's tables.
     pub const INVALID_GID: RejectReason = RejectReason(12);
-    /// The path MTU cannot be had.
+    /// The path MTU is not supported.
     pub const INVALID_MTU: RejectReason = RejectReason(26);
-    /// The consumer does not want the connection.
+    /// The consumer refused the connection.
     pub const CONSUMER: RejectReason = RejectReason(28);
     /// The communication id is in use.
     pub const DUPLICATE_COMM_ID: RejectReason = RejectReason(30);
@@ -134,8 +152,8 @@ impl fmt::Display for RejectReason {
     }
 }
 
-/// The status of a work completion (IBA vol. 1, 11.6.2; include/rdma/ib_verbs.h,
-/// `enum ib_wc_status`, whose numbers these are).
+/// The status of a work completion, with the numbers of the kernel (IBA vol. 1, 11.6.2;
+/// include/rdma/ib_verbs.h, `enum ib_wc_status`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are the field's")]
@@ -157,7 +175,7 @@ pub enum WcStatus {
 }
 
 impl WcStatus {
-    /// As in the header, without the prefix `IB_WC_`.
+    /// The name in the header, without the prefix `IB_WC_`.
     pub const fn name(self) -> &'static str {
         match self {
             WcStatus::Success => "SUCCESS",
@@ -184,75 +202,75 @@ impl fmt::Display for WcStatus {
     }
 }
 
-/// Why a connection ended.
+/// The reason for the end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// The peer asked for it (DREQ).
+    /// The peer disconnected (DREQ).
     Disconnected,
-    /// The peer did not take the request, or took back its consent.
+    /// The peer rejected the request, or rejected the connection after its reply.
     Rejected(RejectReason),
-    /// The peer did not answer in setting it up.
+    /// The peer did not answer during setup.
     TimedOut,
-    /// The queue pair failed: what was posted and not acknowledged may or may not have arrived.
+    /// The queue pair failed. Messages without acknowledgement may or may not have arrived.
     Failed(WcStatus),
-    /// The port lost the address that the connection stood on, or carries packets of its size no
-    /// more.
+    /// The port lost the connection's address, or no longer carries packets of its size.
     PortGone,
-    /// The network takes no packets of the connection's path MTU any more.
+    /// The network no longer carries packets of the connection's path MTU.
     PathMtu,
-    /// The endpoint's entry of the P_Key table is another one now, or gone
-    /// (`set_pkeys` of the port).
+    /// The P_Key at the endpoint's index of the P_Key table changed or was removed (`set_pkeys` of the
+    /// port).
     PKeyChange,
 }
 
-/// What happens to connections.
+/// An event of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConnectionEvent {
-    /// A peer asks for one: to be answered by `accept` or `reject`.
+    /// A peer requests a connection. Answer with `accept` or `reject`.
     Requested {
-        /// Its name from now on.
+        /// The id of the new connection.
         connection: ConnectionId,
-        /// Who listens.
+        /// The listener.
         endpoint: EndpointId,
-        /// The service asked for.
+        /// The requested service.
         service: ServiceId,
-        /// Who asks: the source of the packet, which its own GID must equal.
+        /// The requester: the source GID of the packet. The GID in the request must be the same.
         peer: Gid,
-        /// What it said, all 92 bytes; for a service of [`ServiceId::rdma_cm`] the 56 behind its header.
+        /// The private data, all 92 bytes; for a service of [`ServiceId::rdma_cm`] the 56 bytes after the
+        /// header.
         private_data: Box<[u8]>,
     },
-    /// The listener consents: to be answered by `establish` or `reject`.
+    /// The listener accepted. Answer with `establish` or `reject`.
     Replied {
         /// The connection.
         connection: ConnectionId,
-        /// What it said, all 196 bytes.
+        /// The private data, all 196 bytes.
         private_data: Box<[u8]>,
     },
-    /// The connection is over, and its name with it.
+    /// The connection ended; its id is no longer valid.
     Closed {
         /// The connection.
         connection: ConnectionId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
 }
 
-/// Why no connection was begun.
+/// The reason why a connection could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The provider's table is full.
-    #[error("there are as many connections as there may be")]
+    /// The provider's connection table is full.
+    #[error("the connection table is full")]
     Full,
-    /// There is no address to connect from, or it is of another family than the peer's.
+    /// The port has no address, or none of the peer's address family.
     #[error("the port has no address to reach {0} from")]
     Unreachable(Gid),
-    /// The endpoint is gone.
-    #[error("there is no endpoint {0:?}")]
+    /// The endpoint does not exist.
+    #[error("endpoint {0:?} does not exist")]
     NoSuchEndpoint(EndpointId),
-    /// The endpoint waits for its P_Key to come into the port's table.
+    /// The endpoint's P_Key is not in the port's table yet.
     #[error("the P_Key of endpoint {0:?} is not in the port's table")]
     NoPKey(EndpointId),
-    /// The operating system refused.
+    /// Errors of the operating system.
     #[error(transparent)]
     Os(#[from] io::Error),
 }

@@ -1,5 +1,5 @@
-//! What goes to and fro between two places: followed a few times, then held still, so that two owners of
-//! one address make no storm.
+//! Damping of changes between two places: a few changes are followed, then the present place is kept. Two
+//! owners of the same address therefore cannot cause a storm.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,37 +8,37 @@ use foldhash::fast::RandomState;
 
 use crate::Time;
 
-/// What changes of place may cost together in one [`WINDOW_MS`].
+/// The largest total cost of changes in a [`WINDOW_MS`].
 const COST_MAX: u8 = 7;
-/// Back at a place where it was before: two claim it.
+/// Cost of a change back to a former place: two owners claim the key.
 const COST_RETURN: u8 = 3;
-/// At a new place: a virtual machine, say, that was moved.
+/// Cost of a change to a new place, such as the migration of a virtual machine.
 const COST_NEW: u8 = 1;
-/// Former places that are remembered.
+/// Number of remembered former places.
 const FORMER_MAX: usize = 4;
-/// The time in which changes are counted, and for which a place is kept after too many.
+/// Milliseconds in which changes are counted; also how long a place is kept after too many changes.
 const WINDOW_MS: u64 = 10_000;
 
-/// What to do about a change of place.
+/// The reaction to a change of place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Follow it, and announce it.
+    /// Follow and announce the change.
     Follow,
-    /// Follow it without an announcement: too many things change at once.
+    /// Follow the change without an announcement: too many keys change at once.
     FollowQuietly,
     /// Keep the present place.
     Keep {
-        /// The first time for this thing.
+        /// Whether this is the first such verdict for the key.
         first: bool,
     },
 }
 
-/// What a change does that there is no room to count.
+/// The reaction to a change when the table is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
-    /// It is followed, quietly.
+    /// Follow it, without an announcement.
     Follow,
-    /// The present place is kept.
+    /// Keep the present place.
     Keep,
 }
 
@@ -46,24 +46,24 @@ pub enum WhenFull {
 struct Entry<P> {
     since: Time,
     cost: u8,
-    /// Where it was in this window, the last one first.
+    /// Former places in this window, the latest first.
     former: [Option<P>; FORMER_MAX],
     kept_until: Time,
     known: bool,
 }
 
-/// Changes of place, counted by thing.
+/// Changes of place, counted for each key.
 #[derive(Debug)]
 pub struct Damping<K, P> {
     entries: HashMap<K, Entry<P>, RandomState>,
     max: usize,
     when_full: WhenFull,
-    /// There is room again then at the earliest.
+    /// The earliest time at which an entry can expire.
     full_until: Time,
 }
 
 impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
-    /// Counts the changes of `max` things at a time.
+    /// Creates a table for `max` keys.
     pub fn new(max: usize, when_full: WhenFull) -> Damping<K, P> {
         Damping {
             entries: HashMap::default(),
@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
         }
     }
 
-    /// Something is about to change from one place to another.
+    /// Counts a change of `key` from one place to another; returns the reaction.
     pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict {
         let when_full = self.when_full;
         let Some(entry) = self.entry(now, key) else {
@@ -93,26 +93,26 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
         Verdict::Follow
     }
 
-    /// Another replica followed a change.
+    /// Notes a change that another replica followed.
     pub fn note(&mut self, now: Time, key: K, from: P, to: P) {
         if let Some(entry) = self.entry(now, key) {
             entry.pay(from, to);
         }
     }
 
-    /// Another replica keeps the present place.
+    /// Notes that another replica keeps the present place.
     pub fn keep(&mut self, now: Time, key: K) {
         if let Some(entry) = self.entry(now, key) {
             entry.keep(now);
         }
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         *self = Damping::new(self.max, self.when_full);
     }
 
-    /// What is counted of a thing; `None` if there is no room for it.
+    /// The entry of a key, made if there is room; else `None`.
     fn entry(&mut self, now: Time, key: K) -> Option<&mut Entry<P>> {
         if !self.entries.contains_key(&key) && !self.has_room(now) {
             return None;
@@ -130,13 +130,13 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
         Some(entry)
     }
 
-    /// Whether there is room for another thing, which those that have been still make. Conflicts that were
-    /// told of go only if nothing else does: each is to be told once.
+    /// Whether a new entry fits, after removal of expired ones. Reported conflicts are removed last, so
+    /// that each is reported once.
     fn has_room(&mut self, now: Time) -> bool {
         if self.entries.len() < self.max {
             return true;
         }
-        // A storm must not have them all looked at for each of its packets.
+        // A storm must not cause a search of the table for each packet.
         if now < self.full_until {
             return false;
         }
@@ -153,7 +153,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
 }
 
 impl<P: Copy + PartialEq> Entry<P> {
-    /// When it has been still for long enough.
+    /// When the entry expires.
     fn over_at(&self) -> Time {
         self.since.after(WINDOW_MS).max(self.kept_until)
     }
@@ -174,7 +174,7 @@ impl<P: Copy + PartialEq> Entry<P> {
         self.former = [None; FORMER_MAX];
     }
 
-    /// Adds what a change costs; gives the sum.
+    /// Adds the cost of a change; returns the sum.
     fn pay(&mut self, from: P, to: P) -> u8 {
         let returns = self.former.contains(&Some(to));
         let cost = if returns { COST_RETURN } else { COST_NEW };
@@ -201,7 +201,7 @@ mod tests {
         Damping::new(max, when_full)
     }
 
-    /// The thing goes to and fro between two places, as far as it is followed.
+    /// A change between two places; updates `at` if it is followed.
     fn swap(d: &mut Damping<u16, char>, now: u64, at: &mut char) -> Verdict {
         let to = if *at == 'a' { 'b' } else { 'a' };
         let verdict = d.change(Time(now), 1, *at, to);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn three_changes_are_followed_then_the_place_is_kept_and_told_of_once() {
+    fn three_changes_are_followed_then_the_place_is_kept_and_reported_once() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         let mut place = 'a';
         let mut at = |now| swap(&mut d, now, &mut place);
@@ -252,9 +252,9 @@ mod tests {
         assert_eq!(kept, Verdict::Keep { first: false });
     }
 
-    /// Nor is a storm a way around it: what it leaves no room for stays.
+    /// A storm is no way around it: changes that do not fit in the table are not followed.
     #[test]
-    fn memory_is_bounded_whatever_moves() {
+    fn memory_is_bounded_during_a_storm() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         let most = ENTRIES_MAX as u16;
         for n in 0..most + 1000 {
@@ -265,9 +265,9 @@ mod tests {
             assert_eq!(d.change(Time(u64::from(n)), n, 'a', 'b'), verdict);
         }
         assert_eq!(d.entries.len(), ENTRIES_MAX);
-        // Those that are counted are as before.
+        // The counted keys are unaffected.
         assert_eq!(d.change(Time(6000), 0, 'b', 'a'), Verdict::Follow);
-        // One that was still makes room for one.
+        // An expired entry makes room for one key.
         let late = most + 1;
         let kept = d.change(Time(9_999), late, 'a', 'b');
         assert_eq!(kept, Verdict::Keep { first: false });
@@ -280,13 +280,13 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_that_was_told_of_is_remembered_as_long_as_there_is_room() {
+    fn a_reported_conflict_is_remembered_while_there_is_room() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         d.keep(Time(0), 0);
         for n in 1..=ENTRIES_MAX as u16 {
             d.change(Time(0), n, 'a', 'b');
         }
-        // All are still, and the first is the one that stays.
+        // All entries expire; the first one remains.
         d.change(Time(50_000), 9999, 'a', 'b');
         let mut place = 'a';
         let verdicts: Vec<Verdict> = (50_001..50_005)
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn of_conflicts_that_were_told_of_one_makes_room() {
+    fn the_oldest_reported_conflict_makes_room() {
         let mut d = counted(4, WhenFull::Follow);
         (0..4).for_each(|n| d.keep(Time(n), n));
         let late = |d: &mut Damping<u64, char>, n| d.change(Time(50_000), n, 'a', 'b');

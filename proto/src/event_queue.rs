@@ -1,8 +1,8 @@
-//! Events that wait for the control side, of which there is a largest number.
+//! A bounded queue of events for the control side.
 
 use std::collections::VecDeque;
 
-/// A bounded queue of events: more than `MAX` between two drains are lost and counted.
+/// A queue of at most `MAX` events. Events that find it full are dropped and counted.
 #[derive(Debug)]
 pub struct EventQueue<T, const MAX: usize> {
     queue: VecDeque<T>,
@@ -19,7 +19,7 @@ impl<T, const MAX: usize> Default for EventQueue<T, MAX> {
 }
 
 impl<T, const MAX: usize> EventQueue<T, MAX> {
-    /// Adds an event at the end, unless the queue is full.
+    /// Appends an event, unless the queue is full.
     pub fn push(&mut self, event: T) {
         if self.queue.len() < MAX {
             self.queue.push_back(event);
@@ -28,17 +28,17 @@ impl<T, const MAX: usize> EventQueue<T, MAX> {
         }
     }
 
-    /// Takes the oldest event.
+    /// Removes and returns the oldest event.
     pub fn pop(&mut self) -> Option<T> {
         self.queue.pop_front()
     }
 
-    /// Whether no event waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// How many events found the queue full.
+    /// Number of events dropped because the queue was full.
     pub const fn lost(&self) -> u64 {
         self.lost
     }

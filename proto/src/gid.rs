@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A 16-byte global identifier, unicast or multicast, in network order. On RoCEv2 it *is* an IP
-/// address, IPv4 as `::ffff:a.b.c.d` (IBA vol. 1, annex A17.4.1.2).
+/// A 16-byte global identifier, unicast or multicast, in network order. On RoCEv2 the GID is an IP address,
+/// IPv4 in the form `::ffff:a.b.c.d` (IBA vol. 1, annex A17.4.1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid(pub [u8; 16]);
 
@@ -25,7 +25,7 @@ impl Gid {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
     }
 
-    /// The IP address that this GID is on RoCEv2.
+    /// The IP address of this GID on RoCEv2.
     pub fn to_ip(&self) -> IpAddr {
         match self.ipv4() {
             Some(v4) => IpAddr::V4(v4),
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Gid {
 pub struct Guid(pub [u8; 8]);
 
 impl Guid {
-    /// The EUI-64 of a 48-bit MAC address with the U/L bit flipped, as RoCE ports have it.
+    /// The EUI-64 of a 48-bit MAC address with the U/L bit inverted, as on RoCE ports.
     pub const fn from_mac(m: [u8; 6]) -> Guid {
         Guid([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
     }
@@ -134,6 +134,18 @@ impl fmt::Debug for Guid {
 /// A local identifier of an InfiniBand subnet, 16 bits. RoCE ports have none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Lid(pub u16);
+
+impl Lid {
+    /// Whether the LID is unicast (IBA vol. 1, 4.1.3).
+    pub const fn is_unicast(self) -> bool {
+        self.0 != 0 && self.0 < 0xc000
+    }
+
+    /// Whether the LID is multicast, and not the permissive one (IBA vol. 1, 4.1.3).
+    pub const fn is_multicast(self) -> bool {
+        self.0 >= 0xc000 && self.0 != 0xffff
+    }
+}
 
 #[cfg(test)]
 mod tests {

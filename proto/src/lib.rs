@@ -1,8 +1,8 @@
-//! The vocabulary that all rooms of ibtap share: the fabric's numbers and ids, Ethernet addresses, time, and
-//! small tables that several rooms use.
+//! Vocabulary of all rooms of ibtap: the fabric's numbers and ids, Ethernet addresses, time, and small
+//! tables.
 //!
-//! Everything here is sans-IO: nothing opens a socket, reads a clock or starts a thread. The crate depends on
-//! no other room.
+//! The crate is sans-IO: it opens no socket, reads no clock and starts no thread. It depends on no other
+//! room.
 
 #![forbid(unsafe_code)]
 
@@ -14,12 +14,13 @@ mod event_queue;
 mod gid;
 mod log_limiter;
 pub mod lru;
+pub mod mgid;
 mod numbers;
 mod opa;
 mod port;
 mod time;
 
-pub use choices::{DhcpMode, GidChoice, LinkMtu, Mode};
+pub use choices::{CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, SaChoice};
 pub use connection::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, RejectReason, ServiceId, WcStatus,
 };
@@ -31,5 +32,5 @@ pub use opa::{ConfigState, OpaLid};
 pub use port::{AddressHandle, EndpointId, LinkLayer, PortState, Services};
 pub use time::{Instant, Time};
 
-/// A 48-bit Ethernet address, in the order of transmission.
+/// A 48-bit Ethernet address, in transmission order.
 pub type Mac = [u8; 6];

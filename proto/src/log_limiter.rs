@@ -1,8 +1,8 @@
-//! How often one kind of thing is logged, which others can make happen as often as they like.
+//! Limits the rate of log lines that others can trigger.
 
 use crate::Time;
 
-/// Things of one kind: one is logged in each interval.
+/// Limits one kind of log line: one in each interval.
 #[derive(Debug)]
 pub struct LogLimiter {
     apart_ms: u64,
@@ -11,7 +11,7 @@ pub struct LogLimiter {
 }
 
 impl LogLimiter {
-    /// Nothing has been logged yet; log lines are to be `apart_ms` milliseconds apart.
+    /// Creates a limiter for one line in `apart_ms` milliseconds.
     pub const fn new(apart_ms: u64) -> LogLimiter {
         LogLimiter {
             apart_ms,
@@ -20,7 +20,8 @@ impl LogLimiter {
         }
     }
 
-    /// One has happened. If it is to be logged: how many before it were not.
+    /// Counts an occurrence. Returns `None` if it must not be logged, else the number of suppressed ones
+    /// since the last line.
     pub fn take(&mut self, now: Time) -> Option<u64> {
         if now < self.next {
             self.skipped += 1;

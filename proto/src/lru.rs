@@ -8,7 +8,7 @@ struct Links {
     after: u32,
 }
 
-/// A slot's place in a list. The table keeps it in the slot or beside it.
+/// The links of a slot in a list. The table keeps it in the slot or beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place(Links);
 
@@ -21,9 +21,9 @@ impl Default for Place {
     }
 }
 
-/// What a table keeps in its slots, or beside them.
+/// An entry of a table with a [`Place`].
 pub trait Placed {
-    /// The place of the slot.
+    /// The slot's links.
     fn place(&mut self) -> &mut Place;
 }
 
@@ -39,7 +39,7 @@ impl Default for Lru {
     }
 }
 
-/// One list, least recently used first. A slot is in one list at most; the table knows in which.
+/// A list, least recently used first. A slot is in at most one list; the table knows which one.
 #[derive(Debug)]
 pub struct Lru {
     first: u32,
@@ -47,7 +47,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// An empty list.
+    /// Creates an empty list.
     pub const fn new() -> Lru {
         Lru {
             first: NONE,
@@ -60,7 +60,7 @@ impl Lru {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// Puts a slot that is in no list at the end.
+    /// Appends a slot that is in no list.
     pub fn push(&mut self, table: &mut [impl Placed], slot: u32) {
         *table[slot as usize].place() = Place(Links {
             before: self.last,
@@ -73,7 +73,7 @@ impl Lru {
         self.last = slot;
     }
 
-    /// Takes a slot out of this list.
+    /// Removes a slot of this list.
     pub fn remove(&mut self, table: &mut [impl Placed], slot: u32) {
         let Links { before, after } = table[slot as usize].place().0;
         match before {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a vector in which slots are searched for.
+        /// Compares the list with a plain vector.
         #[test]
         fn the_list_is_in_the_order_of_use(uses in prop::collection::vec((0..8_u32, any::<bool>()), 0..60)) {
             let mut list = Lru::new();

@@ -1,4 +1,4 @@
-//! The fabric's numbers as types, so that no two of them can be swapped.
+//! The fabric's numbers as types that cannot be swapped.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The destination of every multicast datagram (IBA vol. 1, 10.5.2).
+    /// The destination of all multicast datagrams (IBA vol. 1, 10.5.2).
     pub const MULTICAST: Qpn = Qpn(0xff_ffff);
     /// The general services interface, which carries management datagrams.
     pub const GSI: Qpn = Qpn(1);
 
-    /// Whether no ordinary queue pair may have it: 0 and 1 are the management interfaces' numbers,
-    /// and 0xffffff stands for every queue pair of a group.
+    /// Whether an ordinary queue pair must not have this number: 0 and 1 belong to the management
+    /// interfaces, 0xffffff addresses all queue pairs of a group.
     pub const fn is_reserved(self) -> bool {
         self.0 <= Qpn::GSI.0 || self.0 == Qpn::MULTICAST.0
     }
@@ -31,13 +31,13 @@ impl Qpn {
         self.0
     }
 
-    /// Big-endian, as on the wire.
+    /// The three big-endian bytes of the wire format.
     pub const fn to_bytes(self) -> [u8; 3] {
         let [_, a, b, c] = self.0.to_be_bytes();
         [a, b, c]
     }
 
-    /// From the wire's three big-endian bytes.
+    /// Decodes the three big-endian bytes of the wire format.
     pub const fn from_bytes(b: [u8; 3]) -> Qpn {
         Qpn(u32::from_be_bytes([0, b[0], b[1], b[2]]))
     }
@@ -76,14 +76,15 @@ impl Psn {
         Psn(self.0.wrapping_add(n) & 0xff_ffff)
     }
 
-    /// How many packets later than `other` this is, negative if it is earlier: the difference modulo
-    /// 2^24 as a signed number (kernel drivers/infiniband/sw/rxe/rxe_verbs.h, `psn_compare`).
+    /// Packets from `other` to this number, negative if this number is earlier: the difference modulo 2^24
+    /// as a signed number (kernel drivers/infiniband/sw/rxe/rxe_verbs.h, `psn_compare`).
     pub const fn since(self, other: Psn) -> i32 {
         (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
 }
 
-/// A partition key: bit 15 is full membership, the low 15 bits name the partition (IBA vol. 1, 10.9).
+/// A partition key (IBA vol. 1, 10.9). The low 15 bits identify the partition. Bit 15 marks full
+/// membership.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PKey(u16);
@@ -92,7 +93,7 @@ impl PKey {
     /// Full membership in the default partition.
     pub const DEFAULT: PKey = PKey(0xffff);
 
-    /// Any 16 bits; see [`PKey::is_valid`].
+    /// A key of any 16 bits; see [`PKey::is_valid`].
     pub const fn new(key: u16) -> PKey {
         PKey(key)
     }
@@ -102,24 +103,24 @@ impl PKey {
         self.0
     }
 
-    /// A key whose partition number is 0 is invalid (IBA vol. 1, 10.9.2).
+    /// Whether the partition number is not 0 (IBA vol. 1, 10.9.2).
     pub const fn is_valid(self) -> bool {
         self.0 & 0x7fff != 0
     }
 
-    /// Whether this is the full-member form.
+    /// Whether the key has full membership.
     pub const fn is_full(self) -> bool {
         self.0 & 0x8000 != 0
     }
 
-    /// The full-member form, which broadcast groups and MGIDs carry (RFC 4391, 4).
+    /// The key with full membership, for broadcast groups and MGIDs (RFC 4391, 4).
     #[must_use]
     pub const fn full(self) -> PKey {
         PKey(self.0 | 0x8000)
     }
 
-    /// Two ports may talk if the partition is the same and valid and at least one side is a full
-    /// member (IBA vol. 1, 10.9.3).
+    /// Whether two ports may communicate: same valid partition, and at least one full member (IBA vol. 1,
+    /// 10.9.3).
     pub const fn matches(self, other: PKey) -> bool {
         self.is_valid() && (self.0 ^ other.0) & 0x7fff == 0 && (self.is_full() || other.is_full())
     }
@@ -137,19 +138,21 @@ impl fmt::Display for PKey {
     }
 }
 
-/// A queue key. Bit 31 makes it *controlled*: a send with such a key carries the queue pair's own
-/// key instead (IBA vol. 1, 10.2.5).
+/// A queue key. Bit 31 marks a *controlled* key: a send with such a key carries the queue pair's own key
+/// instead (IBA vol. 1, 10.2.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct QKey(u32);
 
 impl QKey {
-    /// The key of QP1 (IBA vol. 1, 10.2.5).
+    /// The Q_Key of QP1 (IBA vol. 1, 10.2.5).
     pub const GSI: QKey = QKey(0x8001_0000);
-    /// The key that OpenSM gives IPoIB broadcast groups by default.
+    /// In a send: the sending queue pair's own key.
+    pub const OWN: QKey = QKey(0x8000_0000);
+    /// OpenSM's default Q_Key of IPoIB broadcast groups.
     pub const IPOIB_DEFAULT: QKey = QKey(0x0b1b);
 
-    /// Any 32 bits.
+    /// A key of any 32 bits.
     pub const fn new(key: u32) -> QKey {
         QKey(key)
     }
@@ -177,7 +180,7 @@ impl fmt::Display for QKey {
     }
 }
 
-/// The MTU codes of the IBA (vol. 1, 9.3): payload bytes of one packet.
+/// The MTU codes of the IBA (vol. 1, 9.3): payload bytes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum IbMtu {
     /// Code 1.
@@ -201,6 +204,11 @@ impl IbMtu {
         IbMtu::B2048,
         IbMtu::B4096,
     ];
+
+    /// The MTU of a code; `None` for a code that the IBA reserves.
+    pub fn from_code(code: u8) -> Option<IbMtu> {
+        Self::ALL.into_iter().find(|m| *m as u8 == code)
+    }
 
     /// Payload bytes.
     pub const fn bytes(self) -> u32 {
@@ -231,6 +239,8 @@ mod tests {
         assert_eq!(IbMtu::ALL.map(IbMtu::bytes), [256, 512, 1024, 2048, 4096]);
         assert_eq!(IbMtu::fitting(1424), Some(IbMtu::B1024));
         assert_eq!(IbMtu::fitting(255), None);
+        assert_eq!(IbMtu::from_code(4), Some(IbMtu::B2048));
+        assert_eq!([0, 6].map(IbMtu::from_code), [None, None]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! What Omni-Path's virtual Ethernet switches add to the vocabulary: local identifiers of 24 bits, and the
-//! states of a virtual port.
+//! Types of Omni-Path's virtual Ethernet switches: 24-bit local identifiers and the states of a virtual
+//! port.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A local identifier of 24 bits (kernel include/rdma/opa_addr.h). Unicast are 0x000001 to 0xefffff,
-/// multicast 0xf00000 to 0xf7ffff; 0 stands for none.
+/// A local identifier of 24 bits (kernel include/rdma/opa_addr.h): unicast from 0x000001 to 0xefffff,
+/// multicast from 0xf00000 to 0xf7ffff, 0 for none.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
@@ -14,23 +14,22 @@ use serde::{Deserialize, Serialize};
 pub struct OpaLid(u32);
 
 impl OpaLid {
-    /// None.
+    /// No LID.
     pub const NONE: OpaLid = OpaLid(0);
     /// The first multicast LID.
     pub const MULTICAST: OpaLid = OpaLid(0xf0_0000);
-    /// The permissive LID, for management before there are LIDs.
+    /// The permissive LID, for management before LIDs are assigned.
     pub const PERMISSIVE: OpaLid = OpaLid(0xff_ffff);
 
-    /// The LID of this number, of which 24 bits count.
+    /// Keeps the low 24 bits of `number`.
     #[must_use]
     pub const fn new(number: u32) -> OpaLid {
         OpaLid(number & 0xff_ffff)
     }
 
-    /// The LID of this number in the 32-bit form that hosts have inside, where multicast are 0xf0000000
-    /// and more and the permissive LID is 0xffffffff (kernel include/rdma/opa_addr.h, `__opa_get_lid`);
-    /// numbers of 24 bits are themselves. `None` if it is neither, which must not be cut to 24 bits:
-    /// 0xf0000002 would become one node's.
+    /// Converts the 32-bit form inside hosts: multicast LIDs start at 0xf0000000, the permissive LID is
+    /// 0xffffffff (kernel include/rdma/opa_addr.h, `__opa_get_lid`), and 24-bit numbers are unchanged.
+    /// `None` for other numbers: cut to 24 bits, 0xf0000002 would be the LID of a node.
     #[must_use]
     pub const fn from_host(number: u32) -> Option<OpaLid> {
         match number {
@@ -41,19 +40,19 @@ impl OpaLid {
         }
     }
 
-    /// Its number.
+    /// The number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// One node's: neither 0, nor of a group, nor reserved.
+    /// Whether this is the LID of a node: not 0, not multicast, not reserved.
     #[must_use]
     pub const fn is_unicast(self) -> bool {
         self.0 != 0 && self.0 < 0xf0_0000
     }
 
-    /// A group's.
+    /// Whether this is the LID of a group.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0 >= 0xf0_0000 && self.0 < 0xf8_0000
@@ -66,23 +65,23 @@ impl fmt::Display for OpaLid {
     }
 }
 
-/// What a virtual port does, or is to do.
+/// The state of a virtual port, present or requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfigState {
-    /// 0: nothing is asked; taken as [`ConfigState::DropAll`] by the kernel's driver.
+    /// 0: no request. The kernel's driver handles it as [`ConfigState::DropAll`].
     Nop,
-    /// 1: drop all.
+    /// 1: drop all frames.
     #[default]
     DropAll,
-    /// 2: being set up.
+    /// 2: initialization.
     Init,
-    /// 3: forward.
+    /// 3: forward frames.
     Forwarding,
 }
 
 impl ConfigState {
-    /// Its number.
+    /// The number of the state.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -93,8 +92,7 @@ impl ConfigState {
         }
     }
 
-    /// The state of this number. One that nobody knows is [`ConfigState::DropAll`], as which the kernel's
-    /// driver takes it.
+    /// The state with this number; [`ConfigState::DropAll`] for unknown numbers, as in the kernel's driver.
     #[must_use]
     pub const fn from_code(code: u8) -> ConfigState {
         match code {

@@ -1,36 +1,36 @@
-//! Points in time. Sans-IO parts read no clock: their callers pass the time in.
+//! Points in time. Sans-IO code reads no clock: its callers pass the time.
 
 use std::time::Duration;
 
-/// Nanoseconds of a monotonic clock, from any origin.
+/// Nanoseconds of a monotonic clock with any origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// `later` after this.
+    /// The point in time `later` after this one.
     #[must_use]
     pub const fn after(self, later: Duration) -> Instant {
         Instant(self.0.saturating_add(later.as_nanos() as u64))
     }
 
-    /// The time that has passed since `earlier`; none if that is later.
+    /// The time since `earlier`; 0 if `earlier` is later.
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Milliseconds of a monotonic clock, from any origin.
+/// Milliseconds of a monotonic clock with any origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// `ms` milliseconds later.
+    /// The point in time `ms` milliseconds after this one.
     #[must_use]
     pub const fn after(self, ms: u64) -> Time {
         Time(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds since `earlier`; 0 if that is later.
+    /// Milliseconds since `earlier`; 0 if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -38,7 +38,7 @@ impl Time {
 }
 
 impl From<Instant> for Time {
-    /// The millisecond that a point in time is in.
+    /// Rounds down to a millisecond.
     fn from(instant: Instant) -> Time {
         Time(instant.0 / 1_000_000)
     }

@@ -1,6 +1,5 @@
-//! IP addresses of interfaces (RTM_NEWADDR, RTM_DELADDR; kernel net/ipv4/devinet.c and
-//! net/ipv6/addrconf.c) and the groups that the host has joined on them (RTM_NEWMULTICAST,
-//! RTM_DELMULTICAST).
+//! IP addresses of interfaces (RTM_NEWADDR, RTM_DELADDR; kernel net/ipv4/devinet.c and net/ipv6/addrconf.c)
+//! and multicast groups that the host has joined (RTM_NEWMULTICAST, RTM_DELMULTICAST).
 
 use std::net::IpAddr;
 
@@ -18,7 +17,7 @@ const IFA_CACHEINFO: u16 = 6;
 const IFA_MULTICAST: u16 = 7;
 const IFA_FLAGS: u16 = 8;
 
-/// How far an address is valid (kernel include/uapi/linux/rtnetlink.h, `rt_scope_t`).
+/// The scope of an address (kernel include/uapi/linux/rtnetlink.h, `rt_scope_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// Everywhere.
@@ -29,7 +28,7 @@ pub enum Scope {
     Link,
     /// In the host.
     Host,
-    /// Any other number, which an administrator gave.
+    /// Any other number, set by an administrator.
     Other(u8),
 }
 
@@ -45,36 +44,36 @@ impl Scope {
     }
 }
 
-/// One address of an interface.
+/// An address of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// The interface.
+    /// The interface index.
     pub ifindex: u32,
-    /// The interface's own address (not that of the far end of a point-to-point link).
+    /// The local address, not the far end of a point-to-point link.
     pub ip: IpAddr,
     /// Bits of the network prefix.
     pub prefix_len: u8,
-    /// How far it is valid.
+    /// The scope.
     pub scope: Scope,
-    /// Duplicate address detection has not finished (RFC 4862, 5.4): it cannot be bound to, unless
-    /// `optimistic` is set too.
+    /// Duplicate address detection has not finished (RFC 4862, 5.4). A socket cannot be bound to the
+    /// address unless `optimistic` is set too.
     pub tentative: bool,
-    /// It may be used although detection has not finished (RFC 4429).
+    /// The address is usable before detection has finished (RFC 4429).
     pub optimistic: bool,
-    /// Duplicate address detection found another holder; the address is not usable.
+    /// Duplicate address detection found another owner; the address is not usable.
     pub dadfailed: bool,
-    /// Its preferred lifetime is over (RFC 4862, 5.5.4).
+    /// The preferred lifetime has ended (RFC 4862, 5.5.4).
     pub deprecated: bool,
     /// A temporary IPv6 address (RFC 8981).
     pub temporary: bool,
-    /// It does not expire.
+    /// The address does not expire.
     pub permanent: bool,
-    /// When it was made, in hundredths of a second after boot; the smaller, the older.
+    /// Time of creation, in hundredths of a second after boot.
     pub created: u32,
 }
 
 impl Address {
-    /// Whether a socket may be bound to it now.
+    /// Whether a socket can be bound to the address now.
     pub fn is_usable(&self) -> bool {
         !self.dadfailed && (!self.tentative || self.optimistic)
     }
@@ -97,7 +96,7 @@ pub(crate) fn decode(payload: &[u8]) -> Option<Address> {
             _ => {}
         }
     }
-    // IFA_ADDRESS is the far end where IFA_LOCAL is given; IPv6 mostly gives IFA_ADDRESS alone.
+    // With IFA_LOCAL, IFA_ADDRESS is the far end. IPv6 usually has IFA_ADDRESS only.
     let ip = local.or(peer)?;
     let has = |flag| flags.contains(flag);
     Some(Address {
@@ -109,7 +108,7 @@ pub(crate) fn decode(payload: &[u8]) -> Option<Address> {
         optimistic: has(AddressFlags::Optimistic),
         dadfailed: has(AddressFlags::Dadfailed),
         deprecated: has(AddressFlags::Deprecated),
-        // One bit with two names: a secondary address of IPv4, a temporary one of IPv6.
+        // The same bit means a secondary IPv4 address or a temporary IPv6 address.
         temporary: ip.is_ipv6() && has(AddressFlags::Secondary),
         permanent: has(AddressFlags::Permanent),
         created,

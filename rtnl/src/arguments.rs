@@ -1,4 +1,4 @@
-//! What a caller may give as names and addresses.
+//! Checks of names and addresses from callers.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +12,12 @@ use crate::Error;
 /// The longest interface name in bytes (IFNAMSIZ without its NUL, netdevice(7)).
 pub const NAME_MAX: usize = 15;
 
-/// Where iproute2 keeps named network namespaces (ip-netns(8)).
+/// The directory of iproute2's named network namespaces (ip-netns(8)).
 const NAMED_NAMESPACES: &str = "/run/netns";
 
-/// Why no interface can have this name, if so. The kernel has the same rules (net/core/dev.c,
-/// dev_valid_name and dev_alloc_name), but some of its calls cut a long name without a word, and a
-/// `%d` becomes a number of the kernel's choice.
+/// The reason why an interface cannot have this name, if any. The kernel has the same rules
+/// (net/core/dev.c, dev_valid_name and dev_alloc_name), but some of its calls silently cut a long name, and
+/// replace `%d` by a number.
 pub fn name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("it is empty")
@@ -44,7 +44,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     }
 }
 
-/// The scope that `ip address add` gives.
+/// The scope that `ip address add` chooses.
 pub(crate) fn scope_of(ip: IpAddr) -> AddressScope {
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -63,17 +63,19 @@ pub(crate) fn open_namespace(what: &str, name: &str) -> Result<File, Error> {
     if name.is_empty() || name == "." || name == ".." || name.contains('/') {
         return Err(Error::Invalid {
             what: what.to_owned(),
-            reason: format!("{name:?} is no namespace; `ip netns list` lists them"),
+            reason: format!(
+                "{name:?} is not a namespace name; list the names with `ip netns list`"
+            ),
         });
     }
     File::open(Path::new(NAMED_NAMESPACES).join(name)).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Error::NotFound {
             what: what.to_owned(),
-            reason: format!(" (make it: ip netns add {name})"),
+            reason: format!(" (create it: ip netns add {name})"),
         },
         _ => Error::Invalid {
             what: what.to_owned(),
-            reason: format!("opening {NAMED_NAMESPACES}/{name} failed: {e}"),
+            reason: format!("cannot open {NAMED_NAMESPACES}/{name}: {e}"),
         },
     })
 }

@@ -1,12 +1,11 @@
-//! Attributes (kernel include/net/netlink.h) of a message from the kernel.
+//! Attributes of messages from the kernel (include/net/netlink.h).
 
 use netlink_packet_core::NlasIterator;
 
 /// Bytes of an attribute's header: length and type, 16 bits each, in host order.
 const HEADER_LEN: usize = 4;
 
-/// Type (flags masked off) and value of the attributes in `bytes`, up to the first that does not
-/// fit.
+/// Type (without flags) and value of each attribute in `bytes`, up to the first that does not fit.
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     NlasIterator::new(bytes)
         .map_while(Result::ok)
@@ -21,7 +20,7 @@ pub(crate) fn u32_of(value: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*value.first_chunk()?))
 }
 
-/// The same, signed.
+/// The first four bytes in host order, signed.
 pub(crate) fn i32_of(value: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(*value.first_chunk()?))
 }
@@ -36,7 +35,7 @@ pub(crate) fn u8_of(value: &[u8]) -> Option<u8> {
     value.first().copied()
 }
 
-/// A text up to its NUL; what is no UTF-8 is replaced.
+/// The text before the NUL; invalid UTF-8 is replaced.
 pub(crate) fn text_of(value: &[u8]) -> String {
     let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()

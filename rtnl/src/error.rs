@@ -1,79 +1,78 @@
-//! Why a request failed.
+//! Errors of requests.
 
 use std::io;
 
-/// Why the kernel, or the way to it, refused a request. The text is a whole sentence; where the
-/// kernel gave a reason of its own (extended acknowledgement, kernel
-/// Documentation/userspace-api/netlink/intro.rst) it is quoted.
+/// The reason why a request failed. The text is a whole sentence. It includes the kernel's message, if any
+/// (extended acknowledgement, kernel Documentation/userspace-api/netlink/intro.rst).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such interface, address or namespace.
-    #[error("{what}: it does not exist{reason}")]
+    /// The interface, address or namespace does not exist.
+    #[error("cannot {what}: not found{reason}")]
     NotFound {
-        /// What was asked, for instance `read interface eth0`.
+        /// The requested action, for instance `read interface eth0`.
         what: String,
-        /// The kernel's own words with a separator before them, or empty.
+        /// The kernel's message with a separator before it, or empty.
         reason: String,
     },
-    /// The name or address is in use already.
-    #[error("{what}: it exists already{reason}")]
+    /// The name or address is already in use.
+    #[error("cannot {what}: already exists{reason}")]
     Exists {
-        /// What was asked.
+        /// The requested action.
         what: String,
-        /// The kernel's own words with a separator before them, or empty.
+        /// The kernel's message with a separator before it, or empty.
         reason: String,
     },
-    /// The caller lacks CAP_NET_ADMIN in the namespace's user namespace.
+    /// The caller lacks CAP_NET_ADMIN in the user namespace of the network namespace.
     #[error(
-        "{what}: not permitted; run as root or give the process CAP_NET_ADMIN in the user namespace that owns this network namespace{reason}"
+        "cannot {what}: not permitted; run as root or give the process CAP_NET_ADMIN in the user namespace that owns this network namespace{reason}"
     )]
     Permission {
-        /// What was asked.
+        /// The requested action.
         what: String,
-        /// The kernel's own words with a separator before them, or empty.
+        /// The kernel's message with a separator before it, or empty.
         reason: String,
     },
-    /// Any other refusal.
-    #[error("{what}: {errno}{reason}")]
+    /// The kernel refused for another reason.
+    #[error("cannot {what}: {errno}{reason}")]
     Refused {
-        /// What was asked.
+        /// The requested action.
         what: String,
-        /// The error number that the kernel answered with.
+        /// The kernel's error number.
         errno: io::Error,
-        /// The kernel's own words with a separator before them, or empty.
+        /// The kernel's message with a separator before it, or empty.
         reason: String,
     },
-    /// No answer within the time limit.
-    #[error("{what}: the kernel gave no answer within {seconds} s; try again")]
+    /// The kernel did not answer within the time limit.
+    #[error("cannot {what}: no answer from the kernel within {seconds} s; try again")]
     Timeout {
-        /// What was asked.
+        /// The requested action.
         what: String,
         /// The time limit in seconds.
         seconds: u64,
     },
-    /// The argument can never be right; nothing was asked of the kernel.
-    #[error("{what}: {reason}")]
+    /// The argument is invalid; no request was sent.
+    #[error("cannot {what}: {reason}")]
     Invalid {
-        /// What was asked.
+        /// The requested action.
         what: String,
-        /// What is wrong with it.
+        /// The fault of the argument.
         reason: String,
     },
     /// The socket failed.
-    #[error("{what}: the netlink socket failed: {source}")]
+    #[error("cannot {what}: the netlink socket failed: {source}")]
     Socket {
-        /// What was asked.
+        /// The requested action.
         what: String,
-        /// What the system call said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// From a negated error number and the kernel's own words.
+    /// Converts a negated error number and the kernel's message.
     pub(crate) fn from_kernel(what: &str, code: i32, message: Option<String>) -> Error {
         let what = what.to_owned();
-        let reason = message.map_or_else(String::new, |m| format!(" (the kernel says: {m})"));
+        let reason = message.map_or_else(String::new, |m| format!(" (kernel: {m})"));
         match code.wrapping_neg() {
             libc::ENODEV | libc::ENOENT | libc::EADDRNOTAVAIL => Error::NotFound { what, reason },
             libc::EEXIST => Error::Exists { what, reason },
@@ -93,17 +92,17 @@ impl Error {
         }
     }
 
-    /// Whether what was asked about does not exist.
+    /// Whether the requested object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NotFound { .. })
     }
 
-    /// Whether it exists already.
+    /// Whether the object already exists.
     pub fn is_exists(&self) -> bool {
         matches!(self, Error::Exists { .. })
     }
 
-    /// Whether a privilege is missing.
+    /// Whether the caller lacks a privilege.
     pub fn is_permission(&self) -> bool {
         matches!(self, Error::Permission { .. })
     }

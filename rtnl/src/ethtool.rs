@@ -1,5 +1,5 @@
-//! What ethtool(8) changed (kernel Documentation/networking/ethtool-netlink.rst), which rtnetlink
-//! does not tell.
+//! Notifications of changes by ethtool(8) (kernel Documentation/networking/ethtool-netlink.rst). rtnetlink
+//! does not report them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -33,30 +33,30 @@ const ETHTOOL_A_COALESCE_RX_MAX_FRAMES: u16 = 3;
 const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
 const ETHTOOL_A_HEADER_DEV_NAME: u16 = 2;
 
-/// What ethtool changed.
+/// A change by ethtool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EthtoolEvent {
-    /// Interrupt moderation (`ethtool -C`), as it is now.
+    /// New settings of interrupt moderation (`ethtool -C`).
     Coalesce {
-        /// What the monitor's namespace calls the interface's; `None` if it is the same.
+        /// The id of the interface's namespace; `None` for the monitor's own namespace.
         nsid: Option<i32>,
-        /// The interface's index there.
+        /// The interface's index in its namespace.
         ifindex: u32,
-        /// Its name there.
+        /// The interface's name in its namespace.
         name: String,
-        /// Frames after which a receive is reported; `None` if the driver has no such setting, else
-        /// 0 for none.
+        /// Frames after which a receive is reported, 0 for no limit; `None` if the driver lacks the
+        /// setting.
         rx_frames: Option<u32>,
-        /// Microseconds after which a receive is reported; `None` if the driver has no such setting,
-        /// as TAP's.
+        /// Microseconds after which a receive is reported; `None` if the driver lacks the setting, as TAP
+        /// does.
         rx_usecs: Option<u32>,
     },
     /// Notifications were lost: read everything again.
     Overrun,
 }
 
-/// Listens to the same namespaces as [`crate::Monitor::across_namespaces`]. Its descriptor is
-/// readable while events wait.
+/// Receives ethtool notifications of the same namespaces as [`crate::Monitor::across_namespaces`]. The
+/// descriptor is readable while events wait.
 #[derive(Debug)]
 pub struct EthtoolMonitor {
     listener: Listener,
@@ -64,11 +64,11 @@ pub struct EthtoolMonitor {
 }
 
 impl EthtoolMonitor {
-    /// Opens the socket and subscribes; `None` if the kernel has no such family (before 5.6, or built
-    /// without ETHTOOL_NETLINK); moderation is told since 5.7.
+    /// Opens the socket and subscribes. `None` if the kernel lacks the family (before 5.6, or built without
+    /// ETHTOOL_NETLINK). Kernels before 5.7 do not report moderation.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn new() -> Result<Option<EthtoolMonitor>, Error> {
         let Some(found) = find(&mut Transport::open(NETLINK_GENERIC)?)? else {
             return Ok(None);
@@ -76,15 +76,14 @@ impl EthtoolMonitor {
         let listener = Listener::open(NETLINK_GENERIC, Reach::All)?;
         listener
             .subscribe(found.monitor)
-            .map_err(|e| Error::socket("listen to ethtool's changes", e))?;
+            .map_err(|e| Error::socket("subscribe to ethtool notifications", e))?;
         Ok(Some(EthtoolMonitor {
             listener,
             family: found.id,
         }))
     }
 
-    /// The events that wait, oldest first; never blocks. A message that is not understood is left
-    /// out.
+    /// Returns the waiting events, oldest first. Never blocks. Unknown messages are skipped.
     pub fn drain(&mut self) -> Vec<EthtoolEvent> {
         let family = self.family;
         let read = self
@@ -107,15 +106,15 @@ impl AsFd for EthtoolMonitor {
     }
 }
 
-/// ethtool's family of generic netlink, the same in all namespaces.
+/// ethtool's generic netlink family, the same in all namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Family {
     id: u16,
-    /// The group for notifications.
+    /// The multicast group for notifications.
     monitor: u32,
 }
 
-/// `None` if the kernel has no such family, or it no such group.
+/// `None` if the kernel lacks the family or its group.
 fn find(transport: &mut Transport) -> Result<Option<Family>, Error> {
     let mut found = None;
     let answer = transport.ask("find ethtool's netlink family", get_family(), |message| {
@@ -133,7 +132,7 @@ fn find(transport: &mut Transport) -> Result<Option<Family>, Error> {
 /// CTRL_CMD_GETFAMILY by name.
 fn get_family() -> Raw {
     let mut payload = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
-    // Length and type, 16 bits each, then the name with its NUL: 4 + 8 bytes need no padding.
+    // Length and type, 16 bits each, then the name with NUL: 4 + 8 bytes need no padding.
     let name = format!("{FAMILY}\0");
     payload.extend_from_slice(&((4 + name.len()) as u16).to_ne_bytes());
     payload.extend_from_slice(&CTRL_ATTR_FAMILY_NAME.to_ne_bytes());
@@ -165,7 +164,7 @@ pub(crate) fn decode_family(payload: &[u8]) -> Option<Family> {
     })
 }
 
-/// The number of a group, if it is the one for notifications.
+/// The id of a multicast group, if it is the group for notifications.
 fn monitor_group(nested: &[u8]) -> Option<u32> {
     let (mut name, mut number) = (None, None);
     for (kind, value) in attributes(nested) {
@@ -185,8 +184,8 @@ fn event(message: &Message<'_>, family: u16) -> Option<EthtoolEvent> {
     decode_event(message.payload)
 }
 
-/// Decodes the payload of a message of ethtool's family; `None` if it is no notification of
-/// moderation, or does not say of which interface.
+/// Decodes the payload of a message of ethtool's family. `None` if it is not a notification of moderation
+/// or names no interface.
 pub(crate) fn decode_event(payload: &[u8]) -> Option<EthtoolEvent> {
     if payload.first() != Some(&ETHTOOL_MSG_COALESCE_NTF) {
         return None;

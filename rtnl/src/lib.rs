@@ -1,17 +1,16 @@
-//! rtnetlink for a daemon that makes and follows network interfaces.
+//! rtnetlink requests and notifications for a daemon that makes network interfaces.
 //!
-//! [`Requests`] asks and changes (rtnetlink(7)): one blocking socket, one request at a time, each
-//! answered or timed out. [`Monitor`] listens: a non-blocking socket for an epoll loop, which turns
-//! the kernel's notifications into [`Event`]s.
+//! [`Requests`] reads and changes interfaces (rtnetlink(7)) through a blocking socket, one request at a
+//! time, with a time limit. [`Monitor`] turns the kernel's notifications into [`Event`]s; its socket never
+//! blocks and fits an epoll loop.
 //!
-//! Both act on the network namespace that the calling thread was in when they were made, whatever
-//! it enters afterwards. Indexes are interface indexes of that namespace, addresses are in network
-//! order, sizes in bytes. [`Monitor::across_namespaces`] hears of other namespaces too, by the numbers
-//! (nsid) that the one it was made in gives them; [`EthtoolMonitor`] tells what ethtool changed.
+//! Both use the network namespace of the calling thread at their creation, even if the thread enters
+//! another one later. Interface indexes are those of that namespace, addresses are in network order, sizes
+//! in bytes. [`Monitor::across_namespaces`] also receives events of other namespaces, which it identifies
+//! by their nsid in its own namespace. [`EthtoolMonitor`] reports changes by ethtool.
 //!
-//! Requests are put together with `netlink-packet-route`; messages from the kernel are taken apart
-//! here, attribute by attribute, because one attribute of a surprising shape must cost that
-//! attribute and never the event that carries it.
+//! `netlink-packet-route` encodes requests. This crate decodes the kernel's messages itself, attribute by
+//! attribute: an unexpected attribute must not cost the whole event.
 
 #![deny(unsafe_code)]
 

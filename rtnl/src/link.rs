@@ -1,4 +1,4 @@
-//! Interfaces as the kernel describes them (RTM_NEWLINK, RTM_DELLINK; kernel net/core/rtnetlink.c).
+//! Interfaces in the kernel's messages (RTM_NEWLINK, RTM_DELLINK; kernel net/core/rtnetlink.c).
 
 use std::fmt;
 
@@ -53,9 +53,9 @@ const TYPE_TAP: u8 = 2;
 /// The operational state (RFC 2863, 3.1.14; kernel Documentation/networking/operstates.rst).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperState {
-    /// The driver does not say, as most virtual interfaces; the flags tell.
+    /// Not reported by the driver, as for most virtual interfaces; use the flags.
     Unknown,
-    /// Some component is missing.
+    /// A component is missing.
     NotPresent,
     /// Administratively down, or no carrier.
     Down,
@@ -63,7 +63,7 @@ pub enum OperState {
     LowerLayerDown,
     /// Under test.
     Testing,
-    /// Waiting for an external event, such as an authentication.
+    /// Waiting for an external event, such as authentication.
     Dormant,
     /// Ready.
     Up,
@@ -97,48 +97,46 @@ impl fmt::Display for OperState {
     }
 }
 
-/// What the kernel tells of a TUN or TAP interface (kernel drivers/net/tun.c, tun_fill_info).
+/// State of a TUN or TAP interface (kernel drivers/net/tun.c, tun_fill_info).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tun {
-    /// Ethernet frames (TAP), not IP packets (TUN).
+    /// TAP (Ethernet frames), not TUN (IP packets).
     pub tap: bool,
-    /// It outlives its last queue.
+    /// The interface remains when its last queue is closed.
     pub persist: bool,
-    /// Every queue must be opened with IFF_MULTI_QUEUE; else none may be.
+    /// All queues must be opened with IFF_MULTI_QUEUE; if false, none may be.
     pub multi_queue: bool,
     /// Frames carry a virtio-net header.
     pub vnet_hdr: bool,
-    /// Attached queues; 0 where the kernel does not say (single-queue interfaces).
+    /// Attached queues; 0 if not reported (single-queue interfaces).
     pub queues: u32,
-    /// Queues that are open and detached.
+    /// Open but detached queues.
     pub disabled_queues: u32,
 }
 
-/// What the kernel tells of a bridge's multicast (kernel net/bridge/br_netlink.c, br_fill_info).
+/// Multicast state of a bridge (kernel net/bridge/br_netlink.c, br_fill_info).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bridge {
-    /// It sends multicast only to ports that asked for it (IGMP and MLD snooping).
+    /// IGMP and MLD snooping: the bridge sends multicast only to ports with members.
     pub snooping: bool,
-    /// It asks for memberships itself.
+    /// The bridge itself sends membership queries.
     pub querier: bool,
-    /// Someone asks by MLD: the bridge itself, or another querier on the segment that it hears
-    /// (Linux 5.16 and later).
+    /// There is an MLD querier: the bridge itself, or another one on the segment (Linux 5.16 and later).
     pub mld_querier_seen: bool,
 }
 
-/// How the macvlans on one interface reach each other and the network (kernel
-/// include/uapi/linux/if_link.h, `enum macvlan_mode`; drivers/net/macvlan.c).
+/// The mode of a macvlan (kernel include/uapi/linux/if_link.h, `enum macvlan_mode`; drivers/net/macvlan.c).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MacvlanMode {
-    /// Never each other.
+    /// Macvlans of an interface never reach each other.
     Private,
-    /// Each other by way of the network, which has to send frames back (reflective relay).
+    /// Macvlans reach each other through the network, which must send frames back (reflective relay).
     Vepa,
-    /// Each other directly.
+    /// Macvlans reach each other directly.
     Bridge,
-    /// One macvlan, which takes the interface over.
+    /// A single macvlan has the interface for itself.
     Passthru,
-    /// By the source address of what arrives.
+    /// The source address of a received frame selects the macvlan.
     Source,
 }
 
@@ -155,96 +153,96 @@ impl MacvlanMode {
     }
 }
 
-/// What the kernel tells of a VLAN interface (kernel net/8021q/vlan_netlink.c, vlan_fill_info).
+/// The tag of a VLAN interface (kernel net/8021q/vlan_netlink.c, vlan_fill_info).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vlan {
-    /// The VLAN identifier, 0 to 4094.
+    /// The VLAN id, 0 to 4094.
     pub id: u16,
-    /// The EtherType of its tags: 0x8100 (802.1Q), or 0x88a8 (802.1ad).
+    /// The EtherType of the tag: 0x8100 (802.1Q), or 0x88a8 (802.1ad).
     pub protocol: u16,
 }
 
-/// One interface.
+/// An interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
     /// The interface index.
     pub index: u32,
-    /// Its name.
+    /// The interface name.
     pub name: String,
     /// The hardware type, ARPHRD_ETHER = 1 (kernel include/uapi/linux/if_arp.h).
     pub hardware_type: u16,
     /// The MTU in bytes.
     pub mtu: u32,
-    /// The smallest MTU that may be set; 0 where the kernel does not say.
+    /// The smallest allowed MTU; 0 if not reported.
     pub mtu_min: u32,
-    /// The largest MTU that may be set; 0 where there is no limit or the kernel does not say.
+    /// The largest allowed MTU; 0 if unlimited or not reported.
     pub mtu_max: u32,
-    /// IFF_UP: an administrator brought it up.
+    /// IFF_UP: administratively up.
     pub up: bool,
-    /// IFF_RUNNING: up, and its operational state allows traffic.
+    /// IFF_RUNNING: up, and the operational state allows traffic.
     pub running: bool,
-    /// IFF_LOWER_UP: up, and it has carrier.
+    /// IFF_LOWER_UP: up, with carrier.
     pub lower_up: bool,
-    /// The carrier itself, which a down interface may have too.
+    /// The carrier; a down interface may have it too.
     pub carrier: bool,
     /// IFF_MULTICAST.
     pub multicast: bool,
     /// The operational state.
     pub operstate: OperState,
-    /// The MAC address, where it is one of 6 bytes.
+    /// The MAC address, if the hardware address has 6 bytes.
     pub address: Option<[u8; 6]>,
     /// The link kind, such as `veth`, `tun` or `vxlan`; none for hardware.
     pub kind: Option<String>,
-    /// The alias, a free text.
+    /// The alias, any text.
     pub alias: Option<String>,
-    /// Its alternative names (`ip link property add`), in the kernel's order.
+    /// The alternative names (`ip link property add`), in the kernel's order.
     pub altnames: Vec<String>,
-    /// The index of the bridge, bond or VRF that it belongs to.
+    /// The index of the interface's bridge, bond or VRF.
     pub master: Option<u32>,
-    /// The index of the interface below it in the same namespace, of a VLAN, macvlan or ipvlan; a
-    /// veth has its peer's here.
+    /// The index of the lower interface of a VLAN, macvlan or ipvlan, or of a veth's peer, if it is in the
+    /// same namespace.
     pub link: Option<u32>,
-    /// How many users want every frame, whatever its MAC: a bridge, a packet capture, a macvlan.
+    /// The number of users that want all frames, for any MAC: a bridge, a packet capture, a macvlan.
     pub promiscuity: u32,
-    /// How many users want every group's frames; where the kernel does not say (before 6.0), 1 if an
-    /// administrator does (IFF_ALLMULTI).
+    /// The number of users that want the frames of all groups. Before Linux 6.0, which does not report it,
+    /// 1 if an administrator set IFF_ALLMULTI.
     pub allmulti: u32,
-    /// The largest super-frame that the stack hands to it; 0 where the kernel does not say.
+    /// The largest super-frame that the stack sends to the interface, in bytes; 0 if not reported.
     pub gso_max_size: u32,
-    /// The same for IPv4, on kernels that tell them apart; else 0.
+    /// The limit for IPv4, on kernels that have two limits; else 0.
     pub gso_ipv4_max_size: u32,
-    /// The largest super-frame that receive offload makes on it; 0 where the kernel does not say.
+    /// The largest super-frame that receive offload makes, in bytes; 0 if not reported.
     pub gro_max_size: u32,
     /// The transmit queue length in packets.
     pub tx_queue_len: u32,
-    /// More on it, if it is a TUN or TAP interface.
+    /// State of a TUN or TAP interface.
     pub tun: Option<Tun>,
-    /// More on it, if it is a bridge.
+    /// State of a bridge.
     pub bridge: Option<Bridge>,
-    /// Its mode, if it is a macvlan or macvtap.
+    /// Mode of a macvlan or macvtap.
     pub macvlan: Option<MacvlanMode>,
-    /// Its tag, if it is a VLAN.
+    /// Tag of a VLAN interface.
     pub vlan: Option<Vlan>,
 }
 
 impl Link {
-    /// Whether packets can flow: up, with carrier, and not held back by its operational state.
+    /// Whether packets can flow: up, with carrier, and an operational state that allows traffic.
     pub fn is_usable(&self) -> bool {
         self.up && self.running && self.lower_up
     }
 }
 
-/// What RTM_NEWLINK or RTM_DELLINK tells.
+/// The contents of RTM_NEWLINK or RTM_DELLINK.
 pub(crate) struct LinkMessage {
     pub(crate) link: Link,
-    /// With RTM_DELLINK: the interface moved to another namespace and lives on there.
+    /// With RTM_DELLINK: the interface moved to another namespace.
     pub(crate) moved: bool,
-    /// The index of the interface below is one of another namespace.
+    /// The lower interface is in another namespace.
     lower_elsewhere: bool,
 }
 
-/// Decodes the payload of RTM_NEWLINK or RTM_DELLINK; `None` if it is not about the interface as a
-/// whole. (Bridges report changes of their ports with the same message and another family.)
+/// Decodes the payload of RTM_NEWLINK or RTM_DELLINK; `None` if it is not about the interface as a whole.
+/// (Bridges report changes of their ports in the same message, with another family.)
 pub(crate) fn decode(payload: &[u8]) -> Option<LinkMessage> {
     let header = LinkHeader::parse(payload).ok()?;
     if i32::from(u8::from(header.interface_family)) != libc::AF_UNSPEC {

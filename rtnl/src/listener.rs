@@ -1,4 +1,4 @@
-//! A socket for notifications, of one namespace or of all that it has a number for.
+//! A socket for notifications of one namespace, or of all namespaces with an nsid.
 
 use std::fs::File;
 use std::io;
@@ -10,19 +10,19 @@ use rustix::net::sockopt;
 use crate::transport::{DATAGRAM_MAX, Message, messages};
 use crate::{Error, Requests, sys};
 
-/// Room for notifications that wait, in bytes. The kernel's default holds a few hundred, which a
-/// script that makes many interfaces overruns.
+/// Receive buffer, in bytes. The kernel's default holds a few hundred notifications; a script that makes
+/// many interfaces overruns it.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-/// The calling thread's namespace, also in a process whose first thread is elsewhere.
+/// The calling thread's namespace, which may differ from the first thread's.
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
-/// Which namespaces to listen to.
+/// The namespaces of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
-    /// The calling thread's.
+    /// The calling thread's only.
     Own,
-    /// Also those that it has a number for (`ip netns list-id`).
+    /// Also those with an nsid in it (`ip netns list-id`).
     All,
 }
 
@@ -35,10 +35,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Opens the socket in the namespace of the calling thread. Where listening to all of them is
-    /// not permitted, it listens to its own.
+    /// Opens the socket in the namespace of the calling thread. Without the permission for `Reach::All` it
+    /// falls back to `Reach::Own`.
     pub(crate) fn open(protocol: isize, reach: Reach) -> Result<Listener, Error> {
-        let failed = |e| Error::socket("listen to interface changes", e);
+        let failed = |e| Error::socket("subscribe to interface changes", e);
         let mut socket = Socket::new(protocol).map_err(failed)?;
         socket.bind_auto().map_err(failed)?;
         socket.set_non_blocking(true).map_err(failed)?;
@@ -54,7 +54,7 @@ impl Listener {
         })
     }
 
-    /// Whether other namespaces are heard.
+    /// Whether the socket receives messages of other namespaces.
     pub(crate) fn hears_all(&self) -> bool {
         self.own.is_some()
     }
@@ -63,8 +63,8 @@ impl Listener {
         self.socket.add_membership(group)
     }
 
-    /// What waits, oldest first: `read` makes something of a message, and `lost` of it that messages
-    /// were lost. Each comes with the number of the namespace that it is about, `None` for our own.
+    /// Reads all waiting messages, oldest first. `read` decodes a message; `lost` makes the report of lost
+    /// messages. Each result comes with the nsid of its namespace, `None` for the listener's own.
     pub(crate) fn drain<T>(
         &mut self,
         read: impl Fn(&Message<'_>) -> Option<T>,
@@ -81,10 +81,10 @@ impl Listener {
                 ),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // The kernel drops what does not fit and says so once; what waits stays readable.
+                // The kernel drops messages without room and reports it once; waiting ones stay readable.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => read_all.push((None, lost())),
                 Err(e) => {
-                    log::warn!("listening to interface changes failed: {e}");
+                    log::warn!("cannot receive interface changes: {e}");
                     read_all.push((None, lost()));
                     break;
                 }
@@ -119,13 +119,13 @@ impl AsFd for Listener {
     }
 }
 
-/// Our own namespace, which may get a number for itself at any time (`ip netns set`); from then on
-/// its messages carry that.
+/// The listener's own namespace. It may get an nsid for itself at any time (`ip netns set`); its messages
+/// then carry that nsid.
 #[derive(Debug)]
 struct Own {
     namespace: File,
     requests: Requests,
-    /// It stays the same once it is there.
+    /// Does not change once assigned.
     number: Option<i32>,
 }
 
@@ -141,13 +141,13 @@ impl Own {
     }
 }
 
-/// `None` if that is not permitted.
+/// Returns `None` if that is not permitted.
 fn listen_to_all(socket: &Socket) -> Result<Option<Own>, Error> {
     if let Err(e) = socket.set_listen_all_namespaces(true) {
-        log::debug!("netlink: other network namespaces are not heard: {e}");
+        log::debug!("netlink: cannot receive from other network namespaces: {e}");
         return Ok(None);
     }
-    let failed = |e| Error::socket("open the own network namespace", e);
+    let failed = |e| Error::socket("open the current network namespace", e);
     Ok(Some(Own {
         namespace: File::open(CURRENT).map_err(failed)?,
         requests: Requests::new()?,
@@ -159,6 +159,6 @@ fn grow_receive_buffer(socket: &Socket) {
     let grown = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER));
     if let Err(e) = grown {
-        log::debug!("the netlink receive buffer keeps its size: {e}");
+        log::debug!("netlink: cannot enlarge the receive buffer: {e}");
     }
 }

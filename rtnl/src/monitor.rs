@@ -12,7 +12,7 @@ use crate::listener::{Listener, Reach};
 use crate::nsid;
 use crate::transport::Message;
 
-// Message types of kernel include/uapi/linux/rtnetlink.h; those for groups are of 2025.
+// Message types of kernel include/uapi/linux/rtnetlink.h; group messages exist since 2025.
 const RTM_NEWMULTICAST: u16 = 56;
 const RTM_DELMULTICAST: u16 = 57;
 const RTM_DELNETCONF: u16 = 81;
@@ -23,28 +23,28 @@ const RTM_DELNSID: u16 = 89;
 const FAMILY_IPMR: u8 = 128;
 const FAMILY_IP6MR: u8 = 129;
 
-/// What to be told about (`enum rtnetlink_groups`, kernel include/uapi/linux/rtnetlink.h).
+/// A group of notifications (`enum rtnetlink_groups`, kernel include/uapi/linux/rtnetlink.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// Interfaces: made, changed, gone.
+    /// Interfaces: added, changed, removed.
     Link,
     /// IPv4 addresses.
     Ipv4Address,
     /// IPv6 addresses.
     Ipv6Address,
-    /// IPv4 multicast groups that the host joins and leaves; kernels of 2025 and later.
+    /// IPv4 multicast memberships of the host; kernels of 2025 and later.
     Ipv4Multicast,
-    /// IPv6 multicast groups that the host joins and leaves; kernels of 2025 and later.
+    /// IPv6 multicast memberships of the host; kernels of 2025 and later.
     Ipv6Multicast,
     /// IPv4 multicast routes; kernels with multicast routing.
     Ipv4MulticastRoute,
     /// IPv6 multicast routes; kernels with multicast routing.
     Ipv6MulticastRoute,
-    /// IPv4 settings of interfaces, multicast forwarding among them.
+    /// IPv4 settings of interfaces, such as multicast forwarding.
     Ipv4Netconf,
-    /// IPv6 settings of interfaces, multicast forwarding among them.
+    /// IPv6 settings of interfaces, such as multicast forwarding.
     Ipv6Netconf,
-    /// Namespaces with a number: gone.
+    /// Removal of namespaces with an nsid.
     Namespace,
 }
 
@@ -72,66 +72,64 @@ impl Group {
     }
 }
 
-/// What changed.
+/// A change reported by the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// An interface was made or changed: this is what it is like now.
+    /// An interface was added or changed; its present state.
     LinkChanged(Link),
     /// An interface left this namespace.
     LinkGone {
-        /// Its index here.
+        /// The index that it had here.
         index: u32,
-        /// Its name at the end.
+        /// Its last name.
         name: String,
-        /// It moved to another namespace; else it was deleted.
+        /// Whether it moved to another namespace. If false, it was deleted.
         moved: bool,
     },
     /// An address was added or changed.
     AddressAdded(Address),
     /// An address was removed.
     AddressRemoved(Address),
-    /// The host joined a group on an interface. The kernel reports its first member alone.
+    /// The host joined a group on an interface. The kernel reports the first member only.
     MulticastAdded {
         /// The interface.
         ifindex: u32,
         /// The group.
         group: IpAddr,
     },
-    /// The host left a group on an interface: its last member did.
+    /// The last member of a group on an interface left.
     MulticastRemoved {
         /// The interface.
         ifindex: u32,
         /// The group.
         group: IpAddr,
     },
-    /// A multicast route was added or removed, or an interface forwards multicast now or no longer.
+    /// A multicast route was added or removed, or multicast forwarding of an interface changed.
     MulticastRouting,
-    /// A namespace that this one had a number for is no more. The interfaces in it go in the next
-    /// moments, and are not told of any more.
+    /// A namespace with an nsid was removed. Its interfaces disappear soon after, without notifications.
     NamespaceGone {
-        /// What it was called here. The number may soon be another one's.
+        /// Its nsid here. The kernel may soon reuse the number.
         nsid: i32,
     },
     /// Notifications were lost: read everything again.
     Overrun,
 }
 
-/// An event and where it happened.
+/// An event and its namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notice {
-    /// What the namespace that the monitor was made in calls the one that the event is about, whose
-    /// indexes it has; `None` if that is the same one, even where that has a number for itself.
-    /// [`Event::Overrun`] is about all of them.
+    /// The nsid of the event's namespace in the monitor's namespace; `None` for the monitor's own
+    /// namespace, even if it has an nsid for itself. Interface indexes in the event are those of its
+    /// namespace. [`Event::Overrun`] concerns all namespaces.
     pub nsid: Option<i32>,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// Listens to the network namespace that the calling thread was in at [`Monitor::new`], or to those
-/// that it knows, too. Its descriptor is readable while events wait.
+/// Receives notifications of the calling thread's network namespace at [`Monitor::new`], and optionally of
+/// the namespaces known to it. The descriptor is readable while events wait.
 ///
-/// Subscribe first and read the state afterwards ([`crate::Requests`]), else what happens in
-/// between is missed.
+/// Subscribe first, then read the state ([`crate::Requests`]); otherwise changes in between are missed.
 #[derive(Debug)]
 pub struct Monitor {
     listener: Listener,
@@ -139,8 +137,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Opens the socket and subscribes. That a kernel has no multicast groups is no error:
-    /// [`Monitor::has`] tells.
+    /// Opens the socket and subscribes. Groups that the kernel lacks are no error: see [`Monitor::has`].
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -148,11 +145,11 @@ impl Monitor {
         Monitor::open(groups, Reach::Own)
     }
 
-    /// As [`Monitor::new`], and also hears of the namespaces that the calling thread's one has a
-    /// number for at that moment ([`crate::Requests::assign_nsid`]), without keeping any of them
-    /// alive (NETLINK_LISTEN_ALL_NSID). [`Monitor::notices`] tells them apart. Needs
-    /// CAP_NET_BROADCAST here and in the user namespaces that own the others; without it here, it
-    /// hears of its own namespace alone ([`Monitor::hears_all_namespaces`]).
+    /// As [`Monitor::new`], and also receives events of all namespaces with an nsid in the calling thread's
+    /// namespace ([`crate::Requests::assign_nsid`]; NETLINK_LISTEN_ALL_NSID). It keeps none of them alive.
+    /// [`Monitor::notices`] names the namespace of each event. Needs CAP_NET_BROADCAST here and in the user
+    /// namespaces that own the others. Without it here, the monitor receives events of its own namespace
+    /// only ([`Monitor::hears_all_namespaces`]).
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -160,7 +157,7 @@ impl Monitor {
         let monitor = Monitor::open(groups, Reach::All)?;
         if !monitor.hears_all_namespaces() {
             log::info!(
-                "changes in other network namespaces are not heard: that takes CAP_NET_BROADCAST"
+                "changes in other network namespaces are not monitored; this needs CAP_NET_BROADCAST"
             );
         }
         Ok(monitor)
@@ -173,27 +170,27 @@ impl Monitor {
             match listener.subscribe(group.number()) {
                 Ok(()) => {}
                 Err(e) if group.is_optional() => {
-                    log::debug!("no notifications for {group:?} in this kernel: {e}");
+                    log::debug!("this kernel has no notifications for {group:?}: {e}");
                     missing.push(group);
                 }
-                Err(e) => return Err(Error::socket("listen to interface changes", e)),
+                Err(e) => return Err(Error::socket("subscribe to interface changes", e)),
             }
         }
         Ok(Monitor { listener, missing })
     }
 
-    /// Whether the kernel tells about `group`, one of those that were asked for.
+    /// Whether the kernel reports `group`, which must be one of the requested groups.
     pub fn has(&self, group: Group) -> bool {
         !self.missing.contains(&group)
     }
 
-    /// Whether it hears of other namespaces.
+    /// Whether the monitor receives events of other namespaces.
     pub fn hears_all_namespaces(&self) -> bool {
         self.listener.hears_all()
     }
 
-    /// The events that wait, oldest first, each with its namespace; never blocks. A message that is
-    /// not understood is left out.
+    /// Returns the waiting events with their namespaces, oldest first. Never blocks. Unknown messages are
+    /// skipped.
     pub fn notices(&mut self) -> Vec<Notice> {
         let read = self.listener.drain(event, || Event::Overrun);
         read.into_iter()
@@ -201,7 +198,7 @@ impl Monitor {
             .collect()
     }
 
-    /// As [`Monitor::notices`]: the events of the monitor's own namespace alone.
+    /// Returns the waiting events of the monitor's own namespace, as [`Monitor::notices`] does.
     pub fn drain(&mut self) -> Vec<Event> {
         let notices = self.notices().into_iter();
         notices

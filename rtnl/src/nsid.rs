@@ -1,7 +1,7 @@
-//! Numbers of network namespaces (RTM_NEWNSID, RTM_GETNSID; kernel net/core/net_namespace.c).
+//! Ids of network namespaces (RTM_NEWNSID, RTM_GETNSID; kernel net/core/net_namespace.c).
 //!
-//! Each namespace has its own numbers for those that it knows. A number says no more than which one
-//! is meant: it keeps no namespace alive, and goes with it.
+//! Each namespace has its own ids (nsid) for the namespaces that it knows. An id only identifies a
+//! namespace: it does not keep it alive, and disappears with it.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -20,30 +20,29 @@ const HEADER_LEN: usize = 4;
 /// Attribute number of kernel include/uapi/linux/net_namespace.h.
 const NETNSA_NSID: u16 = 1;
 
-/// The kernel chooses the number; from it: there is none.
+/// The value for "no id"; in a request: the kernel chooses one.
 const NOT_ASSIGNED: i32 = -1;
 
 impl Requests {
-    /// What the namespace of these requests calls the namespace `ns`, a descriptor of it; `None` if
-    /// it has no number for it. It may have one for itself.
+    /// Returns the nsid of the namespace `ns`, a descriptor, in the namespace of these requests; `None` if
+    /// it has none. A namespace may have an nsid for itself.
     ///
     /// # Errors
-    /// [`Error::Refused`] (EINVAL) if the descriptor is of no network namespace, and those of the
-    /// socket.
+    /// [`Error::Refused`] (EINVAL) if the descriptor is not a network namespace; errors of the socket.
     pub fn nsid_of(&mut self, ns: impl AsFd) -> Result<Option<i32>, Error> {
         ask(&mut self.transport, ns)
     }
 
-    /// The same, with a number of the kernel's choice where there is none yet. Only namespaces with
-    /// a number are heard by [`crate::Monitor::across_namespaces`].
+    /// As [`Requests::nsid_of`], but assigns an nsid of the kernel's choice if there is none.
+    /// [`crate::Monitor::across_namespaces`] receives events only of namespaces with an nsid.
     ///
     /// # Errors
     /// As [`Requests::nsid_of`], and [`Error::Permission`].
     pub fn assign_nsid(&mut self, ns: impl AsFd) -> Result<i32, Error> {
-        let what = "number a network namespace";
+        let what = "assign an nsid to a network namespace";
         let request = RouteNetlinkMessage::NewNsId(message(&ns, Some(NOT_ASSIGNED)));
         match self.transport.change(what, request, 0) {
-            // It has one already, maybe since a moment ago.
+            // An nsid exists, perhaps assigned a moment ago.
             Ok(()) | Err(Error::Exists { .. }) => {}
             Err(e) => return Err(e),
         }
@@ -57,7 +56,7 @@ impl Requests {
 fn ask(transport: &mut Transport, ns: impl AsFd) -> Result<Option<i32>, Error> {
     let mut found = None;
     transport.ask(
-        "ask for the number of a network namespace",
+        "read the nsid of a network namespace",
         RouteNetlinkMessage::GetNsId(message(&ns, None)),
         |answer| found = found.or(number_in(answer)),
     )?;
@@ -66,7 +65,7 @@ fn ask(transport: &mut Transport, ns: impl AsFd) -> Result<Option<i32>, Error> {
 
 fn message(ns: impl AsFd, number: Option<i32>) -> NsidMessage {
     let mut message = NsidMessage::default();
-    // The kernel reads an int that is never negative.
+    // The kernel reads an int; a descriptor is never negative.
     let fd = ns.as_fd().as_raw_fd().cast_unsigned();
     message.attributes = vec![NsidAttribute::Fd(fd)];
     message.attributes.extend(number.map(NsidAttribute::Id));
@@ -80,7 +79,7 @@ fn number_in(message: &Message<'_>) -> Option<i32> {
     decode(message.payload)
 }
 
-/// Decodes the payload of RTM_NEWNSID or RTM_DELNSID: the number, if it is one.
+/// Decodes the payload of RTM_NEWNSID or RTM_DELNSID: the nsid, if assigned.
 pub(crate) fn decode(payload: &[u8]) -> Option<i32> {
     attributes(payload.get(HEADER_LEN..)?)
         .find(|&(kind, _)| kind == NETNSA_NSID)

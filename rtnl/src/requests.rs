@@ -1,4 +1,4 @@
-//! Questions and changes.
+//! Requests that read and change interfaces.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,10 +19,9 @@ use crate::transport::{Message, Transport};
 const RTM_NEWLINK: u16 = libc::RTM_NEWLINK;
 const RTM_NEWADDR: u16 = libc::RTM_NEWADDR;
 
-/// Asks the kernel about interfaces and changes them, in the network namespace that the calling
-/// thread was in at [`Requests::new`].
+/// Reads and changes interfaces in the network namespace of the calling thread at [`Requests::new`].
 ///
-/// Each call is one exchange with the kernel; it blocks until the answer, at most ten seconds.
+/// Each call is one exchange with the kernel and blocks until the answer, at most ten seconds.
 #[derive(Debug)]
 pub struct Requests {
     pub(crate) transport: Transport,
@@ -42,8 +41,7 @@ impl Requests {
     /// The interface with this name.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Invalid`] for a name that no interface can have, and those of
-    /// the socket.
+    /// [`Error::NotFound`]; [`Error::Invalid`] for an impossible name; errors of the socket.
     pub fn link_by_name(&mut self, name: &str) -> Result<Link, Error> {
         let what = format!("read interface {name}");
         check_name(&what, name)?;
@@ -57,7 +55,7 @@ impl Requests {
     /// The interface with this index.
     ///
     /// # Errors
-    /// [`Error::NotFound`], and those of the socket.
+    /// [`Error::NotFound`]; errors of the socket.
     pub fn link_by_index(&mut self, ifindex: u32) -> Result<Link, Error> {
         self.link(format!("read interface {ifindex}"), link_message(ifindex))
     }
@@ -77,7 +75,7 @@ impl Requests {
     /// All interfaces, by index.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
         let query = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let mut links = self.transport.dump("list interfaces", query, link_of)?;
@@ -85,10 +83,10 @@ impl Requests {
         Ok(links)
     }
 
-    /// What is stacked on an interface, as far as this namespace shows.
+    /// The interfaces stacked on an interface, as far as this namespace shows.
     ///
     /// # Errors
-    /// [`Error::NotFound`], and those of the socket.
+    /// [`Error::NotFound`]; errors of the socket.
     pub fn stacking(&mut self, ifindex: u32) -> Result<Stacking, Error> {
         let links = self.links()?;
         stacking::on(&links, ifindex).ok_or_else(|| Error::NotFound {
@@ -97,11 +95,11 @@ impl Requests {
         })
     }
 
-    /// The IPv4 and IPv6 addresses of an interface, in the kernel's order; empty if there is no
-    /// such interface.
+    /// The IPv4 and IPv6 addresses of an interface, in the kernel's order; empty if the interface does not
+    /// exist.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn addresses(&mut self, ifindex: u32) -> Result<Vec<Address>, Error> {
         let mut query = AddressMessage::default();
         query.header.index = ifindex;
@@ -117,7 +115,7 @@ impl Requests {
             },
         );
         match addresses {
-            // A kernel with strict checking says so instead of listing nothing.
+            // A kernel with strict checking reports a missing interface.
             Err(Error::NotFound { .. }) => Ok(Vec::new()),
             other => other,
         }
@@ -126,7 +124,7 @@ impl Requests {
     /// Brings an interface up (IFF_UP).
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Permission`], [`Error::Refused`], and those of the socket.
+    /// [`Error::NotFound`], [`Error::Permission`], [`Error::Refused`]; errors of the socket.
     pub fn set_up(&mut self, ifindex: u32) -> Result<(), Error> {
         let mut change = link_message(ifindex);
         change.header.flags = LinkFlags::Up;
@@ -144,8 +142,7 @@ impl Requests {
         self.change_link(format!("take interface {ifindex} down"), change)
     }
 
-    /// Sets the MTU in bytes. The kernel refuses one outside [`Link::mtu_min`] and
-    /// [`Link::mtu_max`] with its own words.
+    /// Sets the MTU in bytes. The kernel refuses values outside [`Link::mtu_min`] and [`Link::mtu_max`].
     ///
     /// # Errors
     /// As [`Requests::set_up`].
@@ -157,11 +154,11 @@ impl Requests {
         )
     }
 
-    /// Renames an interface. Kernels before 6.2 refuse that (EBUSY) while it is up.
+    /// Renames an interface. Kernels before 6.2 refuse this (EBUSY) while the interface is up.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the name is taken, [`Error::Invalid`] for a name that no interface can
-    /// have, else as [`Requests::set_up`].
+    /// [`Error::Exists`] if the name is taken; [`Error::Invalid`] for an impossible name; else as
+    /// [`Requests::set_up`].
     pub fn set_name(&mut self, ifindex: u32, name: &str) -> Result<(), Error> {
         let what = format!("rename interface {ifindex} to {name}");
         check_name(&what, name)?;
@@ -180,7 +177,7 @@ impl Requests {
         )
     }
 
-    /// Sets the alias, a free text of at most 255 bytes (`ip link` shows it); empty removes it.
+    /// Sets the alias, any text of at most 255 bytes (shown by `ip link`); empty removes it.
     ///
     /// # Errors
     /// As [`Requests::set_up`].
@@ -192,13 +189,13 @@ impl Requests {
         )
     }
 
-    /// Sets the largest super-frame, in bytes from the IP header on, that the stack hands to the
-    /// interface (IFLA_GSO_MAX_SIZE, since Linux 4.16), for IPv6 and IPv4. Kernels since 6.3 keep
-    /// a limit of its own for IPv4 (IFLA_GSO_IPV4_MAX_SIZE), which is set too where it is known.
+    /// Sets the size of the largest super-frame that the stack sends to the interface, in bytes from the IP
+    /// header (IFLA_GSO_MAX_SIZE, since Linux 4.16), for IPv6 and IPv4. Kernels since 6.3 have a separate
+    /// limit for IPv4 (IFLA_GSO_IPV4_MAX_SIZE), which is set too.
     ///
     /// # Errors
-    /// As [`Requests::set_up`]; a size over the device's `tso_max_size` (65536 for most) is
-    /// refused.
+    /// As [`Requests::set_up`]; the kernel refuses a size above the device's `tso_max_size` (65536 for
+    /// most).
     pub fn set_gso_max(&mut self, ifindex: u32, bytes: u32) -> Result<(), Error> {
         let what = format!("set gso_max_size of interface {ifindex} to {bytes}");
         self.set(ifindex, what.clone(), [LinkAttribute::GsoMaxSize(bytes)])?;
@@ -209,7 +206,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Sets the transmit queue length in packets; of a TAP it sizes the rings too.
+    /// Sets the transmit queue length in packets. For a TAP this also sizes the rings.
     ///
     /// # Errors
     /// As [`Requests::set_up`].
@@ -221,11 +218,11 @@ impl Requests {
         )
     }
 
-    /// Adds an address; link-local and loopback addresses get their scopes.
+    /// Adds an address. Link-local and loopback addresses get their scopes.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the interface has it, [`Error::Invalid`] for a prefix length that is
-    /// too long, else as [`Requests::set_up`].
+    /// [`Error::Exists`] if the interface has the address; [`Error::Invalid`] if the prefix is too long;
+    /// else as [`Requests::set_up`].
     pub fn add_address(&mut self, ifindex: u32, ip: IpAddr, prefix_len: u8) -> Result<(), Error> {
         let what = format!("add {ip}/{prefix_len} to interface {ifindex}");
         let (family, bits) = match ip {
@@ -233,7 +230,7 @@ impl Requests {
             IpAddr::V6(_) => (AddressFamily::Inet6, 128),
         };
         if prefix_len > bits {
-            let reason = format!("a prefix of this family has at most {bits} bits");
+            let reason = format!("a prefix of this address family has at most {bits} bits");
             return Err(Error::Invalid { what, reason });
         }
         let mut change = AddressMessage::default();
@@ -262,29 +259,28 @@ impl Requests {
             .change(&format!("delete interface {ifindex}"), request, 0)
     }
 
-    /// Moves an interface into a namespace that `ip netns add` made. No reference to the namespace
-    /// is kept.
+    /// Moves an interface into a namespace made by `ip netns add`. Keeps no reference to the namespace.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no such namespace, [`Error::Exists`] if it has an interface
-    /// of that name, else as [`Requests::set_up`].
+    /// [`Error::NotFound`] if the namespace does not exist; [`Error::Exists`] if it has an interface of
+    /// this name; else as [`Requests::set_up`].
     pub fn set_netns_by_name(&mut self, ifindex: u32, name: &str) -> Result<(), Error> {
         let what = format!("move interface {ifindex} to network namespace {name}");
         let file = open_namespace(&what, name)?;
         self.set(ifindex, what, [LinkAttribute::NetNsFd(file.as_raw_fd())])
     }
 
-    /// Moves an interface into the namespace of a descriptor. It is down afterwards, without addresses
-    /// and routes; its MAC, MTU, alias and alternative names go with it.
+    /// Moves an interface into the namespace `ns`, a descriptor. Afterwards the interface is down,
+    /// without addresses and routes; it keeps MAC, MTU, alias and alternative names.
     ///
-    /// It gets the name `name` there, if one is given, and the index `index`, if one is given. That
-    /// is not known to kernels before 5.13, which choose one.
+    /// `name` and `index` optionally give it a new name and index there. Kernels before 5.13 ignore `index`
+    /// and choose one.
     ///
     /// # Errors
-    /// [`Error::Exists`] if its name or an alternative one is taken there, [`Error::Refused`] (EBUSY)
-    /// if the index is, and nothing has changed; but if `name` alone is taken, it has moved under the
-    /// name that it had ([`Error::Exists`] all the same): the kernel renames it there in the end.
-    /// [`Error::Invalid`] for a name that no interface can have, else as [`Requests::set_up`].
+    /// [`Error::Exists`] if its name or an alternative name is taken there, and [`Error::Refused`] (EBUSY)
+    /// if the index is taken; the interface has not moved then. Exception: if only `name` is taken, the
+    /// result is also [`Error::Exists`], but the interface has moved and kept its old name, because the
+    /// kernel renames last. [`Error::Invalid`] for an impossible name; else as [`Requests::set_up`].
     pub fn move_link(
         &mut self,
         ifindex: u32,

@@ -1,7 +1,7 @@
-//! What an interface loses when it moves to another namespace, and gets again afterwards.
+//! State that an interface loses when it moves to another namespace, for restoring it.
 //!
-//! The kernel's own messages are kept and sent back, as `ip address save` and `ip route save` do, so
-//! that nothing is lost that this crate does not know of.
+//! The kernel's own messages are kept and sent back, as `ip address save` and `ip route save` do.
+//! Attributes unknown to this crate are therefore not lost.
 
 use libc::{RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
@@ -21,7 +21,7 @@ const NEIGHBOUR_HEADER: usize = 12;
 /// Bytes of an attribute's header.
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// Where the interface index lies in the headers of addresses and neighbours.
+/// Offset of the interface index in the headers of addresses and neighbours.
 const INDEX_AT: usize = 4;
 
 // Kernel include/uapi/linux/if_addr.h.
@@ -44,9 +44,9 @@ const NEIGHBOUR_STATE_AT: usize = 8;
 const NUD_PERMANENT: u8 = 0x80;
 const NDA_IFINDEX: u16 = 8;
 
-/// The addresses, routes and permanent neighbours that someone gave an interface. What the kernel
-/// made by itself (connected routes, IPv6 link-local addresses, what came of router advertisements)
-/// is not among it: it comes back by itself.
+/// Addresses, routes and permanent neighbours of an interface that were configured. Not included: those
+/// that the kernel makes itself, and makes again (connected routes, IPv6 link-local addresses, results of
+/// router advertisements).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Saved {
     addresses: Vec<Raw>,
@@ -55,17 +55,17 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Whether there is nothing to restore.
+    /// Whether nothing needs to be restored.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.routes.is_empty() && self.neighbours.is_empty()
     }
 }
 
 impl Requests {
-    /// Reads what [`Requests::restore_addresses`] and [`Requests::restore_routes`] give back.
+    /// Reads the state for [`Requests::restore_addresses`] and [`Requests::restore_routes`].
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn save(&mut self, ifindex: u32) -> Result<Saved, Error> {
         let mut saved = Saved::default();
         for family in [INET, INET6] {
@@ -78,27 +78,27 @@ impl Requests {
         Ok(saved)
     }
 
-    /// Gives an interface its addresses again: the same ones, with their flags, labels and what was
-    /// left of their lifetimes. Those that it has are left alone.
+    /// Restores the addresses of an interface, with flags, labels and remaining lifetimes. Addresses that
+    /// it has already are unchanged.
     ///
     /// # Errors
-    /// The first refusal that stays, after all were tried.
+    /// The first permanent refusal, after all addresses were tried.
     pub fn restore_addresses(&mut self, ifindex: u32, saved: &Saved) -> Result<(), Error> {
-        self.restore("put an address back", ifindex, &saved.addresses)
+        self.restore("restore an address", ifindex, &saved.addresses)
     }
 
-    /// Gives an interface, which is up, its routes and permanent neighbours again.
+    /// Restores routes and permanent neighbours of an interface. The interface must be up.
     ///
     /// # Errors
     /// As [`Requests::restore_addresses`].
     pub fn restore_routes(&mut self, ifindex: u32, saved: &Saved) -> Result<(), Error> {
-        let routes = self.restore("put a route back", ifindex, &saved.routes);
-        let neighbours = self.restore("put a neighbour back", ifindex, &saved.neighbours);
+        let routes = self.restore("restore a route", ifindex, &saved.routes);
+        let neighbours = self.restore("restore a neighbour", ifindex, &saved.neighbours);
         routes.and(neighbours)
     }
 
-    /// A route may need another one, which the kernel listed later; so what is refused is tried
-    /// again as long as others are not.
+    /// Sends the messages. A route may need another one that comes later in the list, so refused messages
+    /// are sent again as long as others succeed.
     fn restore(&mut self, what: &str, ifindex: u32, messages: &[Raw]) -> Result<(), Error> {
         let what = format!("{what} on interface {ifindex}");
         let mut waiting: Vec<&Raw> = messages.iter().collect();
@@ -146,21 +146,21 @@ impl Requests {
         ifindex: u32,
     ) -> Result<Vec<Raw>, Error> {
         query[0] = family;
-        let what = format!("list what interface {ifindex} has");
+        let what = format!("list addresses, routes and neighbours of interface {ifindex}");
         let found = self.transport.dump(&what, raw(kind, query), |message| {
-            // Without IPv6, or without strict checking, the kernel lists more than was asked for.
+            // Without IPv6 or strict checking, the kernel lists more than requested.
             restorable(message.kind, message.payload, ifindex)
                 .filter(|found| found.payload[0] == family)
         });
         match found {
-            // A kernel with strict checking says so instead of listing nothing.
+            // A kernel with strict checking reports a missing interface.
             Err(Error::NotFound { .. }) => Ok(Vec::new()),
             other => other,
         }
     }
 }
 
-/// The message, if it is about something that someone gave the interface.
+/// The message, if it is about a configured address, route or neighbour of the interface.
 pub(crate) fn restorable(kind: u16, payload: &[u8], ifindex: u32) -> Option<Raw> {
     let given = match kind {
         RTM_NEWADDR => is_given_address(payload, ifindex),
@@ -183,8 +183,8 @@ fn u32_attribute(kind: u16, value: u32) -> [u8; 8] {
     bytes
 }
 
-/// Whether an address of the interface was not made by the kernel. Kernels before 5.18 do not say;
-/// to give back an address of the kernel's own does no harm.
+/// Whether an address of the interface was configured, not made by the kernel. Kernels before 5.18 do not
+/// report this; restoring an address of the kernel's own does no harm.
 fn is_given_address(payload: &[u8], ifindex: u32) -> bool {
     let Some(rest) = payload.get(ADDRESS_HEADER..) else {
         return false;
@@ -195,8 +195,8 @@ fn is_given_address(payload: &[u8], ifindex: u32) -> bool {
     !by_kernel && u32_of(&payload[INDEX_AT..]) == Some(ifindex)
 }
 
-/// Whether someone gave a route out of the interface: not the kernel, which makes those of addresses
-/// and of router advertisements.
+/// Whether a route out of the interface was configured, not made by the kernel for addresses or router
+/// advertisements.
 fn is_given_route(payload: &[u8], ifindex: u32) -> bool {
     let Some(rest) = payload.get(ROUTE_HEADER..) else {
         return false;
@@ -217,14 +217,14 @@ fn is_permanent_neighbour(payload: &[u8], ifindex: u32) -> bool {
         && payload[NEIGHBOUR_STATE_AT] & NUD_PERMANENT != 0
 }
 
-/// The message about another index, and without what a kernel says and does not take.
+/// The message for another interface index, without values that the kernel reports but does not accept.
 pub(crate) fn with_index(mut message: Raw, ifindex: u32) -> Raw {
     let payload = &mut message.payload;
     if message.kind != RTM_NEWROUTE {
         payload[INDEX_AT..INDEX_AT + 4].copy_from_slice(&ifindex.to_ne_bytes());
         return message;
     }
-    // RTNH_F_ONLINK was asked for; the others tell the route's state, such as RTNH_F_LINKDOWN.
+    // RTNH_F_ONLINK was configured; other flags are the route's state, such as RTNH_F_LINKDOWN.
     let flags = u32_of(&payload[ROUTE_FLAGS_AT..]).unwrap_or_default();
     let asked = flags & RTNH_F_ONLINK;
     payload[ROUTE_FLAGS_AT..ROUTE_HEADER].copy_from_slice(&asked.to_ne_bytes());
@@ -232,7 +232,7 @@ pub(crate) fn with_index(mut message: Raw, ifindex: u32) -> Raw {
     message
 }
 
-/// Replaces the value of an attribute, where it is a u32.
+/// Replaces the value of a u32 attribute.
 fn put_u32(bytes: &mut [u8], wanted: u16, value: u32) {
     let mut at = 0;
     let mut found = Vec::new();

@@ -1,39 +1,39 @@
-//! What is stacked on an interface: whether frames of others than the host itself go through it.
+//! Interfaces stacked on an interface: do frames of other hosts pass through it?
 
 use crate::link::Link;
 
-/// A bond of a bridge of a bond: the kernel's limit of nesting (include/linux/netdevice.h,
-/// MAX_NEST_DEV), which also ends a list that changed while it was read and has a loop.
+/// The kernel's limit of nesting (include/linux/netdevice.h, MAX_NEST_DEV), such as a bond of a bridge of a
+/// bond. It also ends loops in a list that changed while it was read.
 const DEPTH_MAX: usize = 8;
 
-/// What is stacked on an interface, the names being those of the interfaces above it.
+/// The kind of stacking on an interface, with the name of the upper interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stacking {
-    /// Nothing: all frames are the host's own.
+    /// None: all frames are the host's own.
     None,
-    /// A bond or team with nothing stacked on it in turn: still one host with one MAC, which moves
-    /// between the bond's ports.
+    /// A bond or team with nothing on top: still one host with one MAC, which moves between the bond's
+    /// ports.
     Bond(String),
-    /// It is a port of a bridge, or of a bond that is one.
+    /// A bridge; the interface, or its bond, is a port of it.
     Bridge(String),
-    /// A macvlan or macvtap; there may be more of them.
+    /// A macvlan or macvtap; there may be several.
     Macvlan(String),
-    /// Another kind of interface: a VLAN, an ipvlan, a switch of Open vSwitch.
+    /// Another kind of interface: a VLAN, an ipvlan, an Open vSwitch.
     Other(String),
-    /// Somebody wants every frame and does not show: a packet capture, or a macvlan that was moved to
+    /// The interface is promiscuous for an unknown user: a packet capture, or a macvlan that was moved to
     /// another namespace.
     Promiscuous,
 }
 
 impl Stacking {
-    /// Whether frames may go through with MACs that are not the interface's own.
+    /// Whether frames of other MACs may pass through the interface.
     pub fn has_guests(&self) -> bool {
         !matches!(self, Stacking::None | Stacking::Bond(_))
     }
 }
 
-/// Reads the stacking on the interface `ifindex` from all interfaces of its namespace; `None` if it
-/// is not among them.
+/// Finds the stacking on the interface `ifindex` in the list of all interfaces of its namespace; `None` if
+/// the list lacks it.
 pub(crate) fn on(links: &[Link], ifindex: u32) -> Option<Stacking> {
     let link = links.iter().find(|link| link.index == ifindex)?;
     Some(on_link(links, link, 0))
@@ -47,7 +47,7 @@ fn on_link(links: &[Link], link: &Link, depth: usize) -> Stacking {
         return stacking;
     }
     let above = links.iter().filter(|above| is_above(above, link));
-    // A macvlan says more than a VLAN beside it.
+    // A macvlan has precedence over a VLAN.
     if let Some(upper) = above.min_by_key(|upper| upper.macvlan.is_none()) {
         let name = upper.name.clone();
         return match upper.macvlan {
@@ -61,7 +61,7 @@ fn on_link(links: &[Link], link: &Link, depth: usize) -> Stacking {
     Stacking::None
 }
 
-/// What being a port of `master` means; `None` if it is no more than a routing domain (VRF).
+/// The stacking by the master `master`; `None` for a mere routing domain (VRF).
 fn of_master(links: &[Link], master: &Link, depth: usize) -> Option<Stacking> {
     let name = master.name.clone();
     match master.kind.as_deref() {
@@ -75,7 +75,7 @@ fn of_master(links: &[Link], master: &Link, depth: usize) -> Option<Stacking> {
     }
 }
 
-/// Whether an interface is made on top of another one. A veth names its peer as if it were below.
+/// Whether `upper` is made on top of `lower`. A veth reports its peer as its lower interface.
 fn is_above(upper: &Link, lower: &Link) -> bool {
     upper.link == Some(lower.index)
         && upper.index != lower.index

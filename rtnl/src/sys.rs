@@ -1,5 +1,5 @@
-//! Receiving a netlink datagram together with the namespace that it comes from, which no safe
-//! wrapper gives: the only unsafe code of this crate.
+//! Receives a netlink datagram with the namespace of its origin. No safe wrapper does this: the only unsafe
+//! code of the crate.
 
 #![allow(unsafe_code)]
 
@@ -8,27 +8,26 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-/// One datagram that was received.
+/// A received datagram.
 pub(crate) struct Received {
-    /// The kernel sent it; else it must not be believed.
+    /// The kernel sent the datagram; others must be ignored.
     pub(crate) from_kernel: bool,
-    /// All of it is there.
+    /// The datagram was not truncated.
     pub(crate) whole: bool,
-    /// What the socket's namespace calls the one that it is about, if the socket listens to all and
-    /// that one has a number.
+    /// The nsid of the datagram's namespace, if the socket receives from all namespaces and it has one.
     pub(crate) nsid: Option<i32>,
 }
 
-/// Room for control messages, aligned for their headers: one of an int is used.
+/// Room for control messages, aligned for their headers. One message with an int arrives.
 const CONTROL_WORDS: usize = 16;
 
-/// Reads one datagram into `buffer`, which it replaces, up to its capacity (recvmsg(2), netlink(7)
+/// Reads one datagram into `buffer`, up to its capacity; earlier contents are lost (recvmsg(2), netlink(7)
 /// NETLINK_LISTEN_ALL_NSID).
 pub(crate) fn receive(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Received> {
     buffer.clear();
     let mut control = [0u64; CONTROL_WORDS];
-    // SAFETY: there is no other way to make these than from zeros; both are plain integers and
-    // pointers, for all of which zero is valid.
+    // SAFETY: only zeroing can make these values; both are plain integers and pointers, for which zero is
+    // valid.
     let (mut from, mut message) =
         unsafe { (zeroed::<libc::sockaddr_nl>(), zeroed::<libc::msghdr>()) };
     let room = buffer.spare_capacity_mut();
@@ -42,9 +41,9 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Rec
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: rustix decodes no netlink control message, so recvmsg is called as it is. Each pointer
-    // in `message` is to a live object of this function with the length beside it, and nothing else
-    // refers to them during the call; the kernel writes within these lengths.
+    // SAFETY: rustix decodes no netlink control message, so recvmsg is called directly. Each pointer in
+    // `message` points to a live object of this function, with its length, and nothing else refers to it
+    // during the call. The kernel writes within these lengths.
     let length = unsafe {
         libc::recvmsg(
             socket.as_fd().as_raw_fd(),
@@ -56,25 +55,24 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Rec
         return Err(io::Error::last_os_error());
     };
     // SAFETY: recvmsg has written `length` bytes to the spare capacity, which begins at byte 0 of the
-    // cleared vector; without MSG_TRUNC among the flags that we gave, `length` is at most its size.
+    // cleared vector. Without MSG_TRUNC among the input flags, `length` is at most the capacity.
     unsafe { buffer.set_len(length) };
     Ok(Received {
         from_kernel: from.nl_pid == 0,
         whole: message.msg_flags & libc::MSG_TRUNC == 0,
-        // SAFETY: recvmsg has filled `message`, and `control` to which it points still lives.
+        // SAFETY: recvmsg has filled `message`, and its control buffer `control` is still alive.
         nsid: unsafe { nsid_of(&message) },
     })
 }
 
-/// The number in the control message NETLINK_LISTEN_ALL_NSID, if there is one.
+/// The nsid in the control message NETLINK_LISTEN_ALL_NSID, if present.
 ///
 /// # Safety
-/// `message` has been filled by recvmsg and its control buffer lives.
+/// recvmsg must have filled `message`, and its control buffer must be alive.
 unsafe fn nsid_of(message: &libc::msghdr) -> Option<i32> {
-    // SAFETY: cmsg(3) is the only way to walk control messages; the caller grants a filled header.
-    // CMSG_FIRSTHDR and CMSG_NXTHDR give null or a header that lies within the control buffer, whose
-    // alignment is that of u64. The number is read only where the header says that it is whole,
-    // without asking for its alignment.
+    // SAFETY: cmsg(3) is the only way to walk control messages; the caller guarantees a filled header.
+    // CMSG_FIRSTHDR and CMSG_NXTHDR return null or a header inside the control buffer, which is aligned as
+    // u64. The nsid is read only if the header's length includes it, and without need of alignment.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(found) = header.as_ref() {

@@ -1,4 +1,4 @@
-//! Messages that no kernel sends.
+//! Decoding of messages that no kernel sends.
 
 use std::net::IpAddr;
 
@@ -47,7 +47,7 @@ fn an_attribute_of_a_surprising_shape_costs_itself_alone() {
 /// As `ip link add link ib0 name ib0.5 type vlan id 5` makes it (kernel net/8021q/vlan_netlink.c,
 /// vlan_fill_info).
 #[test]
-fn a_vlan_says_which() {
+fn a_vlan_has_an_id_and_a_protocol() {
     let of = |kind: &[u8], id: &[u8]| {
         let protocol = attribute(5, &0x8100u16.to_be_bytes());
         let data = [
@@ -97,7 +97,7 @@ fn reports_of_bridges_are_not_about_the_link() {
     assert!(link::decode(&link_message(0, &[])).is_some());
 }
 
-/// An interface with the attributes that say what is stacked on what.
+/// An interface with the attributes for stacking.
 fn stacked(index: u32, name: &str, kind: &str, master: u32, lower: u32) -> Link {
     let mut bytes = link_message(
         0,
@@ -113,7 +113,7 @@ fn stacked(index: u32, name: &str, kind: &str, master: u32, lower: u32) -> Link 
 }
 
 #[test]
-fn what_is_above_is_found_whatever_its_kind() {
+fn upper_interfaces_of_all_kinds_are_found() {
     let on_ib0 = |master, others: &[Link]| {
         let mut links = vec![stacked(7, "ib0", "tun", master, 0)];
         links.extend_from_slice(others);
@@ -168,7 +168,7 @@ fn the_secondary_bit_means_temporary_with_ipv6_alone() {
     assert!(address::decode(&v6).unwrap().temporary);
 }
 
-/// The payload of a notification of moderation for an interface of ethtool's family.
+/// The payload of a moderation notification of ethtool's family.
 fn coalesce_message(command: u8, ifindex: u32, values: &[(u16, u32)]) -> Vec<u8> {
     let device = [attribute(1, &ifindex.to_ne_bytes()), attribute(2, b"ib0\0")].concat();
     let mut bytes = vec![command, 1, 0, 0];

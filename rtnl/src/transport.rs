@@ -14,16 +14,16 @@ use rustix::net::sockopt::{self, Timeout};
 use crate::Error;
 use crate::attributes::{attributes, text_of};
 
-/// How long the kernel may take for one answer. It answers from the system call itself, so that
-/// only a contended RTNL lock makes it slow.
+/// Time limit for an answer. The kernel answers within the system call; only a contended RTNL lock makes it
+/// slow.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Room for the largest datagram of a dump (kernel net/netlink/af_netlink.c, netlink_dump: 32 KiB)
 /// and of a notification.
 pub(crate) const DATAGRAM_MAX: usize = 64 * 1024;
 
-/// A dump that something changed under is asked for again, this many times in all; then the last is
-/// taken as it is, and the notifications of what keeps changing will set it right.
+/// Attempts of a dump that changed while the kernel listed it. After the last attempt the result is used as
+/// it is; the notifications of further changes correct it.
 const DUMP_ATTEMPTS: usize = 8;
 
 /// Length of `struct nlmsghdr`.
@@ -40,7 +40,7 @@ pub(crate) struct Message<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// The messages of one datagram, up to the first that does not fit.
+/// The messages of a datagram, up to the first that does not fit.
 pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let header = NetlinkBuffer::new_checked(datagram).ok()?;
@@ -58,8 +58,8 @@ pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>>
     })
 }
 
-/// Reads one datagram into `buffer`. False: it came from another process, or was cut short, and
-/// must not be believed.
+/// Reads one datagram into `buffer`. False if another process sent it or if it was truncated: it must be
+/// ignored.
 pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<bool> {
     buffer.clear();
     buffer.reserve(DATAGRAM_MAX);
@@ -67,7 +67,7 @@ pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<bool>
     Ok(from.port_number() == 0 && length == buffer.len())
 }
 
-/// A request that is put together here, or taken from an answer.
+/// A request, made here or taken from an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Raw {
     pub(crate) kind: u16,
@@ -88,7 +88,7 @@ impl NetlinkSerializable for Raw {
     }
 }
 
-/// A socket that asks one thing at a time.
+/// A socket for one request at a time.
 #[derive(Debug)]
 pub(crate) struct Transport {
     socket: Socket,
@@ -96,30 +96,30 @@ pub(crate) struct Transport {
     buffer: Vec<u8>,
 }
 
-/// What came of one round of an exchange.
+/// The result of one round of an exchange.
 enum Round {
     Done,
-    /// Something changed while the kernel was listing.
+    /// The data changed while the kernel listed it.
     Interrupted,
 }
 
 impl Transport {
-    /// `protocol` is a netlink family, such as NETLINK_ROUTE.
+    /// Opens a socket of the netlink family `protocol`, such as NETLINK_ROUTE.
     pub(crate) fn open(protocol: isize) -> Result<Transport, Error> {
         let what = "open a netlink socket";
         let open = || {
             let mut socket = Socket::new(protocol)?;
             socket.bind_auto()?;
             sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
-            // Both since Linux 4.12; without them answers are longer and say less.
+            // Since Linux 4.12. Without them answers are longer and less precise.
             for optional in [socket.set_cap_ack(true), socket.set_ext_ack(true)] {
                 if let Err(e) = optional {
-                    log::debug!("netlink: no extended acknowledgements: {e}");
+                    log::debug!("netlink: cannot enable extended acknowledgements: {e}");
                 }
             }
-            // Since Linux 4.20; without it a dump lists more than was asked for.
+            // Since Linux 4.20. Without it a dump lists more than requested.
             if let Err(e) = socket.set_netlink_get_strict_chk(true) {
-                log::debug!("netlink: no strict checking: {e}");
+                log::debug!("netlink: cannot enable strict checking: {e}");
             }
             Ok(socket)
         };
@@ -130,7 +130,7 @@ impl Transport {
         })
     }
 
-    /// Changes something; returns when the kernel has done it.
+    /// Sends a change; returns when the kernel has made it.
     pub(crate) fn change(
         &mut self,
         what: &str,
@@ -141,7 +141,7 @@ impl Transport {
             .map(|_| ())
     }
 
-    /// Asks for one thing; `each` sees the answer.
+    /// Sends a request; `each` gets the answer.
     pub(crate) fn ask(
         &mut self,
         what: &str,
@@ -152,7 +152,7 @@ impl Transport {
             .map(|_| ())
     }
 
-    /// Lists what `item` finds in the answers.
+    /// Requests a list; `item` decodes its messages.
     pub(crate) fn dump<T>(
         &mut self,
         what: &str,
@@ -187,7 +187,7 @@ impl Transport {
                 continue;
             }
             for message in messages(&self.buffer) {
-                // The rest of an answer that an earlier call gave up waiting for.
+                // The rest of an answer to an earlier call that timed out.
                 if message.sequence != self.sequence {
                     continue;
                 }
@@ -244,7 +244,7 @@ impl Transport {
     }
 }
 
-/// What NLMSG_ERROR or NLMSG_DONE says: the negated error number, 0 for success.
+/// The result in NLMSG_ERROR or NLMSG_DONE: a negated error number, 0 for success.
 fn outcome(what: &str, message: &Message<'_>) -> Result<(), Error> {
     let code = message
         .payload
@@ -256,8 +256,8 @@ fn outcome(what: &str, message: &Message<'_>) -> Result<(), Error> {
     Err(Error::from_kernel(what, code, error_text(message)))
 }
 
-/// The kernel's own words, after the error number and the header (or, uncapped, the whole) of the
-/// request.
+/// The kernel's message, behind the error number and the request's header (or the whole request, if not
+/// capped).
 fn error_text(message: &Message<'_>) -> Option<String> {
     if message.flags & NLM_F_ACK_TLVS == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! Notifications of the running kernel, each test in a network namespace of its own.
+//! Notifications of the running kernel, each test in its own network namespace.
 
 mod namespace;
 
@@ -26,7 +26,7 @@ fn wait_for<T>(monitor: &mut Monitor, mut wanted: impl FnMut(&Event) -> Option<T
     }
 }
 
-/// Returns when each of `wanted` has come, in any order.
+/// Returns when all of `wanted` have come, in any order.
 fn wait_for_all<const N: usize>(monitor: &mut Monitor, wanted: [Event; N]) {
     let mut missing = wanted.to_vec();
     wait_for(monitor, |event| {
@@ -80,11 +80,11 @@ fn links_come_change_and_go() {
 }
 
 #[test]
-fn a_move_is_told_from_a_deletion() {
+fn a_move_is_distinguished_from_a_deletion() {
     in_namespace(|| {
         let mut monitor = Monitor::new(&[Group::Link]).unwrap();
         run("ip link add east type veth peer name west");
-        // A command's own namespace, for as long as it runs.
+        // The namespace of a command lives as long as the command runs.
         let mut other = std::process::Command::new("unshare")
             .args(["-n", "sleep", "60"])
             .spawn()
@@ -141,7 +141,7 @@ fn joined_groups_are_announced() {
         let groups = [Group::Ipv4Multicast, Group::Ipv6Multicast];
         let mut monitor = Monitor::new(&groups).unwrap();
         if !groups.iter().all(|&group| monitor.has(group)) {
-            eprintln!("skipped: this kernel (before 2025) does not announce groups");
+            eprintln!("skipped: this kernel (before 2025) does not announce memberships");
             return;
         }
         run("ip link add east type veth peer name west");
@@ -178,7 +178,7 @@ fn lost_notifications_are_an_overrun_and_listening_goes_on() {
         let mut monitor = Monitor::new(&[Group::Link]).unwrap();
         let mut requests = Requests::new().unwrap();
         let lo = requests.link_by_name("lo").unwrap().index;
-        // Of a down interface a new alias is not announced.
+        // The kernel does not announce a new alias of a down interface.
         requests.set_up(lo).unwrap();
         for number in 0..4000 {
             requests.set_alias(lo, &format!("number {number}")).unwrap();

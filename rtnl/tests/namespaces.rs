@@ -1,5 +1,5 @@
-//! Several network namespaces of the running kernel: their numbers, what is heard of them, and
-//! interfaces that move between them.
+//! Several network namespaces of the running kernel: nsids, notifications, and interfaces that move between
+//! them.
 
 mod namespace;
 
@@ -12,7 +12,7 @@ use rtnl::{Error, EthtoolEvent, EthtoolMonitor, Event, Group, Monitor, Notice, R
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 
-/// What `drain` gives until `wanted` finds something in it, within five seconds.
+/// Drains until `wanted` finds a result, for at most five seconds.
 fn wait_for<T, M: std::os::fd::AsFd, E: std::fmt::Debug>(
     monitor: &mut M,
     drain: impl Fn(&mut M) -> Vec<E>,
@@ -33,7 +33,7 @@ fn wait_for<T, M: std::os::fd::AsFd, E: std::fmt::Debug>(
     }
 }
 
-/// Where the next change of the interface `name` is seen.
+/// The namespace and index in the next change of the interface `name`.
 fn changed(monitor: &mut Monitor, name: &str) -> (Option<i32>, u32) {
     wait_for(monitor, Monitor::notices, |notice| match &notice.event {
         Event::LinkChanged(link) if link.name == name => Some((notice.nsid, link.index)),
@@ -59,13 +59,13 @@ fn a_namespace_is_numbered_once_and_not_kept_alive() {
         assert_eq!(requests.nsid_of(&a.0).unwrap(), Some(number));
         assert_eq!(requests.assign_nsid(&a.0).unwrap(), number);
         assert_ne!(requests.assign_nsid(&b.0).unwrap(), number);
-        // Each has its own numbers.
+        // Each namespace has its own nsids.
         assert_eq!(
             b.visit(|| Requests::new().unwrap().nsid_of(&a.0).unwrap()),
             None
         );
 
-        // A veth goes with the namespace of its peer.
+        // A veth disappears with the namespace of its peer.
         run("ip link add east type veth peer name west");
         requests
             .move_link(index_of("west"), &a.0, None, None)
@@ -84,7 +84,7 @@ fn a_namespace_is_numbered_once_and_not_kept_alive() {
 }
 
 #[test]
-fn what_happens_elsewhere_is_heard_with_its_number() {
+fn events_of_other_namespaces_have_their_nsid() {
     in_namespace(|| {
         let (numbered, unknown) = (Elsewhere::new(), Elsewhere::new());
         let mut monitor = Monitor::across_namespaces(&[Group::Link, Group::Ipv4Address]).unwrap();
@@ -128,7 +128,7 @@ fn what_happens_elsewhere_is_heard_with_its_number() {
         });
         assert_eq!(nsid, Some(number));
 
-        // Our own namespace may get a number for itself, which its messages then carry.
+        // A namespace may have an nsid for itself; its messages then carry it.
         let own = requests.assign_nsid(here()).unwrap();
         assert_ne!(own, number);
         run("ip link set east up");
@@ -139,7 +139,7 @@ fn what_happens_elsewhere_is_heard_with_its_number() {
 }
 
 #[test]
-fn a_monitor_of_all_namespaces_has_its_own_for_those_who_ask_so() {
+fn drain_returns_events_of_the_own_namespace_only() {
     in_namespace(|| {
         let elsewhere = Elsewhere::new();
         let mut monitor = Monitor::across_namespaces(&[Group::Link]).unwrap();
@@ -209,7 +209,7 @@ fn an_interface_is_followed_over_several_moves_and_back() {
 }
 
 #[test]
-fn the_end_of_a_namespace_is_told() {
+fn the_end_of_a_namespace_is_reported() {
     in_namespace(|| {
         let groups = [Group::Link, Group::Namespace];
         let mut monitor = Monitor::across_namespaces(&groups).unwrap();
@@ -223,7 +223,7 @@ fn the_end_of_a_namespace_is_told() {
         });
         let gone = Event::NamespaceGone { nsid: number };
         assert_eq!((notice.nsid, notice.event), (None, gone));
-        // A deletion of an interface there is not told any more.
+        // The kernel does not report the deletion of an interface there.
         run("ip link add east type veth peer name west");
         let after = wait_for(&mut monitor, Monitor::notices, |notice| {
             Some(notice.clone())
@@ -260,7 +260,7 @@ fn a_move_to_where_the_name_or_index_is_taken_changes_nothing() {
             .unwrap();
         assert_eq!(a.visit(|| index_of("free0")), 91);
 
-        // The kernel looks at the new name last, when the interface has moved.
+        // The kernel checks the new name last, after the move.
         let error = requests
             .move_link(index_of("west"), &a.0, Some("east"), None)
             .unwrap_err();
@@ -279,7 +279,7 @@ fn a_move_to_where_the_name_or_index_is_taken_changes_nothing() {
 }
 
 #[test]
-fn without_the_capability_its_own_namespace_is_heard_alone() {
+fn without_the_capability_only_the_own_namespace_is_monitored() {
     in_namespace(|| {
         let mut capabilities = rustix::thread::capabilities(None).unwrap();
         capabilities.effective.remove(CapabilitySet::NET_BROADCAST);
@@ -314,10 +314,10 @@ fn lost_notifications_of_another_namespace_are_an_overrun() {
 }
 
 #[test]
-fn moderation_is_told_from_every_namespace() {
+fn moderation_is_reported_from_every_namespace() {
     in_namespace(|| {
         let Some(mut monitor) = EthtoolMonitor::new().unwrap() else {
-            eprintln!("skipped: this kernel (before 5.6) does not tell");
+            eprintln!("skipped: this kernel (before 5.6) has no ethtool notifications");
             return;
         };
         let elsewhere = Elsewhere::new();
@@ -339,7 +339,7 @@ fn moderation_is_told_from_every_namespace() {
             ifindex,
             name: name.to_owned(),
             rx_frames: Some(frames),
-            // The driver of TAP knows no time.
+            // The TAP driver has no such setting.
             rx_usecs: None,
         });
         assert_eq!(monitor.drain(), wanted);
@@ -347,7 +347,7 @@ fn moderation_is_told_from_every_namespace() {
     });
 }
 
-/// Text of `ip`, without what the kernel counts on its own.
+/// Output of `ip`, without counters of the kernel.
 fn configuration(name: &str) -> String {
     let shown = [
         format!("ip -4 -d addr show dev {name}"),
@@ -362,7 +362,7 @@ fn configuration(name: &str) -> String {
     lines.join("\n")
 }
 
-/// Lifetimes run, and detection of duplicates of IPv6 begins anew.
+/// Removes lifetimes, which run, and flags of IPv6 duplicate address detection, which restarts.
 fn without_lifetimes(line: &str) -> String {
     let mut words = line.split_whitespace().filter(|word| *word != "tentative");
     let mut kept = Vec::new();
@@ -396,7 +396,7 @@ fn what_a_move_takes_is_put_back() {
             "ip route add 198.51.100.0/24 via 192.0.2.2 dev east metric 9 mtu lock 1400",
             "ip route add 203.0.113.0/24 via 203.0.113.1 dev east onlink table 99",
             "ip route add default via 2001:db8::fe dev east",
-            // The kernel lists the second one first, which needs the other.
+            // The kernel lists the second route first; it needs the first one.
             "ip route add 10.8.8.8 dev east",
             "ip route add 10.7.0.0/16 via 10.8.8.8 dev east",
             "ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev east",
@@ -432,7 +432,7 @@ fn what_a_move_takes_is_put_back() {
             configuration("east"),
             before.replace(&format!("{index}: east"), "300: east")
         );
-        // Again: nothing is doubled.
+        // A second time: no duplicates.
         requests.restore_addresses(300, &saved).unwrap();
         requests.restore_routes(300, &saved).unwrap();
         assert!(!requests.save(300).unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! Requests against the running kernel, each test in a network namespace of its own.
+//! Requests to the running kernel, each test in its own network namespace.
 
 mod namespace;
 
@@ -38,7 +38,7 @@ fn a_link_is_read_and_changed() {
         assert_eq!((a.gso_max_size, a.gso_ipv4_max_size), (60000, 60000));
         assert!(a.is_usable() && a.carrier && a.multicast);
 
-        // What another tool sees is what was set.
+        // Another tool shows the same values.
         let shown = run("ip -d link show fabric0");
         for text in [
             "mtu 9000",
@@ -85,7 +85,7 @@ fn a_port_of_a_bridge_knows_its_master() {
     });
 }
 
-/// Whether this kernel can make such an interface.
+/// Runs a command that makes an interface; false if this kernel does not support it.
 fn made(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let mut program = std::process::Command::new(words.next().unwrap());
@@ -96,7 +96,7 @@ fn made(command: &str) -> bool {
     output.status.success()
 }
 
-/// What is stacked on the interface `name`.
+/// The stacking on the interface `name`.
 fn stacking(name: &str) -> Stacking {
     let mut requests = Requests::new().unwrap();
     let index = requests.link_by_name(name).unwrap().index;
@@ -166,7 +166,7 @@ fn what_is_made_on_an_interface_shows() {
         assert_eq!(above.link, Some(index));
         assert_eq!(above.macvlan, Some(MacvlanMode::Vepa));
 
-        // Moved away it can be guessed at by what it asks of the interface below.
+        // After a move only promiscuity of the lower interface shows it.
         if vlan {
             run("ip link del ib0.5");
         }
@@ -213,7 +213,7 @@ fn users_of_every_group_are_counted() {
 }
 
 #[test]
-fn a_bridge_tells_how_it_handles_multicast() {
+fn a_bridge_reports_its_multicast_settings() {
     in_namespace(|| {
         run("ip link add br0 type bridge");
         let mut requests = Requests::new().unwrap();
@@ -245,12 +245,15 @@ fn the_interface_below_is_known_where_it_is_near() {
         run(&format!("ip link set west netns {far}"));
         let lower = requests.link_by_name("east").unwrap().link;
         run(&format!("ip netns del {far}"));
-        assert_eq!(lower, None, "an index of another namespace says nothing");
+        assert_eq!(
+            lower, None,
+            "an index of another namespace is meaningless here"
+        );
     });
 }
 
 #[test]
-fn a_tap_tells_its_mode() {
+fn a_tap_reports_its_mode() {
     in_namespace(|| {
         run("ip tuntap add dev t0 mode tap multi_queue vnet_hdr");
         run("ip tuntap add dev t1 mode tun");
@@ -347,7 +350,7 @@ fn refusals_are_typed_and_quote_the_kernel() {
         assert!(missing.is_not_found());
         assert_eq!(
             missing.to_string(),
-            "read interface nosuch: it does not exist"
+            "cannot read interface nosuch: not found"
         );
         for name in ["", "..", "a/b", "a b", "sixteen-bytes-xx"] {
             let error = requests.link_by_name(name).unwrap_err();
@@ -359,7 +362,7 @@ fn refusals_are_typed_and_quote_the_kernel() {
         assert!(requests.set_up(a + 1000).unwrap_err().is_not_found());
         let mtu = requests.set_mtu(a, 1).unwrap_err().to_string();
         assert!(
-            mtu.contains("set the MTU") && mtu.contains("the kernel says:"),
+            mtu.contains("set the MTU") && mtu.contains("(kernel:"),
             "{mtu}"
         );
         let netns = requests
@@ -385,7 +388,7 @@ fn without_cap_net_admin_changes_are_not_permitted() {
     });
 }
 
-/// Deletes a named namespace whatever becomes of the test.
+/// A named namespace, deleted at the end of the test.
 struct Named(String);
 
 impl Named {

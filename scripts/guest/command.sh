@@ -1,4 +1,4 @@
-# Commands in guests; sourced by rxe-guest.
+# Commands in guests; sourced by main.sh.
 
 # exec_in_guest NAME [--limit S] COMMAND
 exec_in_guest() {

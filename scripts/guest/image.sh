@@ -1,38 +1,39 @@
-# The guests' kernel and root file system; sourced by rxe-guest.
-# Both are made of Debian's packages, which are downloaded and unpacked here and never installed. No
-# script of theirs is run.
+# The guests' kernel and root file system; sourced by main.sh.
+# Both come from Debian packages, which are downloaded and unpacked here, never installed. No script of a
+# package runs.
 
 CACHE=${IBTAP_GUEST_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ibtap-guest}
 KERNEL=$CACHE/vmlinux
 INITRAMFS=$CACHE/initramfs.cpio
+. "$ROOT/scripts/guest/infiniband.sh"
 
-# What guests have: programs, the packages that they are in, and the kernel's modules. Libraries and
-# modules that these need are found.
+# Contents of a guest: programs, their packages, and the kernel's modules. Required libraries and modules are
+# found automatically.
 GUEST_PACKAGES=(
-    bash busybox ethtool ibverbs-providers ibverbs-utils iperf3 iproute2 iputils-ping kmod libc6
-    procps rdma-core rdmacm-utils strace tcpdump
+    bash busybox ethtool ibverbs-providers ibverbs-utils infiniband-diags iperf3 iproute2 iputils-ping
+    kmod libc6 procps rdma-core rdmacm-utils strace tcpdump
 )
 GUEST_PROGRAMS=(
     bash bridge busybox ethtool ibv_asyncwatch ibv_devices ibv_devinfo ibv_rc_pingpong
     ibv_srq_pingpong ibv_uc_pingpong ibv_ud_pingpong iperf3 ip kmod mckey pgrep ping pkill ps
-    rdma rdma_client rdma_server rdma_xclient rdma_xserver riostream rping rstream ss strace sysctl
-    tc tcpdump ucmatose udaddy udpong
+    rdma rdma_client rdma_server rdma_xclient rdma_xserver riostream rping rstream saquery smpquery ss
+    strace sysctl tc tcpdump ucmatose udaddy udpong
 )
 GUEST_MODULES=(
     9p 9pnet_virtio virtio_pci virtio_mmio virtio_net virtio_rng
-    crc32_generic crc32_pclmul ib_umad ib_uverbs rdma_rxe rdma_ucm
+    crc32_generic crc32_pclmul ib_ipoib ib_umad ib_uverbs rdma_rxe rdma_rxe_ib rdma_ucm
     8021q bridge dummy ifb tun veth
     act_mirred cls_matchall cls_u32 sch_ingress sch_netem sch_tbf
     nf_tables nft_limit nft_numgen
 )
 
-# no_guests REASON: guests cannot be had here.
+# no_guests REASON: guests are impossible here.
 no_guests() {
     printf '%s: no guests: %s\n' "${0##*/}" "$*" >&2
     exit 77
 }
 
-# make_image [--fresh]: one at a time; the others wait for it and find it made.
+# make_image [--fresh]: one process creates the image; others wait and find it.
 make_image() {
     check_guests
     mkdir -p "$CACHE"
@@ -45,6 +46,7 @@ make_image() {
         mkdir -p "$CACHE/making" "$CACHE/packages"
         download_packages
         unpack_packages
+        make_infiniband
         make_kernel
         make_root
         rm -rf "$CACHE/making"
@@ -54,37 +56,41 @@ make_image() {
     exec 9>&-
 }
 
-# The image is made anew when what it is made by has changed.
+# A change of these files creates the image again.
 image_key() {
-    cat "$ROOT/scripts/guest/image.sh" "$ROOT/scripts/guest/init" | sha256sum
+    cat "$ROOT/scripts/guest/"{image.sh,infiniband.sh,init} "$INFINIBAND_PATCH" | sha256sum
 }
 
 check_guests() {
-    [ "$(uname -m)" = x86_64 ] || no_guests "they are x86-64, this machine is $(uname -m)"
+    [ "$(uname -m)" = x86_64 ] || no_guests "guests are x86-64, this machine is $(uname -m)"
     command -v apt-get >/dev/null && command -v dpkg >/dev/null \
-        || no_guests "their kernel is Debian's, and there is no apt-get here to download it"
-    # In a shell of its own, for need_tools ends the one that it is called in.
+        || no_guests "apt-get, which downloads Debian's kernel, is missing"
+    # In a subshell, because need_tools ends its shell on failure.
     (need_tools qemu-system-x86_64=qemu-system-x86 cpio=cpio depmod=kmod xz=xz-utils readelf=binutils \
         flock=util-linux ip=iproute2 sysctl=procps) \
-        || no_guests "QEMU or what their image is made with cannot be installed"
+        || no_guests "QEMU or the tools for the image cannot be installed"
 }
 
 download_packages() {
     local names wanted name
     names=$(package_names) || { update_packages && names=$(package_names); } \
-        || no_guests "apt-get knows no package linux-image-amd64"
+        || no_guests "apt-get finds no package linux-image-amd64"
     download_missing "$names" || { update_packages && download_missing "$names"; } \
-        || no_guests "apt-get cannot download their kernel and programs"
+        || no_guests "apt-get cannot download kernel and programs"
 }
 
 update_packages() {
     apt-get -qq update >&2
 }
 
-# The kernel's package, those of the programs, and of all libraries that one of them might need.
+kernel_package() {
+    apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ {print $2; exit}'
+}
+
+# The kernel's package, those of the programs, and of all libraries that they might need.
 package_names() {
     local kernel
-    kernel=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ {print $2; exit}')
+    kernel=$(kernel_package)
     [ -n "$kernel" ] || return 1
     printf '%s\n' "$kernel" "${GUEST_PACKAGES[@]}"
     apt-cache depends --recurse --important "${GUEST_PACKAGES[@]}" \
@@ -100,20 +106,22 @@ download_missing() {
     (cd "$CACHE/packages" && timeout 600 apt-get -qq -o APT::Sandbox::User=root download "${missing[@]}")
 }
 
-# Programs and libraries to making/all, the kernel to making/kernel.
+# Programs and libraries to making/all, the kernel to making/kernel. The cache may have older kernels, and has the
+# packages of infiniband.sh.
 unpack_packages() {
     local package
     mkdir -p "$CACHE/making/all" "$CACHE/making/kernel"
+    dpkg -x "$CACHE/packages/$(kernel_package)"_*.deb "$CACHE/making/kernel"
     for package in "$CACHE"/packages/*.deb; do
         case ${package##*/} in
-            linux-image-*) dpkg -x "$package" "$CACHE/making/kernel" ;;
+            linux-*) ;;
             *) dpkg -x "$package" "$CACHE/making/all" ;;
         esac
     done
 }
 
-# The kernel as an ELF file, which QEMU enters by its PVH note: to have it unpack itself would take
-# an emulated guest seconds.
+# The kernel as an ELF file, which QEMU enters by its PVH note: unpacking the kernel would take an emulated
+# guest seconds.
 make_kernel() {
     local packed
     packed=$(echo "$CACHE"/making/kernel/boot/vmlinuz-*)
@@ -147,12 +155,12 @@ make_root() {
     done
     add_programs "$root"
     add_modules "$root"
-    # tcpdump gives up root for the user of its name.
+    # tcpdump changes to the user with its name.
     printf '%s\n' 'root:x:0:0:root:/root:/bin/bash' 'tcpdump:x:999:999::/:/bin/false' >"$root/etc/passwd"
     printf '%s\n' 'root:x:0:' 'tcpdump:x:999:' >"$root/etc/group"
     printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
     install -m 755 "$ROOT/scripts/guest/init" "$root/init"
-    # Not packed: a host reads it in no time, an emulated guest would unpack it for seconds.
+    # Not compressed: a host reads it quickly, and unpacking would take an emulated guest seconds.
     (cd "$root" && find . -print0 | LC_ALL=C sort -z \
         | cpio --null -o -H newc --owner=0:0 --quiet) >"$CACHE/making/initramfs.cpio"
     mv "$CACHE/making/initramfs.cpio" "$INITRAMFS"
@@ -166,7 +174,7 @@ add_programs() {
             cp -L "$file" "$root/usr/${file#"$all"/}" 2>/dev/null || cp -L "$file" "$root/usr/bin/$name"
             break
         done
-        [ -e "$file" ] || echo "the guests have no $name: it is in no package" >&2
+        [ -e "$file" ] || echo "the guests lack $name: no package contains it" >&2
     done
     for name in modprobe insmod rmmod lsmod depmod modinfo; do
         ln -s ../bin/kmod "$root/usr/sbin/$name"
@@ -176,7 +184,7 @@ add_programs() {
             || ln -s busybox "$root/usr/bin/$name"
     done
     ln -sf bash "$root/usr/bin/sh"
-    # One driver of libibverbs: it would try every one that it finds.
+    # One driver for libibverbs, which tries every driver that it finds.
     install -D -t "$root/etc/libibverbs.d" "$all"/etc/libibverbs.d/rxe.driver
     mkdir -p "$root/usr/lib/x86_64-linux-gnu/libibverbs"
     cp "$all"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so \
@@ -185,7 +193,7 @@ add_programs() {
     add_libraries "$root"
 }
 
-# Those that the programs name, those that these name, and some that programs of tests need.
+# Libraries of the programs, libraries of these libraries, and some for the test programs.
 add_libraries() {
     local root=$1 libraries=$1/usr/lib/x86_64-linux-gnu name added=1
     add_library ld-linux-x86-64.so.2
@@ -205,7 +213,7 @@ add_libraries() {
     ldconfig -r "$root"
 }
 
-# add_library NAME: of add_libraries, whose variables it uses.
+# add_library NAME: part of add_libraries, with its variables.
 add_library() {
     local file
     for file in "$CACHE"/making/all/{usr/lib,lib}/x86_64-linux-gnu/"$1"; do
@@ -213,10 +221,10 @@ add_library() {
         cp -L "$file" "$libraries/$1"
         return
     done
-    die "no package has the library $1"
+    die "no package contains the library $1"
 }
 
-# The modules and what they depend on (modules.dep: "FILE: FILE...").
+# The modules and their dependencies (modules.dep: "FILE: FILE...").
 add_modules() {
     local root=$1 kernel=$CACHE/making/kernel release name line file
     release=$(ls "$kernel/lib/modules")
@@ -225,7 +233,7 @@ add_modules() {
     mkdir -p "$root/usr/$modules"
     for name in "${GUEST_MODULES[@]}"; do
         line=$(grep -E "/${name//_/[_-]}\.ko(\.[a-z]+)?:" "$kernel/$modules/modules.dep") || {
-            echo "the guests have no module $name: the kernel has none" >&2
+            echo "the guests lack the module $name: the kernel has none" >&2
             continue
         }
         for file in ${line/:/}; do

@@ -1,4 +1,4 @@
-# Guests as processes of the host; sourced by rxe-guest.
+# Guests as processes of the host; sourced by main.sh.
 # The folder $CACHE/run/NAME has the state of a guest, and is the guest's /control: processes (supervisor, qemu),
 # console output, commands and their results.
 
@@ -11,7 +11,7 @@ guest_runs() {
     { read -r pid <"$CACHE/run/$1/supervisor"; } 2>/dev/null && kill -0 "$pid" 2>/dev/null
 }
 
-# boot_guest NAME OPTIONS: see rxe-guest.
+# boot_guest NAME OPTIONS: see rxe-guest and ib-guest.
 boot_guest() {
     make_image
     start_guest "$@"
@@ -19,7 +19,7 @@ boot_guest() {
 
 start_guest() {
     local name=$1 netns='' owner=$PPID life=3600 limit=60 memory=512 cpus=1 mtu='' verbose=''
-    local nets=0 boot='' net mac arguments=()
+    local nets=0 boot='' net mac device arguments=() ports=() encapsulation=6 pkeys=0xffff,0x8001,0x8002
     [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || die "a guest's name has letters, digits, - and _ only"
     shift
     while [ $# -gt 0 ]; do
@@ -42,11 +42,15 @@ start_guest() {
                 arguments+=(-netdev "tap,id=n$nets,ifname=$2,script=no,downscript=no"
                     -device "virtio-net-pci,netdev=n$nets,mac=$mac,romfile=")
                 nets=$((nets + 1))
+                device=$((${#arguments[@]} - 1))
                 ;;
-            --mac)
-                net=$((nets - 1))
-                arguments[-1]="virtio-net-pci,netdev=n$net,mac=$2,romfile="
+            --mac) set_mac "$2" ;;
+            --lid)
+                set_mac "$(lid_mac "$2")"
+                ports+=("$((nets - 1)) $2")
                 ;;
+            --encap) encapsulation=$2 ;;
+            --pkeys) pkeys=$2 ;;
             --addr) boot="ip addr add $2 dev eth$((nets - 1))"$'\n'$boot ;;
             --netns) netns=$2 ;;
             --mtu) mtu=$2 ;;
@@ -59,11 +63,15 @@ start_guest() {
             --owner) owner=$2 ;;
             --life) life=$2 ;;
             --limit) limit=$2 ;;
-            *) die "unknown option $1; see scripts/rxe-guest --help" ;;
+            *) die "unknown option $1; see ${0##*/} --help" ;;
         esac
         shift 2
     done
     [ "$nets" = 0 ] || need_root
+    if [ ${#ports[@]} -gt 0 ]; then
+        need_infiniband
+        boot+=$(infiniband_ports "$encapsulation" "$pkeys" "${ports[@]}")
+    fi
     ! guest_runs "$name" || die "a guest called $name runs already"
     local folder
     folder=$(guest_folder "$name")
@@ -123,6 +131,11 @@ guest_mac() {
     local sum
     sum=$(cksum <<<"$1" | cut -d' ' -f1)
     printf '52:54:00:%02x:%02x:%02x\n' $((sum >> 8 & 255)) $((sum & 255)) "$2"
+}
+
+# set_mac MAC: of the last Ethernet; part of start_guest, with its variables.
+set_mac() {
+    arguments[device]="virtio-net-pci,netdev=n$((nets - 1)),mac=$1,romfile="
 }
 
 # supervise FOLDER OWNER LIFE COMMAND...: runs QEMU in the background. QEMU ends with the owner and with the

@@ -1,4 +1,4 @@
-//! What the control thread sends to a data thread, and what a data thread reports.
+//! Commands of the control thread to a data thread, and reports of a data thread.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,70 +16,70 @@ use super::ip::{IpLane, IpParts, IpSettings};
 use super::lane::LinkId;
 use super::stats::{EthernetSnapshot, IpSnapshot, WorkerSnapshot};
 
-/// From the control thread, or from another data thread of the port ([`Command::Update`]).
+/// A command of the control thread, or of another data thread of the port ([`Command::Update`]).
 pub enum Command {
-    /// Serve an IP link from now on.
+    /// Add the lane of an IP link.
     AddLane(Box<IpLane>),
-    /// Serve a VNIC's link from now on.
+    /// Add the lane of a VNIC.
     AddEthernet(Box<EthernetLane>),
-    /// Report what arrives at an endpoint of management, which has this name and this Q_Key, from now on.
-    /// Every thread gets this, since datagrams arrive at any.
-    AddManagement(LinkId, fabric::EndpointId, fabric::QKey),
-    /// Stop serving an IP link, a VNIC, or an endpoint of management, and close its queue; the sender, which
-    /// gets what was counted of a VNIC, is dropped when that is done.
+    /// Add a management endpoint in a partition: report its datagrams under this name. Sent to all threads, because
+    /// datagrams arrive at any thread.
+    AddManagement(LinkId, fabric::EndpointId, fabric::PKey),
+    /// Remove an IP link, a VNIC or a management endpoint, and close its queue. The thread sends the last
+    /// counters of a VNIC, then drops the sender.
     RemoveLane(LinkId, Sender<EthernetSnapshot>),
-    /// What an IP link is like from now on.
+    /// Change the settings of an IP link.
     Ip(LinkId, IpSettings),
-    /// What a VNIC is like from now on. It may be on another switch then.
+    /// Change the settings of a VNIC. They may move it to another switch.
     Ethernet(LinkId, Box<EthernetSettings>),
-    /// Another thread's replica learned something.
+    /// News from a replica in another thread.
     Update(LinkId, Update),
-    /// Likewise of a VNIC.
+    /// News from a replica of a VNIC in another thread.
     EthernetUpdate(LinkId, vnic::port::Update),
-    /// The manager's MAC table of a VNIC.
+    /// Set the MAC table that the manager assigned to a VNIC.
     SetTable(LinkId, Arc<MacTable>),
-    /// Where the members of a VNIC's switch are.
+    /// Set the addresses of the members of a VNIC's switch.
     SetDirectory(LinkId, Arc<Directory>),
-    /// The VNICs of this daemon on the same switch and port, which are reached without the fabric.
+    /// Set the siblings of a VNIC: same daemon, port and switch.
     SetEthernetSiblings(LinkId, Arc<[EthernetSibling]>),
-    /// The links of this daemon that are reached without the wire: of the same partition on the same port,
-    /// limited members only by full ones.
+    /// Set the siblings of an IP link: same daemon, port and partition. Limited members have only full
+    /// members as siblings.
     SetSiblings(LinkId, Arc<[Sibling]>),
-    /// Forget neighbours, paths and connections: the interface went down, or its partition changed
+    /// Forget neighbours, paths and connections: the interface is down, or its partition changed
     /// (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`, normal and heavy).
     Flush(LinkId),
-    /// Whether 802.1Q tags on the TAP select a partition: then the lane of a tag's partition, whose
-    /// [`IpLane::vlan`] it is, sends the frame, and writes what comes there to this TAP with the tag.
-    /// A tag that was reported and still has none is reported anew.
+    /// Set whether 802.1Q tags on the TAP select partitions. The lane with the tag's VLAN id in
+    /// [`IpLane::vlan`] sends tagged frames, and writes received packets to this TAP with the tag. Tags
+    /// without a lane are reported again.
     SetVlans(LinkId, bool),
-    /// Serve a partition that a tag selects, from now on. [`Command::RemoveLane`] ends it.
+    /// Add the lane of a partition that a tag selects. [`Command::RemoveLane`] removes it.
     AddVlan(Box<VlanLane>),
-    /// Send a datagram from an endpoint of management, to a queue pair of a port, or to a group
-    /// ([`fabric::Qpn::MULTICAST`]). It is lost if the fabric has no room.
+    /// Send a datagram from a management endpoint to a queue pair of a port, or to a group
+    /// ([`fabric::Qpn::MULTICAST`]). The datagram is lost if the fabric has no room.
     SendManagement(LinkId, Gid, fabric::Qpn, Box<[u8]>),
-    /// Groups that the endpoint is attached to, for the tables that people see.
+    /// Set the groups that the endpoint is attached to, for status tables.
     SetJoined(LinkId, Vec<Gid>),
     /// Announce an address of the host on the link.
     Announce(LinkId, IpAddr),
-    /// Announce an address no more, which the host no longer has.
+    /// Stop announcing an address: the host no longer has it.
     Withdraw(LinkId, IpAddr),
-    /// The host itself has an address on the TAP; sent when something is stacked on it.
+    /// The host itself has this address on the TAP. Sent only if the TAP has stacked interfaces.
     HostHas(LinkId, IpAddr),
-    /// How long to look for the next packet before sleeping.
+    /// Set the longest time to poll for the next packet before sleeping.
     SetBusyPoll(Duration),
-    /// Completion moderation of this thread's part of the port.
+    /// Set completion moderation.
     SetModeration(control::api::Moderation),
-    /// Whether somebody wants to hear about neighbours, of any link.
+    /// Set whether to report events of neighbours, for all links.
     Watch(bool),
-    /// Ask a peer for an echo, stamped when it is sent; [`ipoib::Event::Echo`] is the answer.
+    /// Send an echo request with a time stamp. The answer is [`ipoib::Event::Echo`].
     Echo(LinkId, EchoRequest),
     /// Write an Ethernet frame to the TAP.
     ToTap(LinkId, Box<[u8]>),
     /// Copy the counters of all links, and the neighbour and group tables of some.
     Snapshot {
-        /// Of which.
+        /// The links whose tables to copy.
         tables: Tables,
-        /// Where to.
+        /// Receives the copy.
         reply: Sender<Snapshot>,
     },
     /// Close everything and end the thread.
@@ -88,47 +88,47 @@ pub enum Command {
 
 /// An [`IpLane`] for a partition that a tag on another link's TAP selects.
 pub struct VlanLane {
-    /// The link whose TAP it is.
+    /// The link of the TAP.
     pub trunk: LinkId,
     /// The tag's VLAN id.
     pub vid: u16,
-    /// The lane, which shares that TAP.
+    /// The lane; it shares the TAP.
     pub parts: IpParts,
 }
 
-/// An interface that is reached without the fabric: of the same port and partition, in this daemon.
+/// An IP link of the same daemon, port and partition. Unicast to it does not use the fabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sibling {
-    /// Its link.
-    pub device: LinkId,
-    /// Its UD queue pair, which with the port's GID is its address.
+    /// The link.
+    pub link: LinkId,
+    /// Its UD queue pair. With the port's GID it forms the address.
     pub qpn: fabric::Qpn,
-    /// The largest IP packet that it takes, in bytes.
+    /// Its MTU: the largest IP packet, in bytes.
     pub mtu: u32,
 }
 
-/// A VNIC of the same switch, in this daemon.
+/// A VNIC of the same daemon, port and switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EthernetSibling {
-    /// Its link.
-    pub device: LinkId,
+    /// The link.
+    pub link: LinkId,
     /// Its LID.
     pub lid: Lid,
 }
 
-/// Whose tables are copied. One link may have a hundred thousand entries.
+/// The links whose tables are copied. One link may have 100,000 entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tables {
-    /// Nobody's.
+    /// No link.
     None,
-    /// Those of one link.
+    /// One link.
     Of(LinkId),
-    /// Everybody's.
+    /// All links.
     All,
 }
 
 impl Tables {
-    /// Whether those of a link are.
+    /// Whether the tables of a link are copied.
     pub fn has(self, id: LinkId) -> bool {
         match self {
             Tables::None => false,
@@ -148,22 +148,22 @@ pub struct Snapshot {
     pub ethernet: Vec<EthernetSnapshot>,
 }
 
-/// From a data thread to the control thread.
+/// A report of a data thread to the control thread.
 #[derive(Debug)]
 pub enum Report {
-    /// The TAP went away under us.
+    /// The TAP was deleted.
     TapGone(LinkId),
-    /// An IP link's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
+    /// An event of an IP link's core, and for [`Event::Echo`] the round trip in nanoseconds.
     Event(LinkId, Event, u64),
-    /// A VNIC's core has news, of the switch that it had this endpoint for.
+    /// An event of a VNIC's core, on the switch to which the endpoint belongs.
     Ethernet(LinkId, EndpointId, vnic::port::Event),
-    /// A datagram arrived at an endpoint of management. It waits until the report is dropped.
+    /// A datagram arrived at a management endpoint. Dropping the report frees its place in the queue.
     Management(Box<Datagram>, Place),
-    /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Reported once of each by
-    /// each thread, until [`Command::SetVlans`].
+    /// A frame from the TAP has a VLAN id that no lane serves. Each thread reports a VLAN id once, until
+    /// [`Command::SetVlans`].
     Vlan(LinkId, u16),
     /// An echo request could not be sent: id and sequence.
     EchoRefused(LinkId, u16, u32),
-    /// The data thread cannot go on; the text says why.
+    /// The data thread stopped with this error.
     Failed(String),
 }

@@ -1,17 +1,18 @@
-//! VNICs in a data thread: Ethernet frames of a TAP in 16B packets, beside the lanes of IPoIB. They share
-//! the thread's train, its coalescer, its pauses and its waiting; which LID a frame goes to, and what is
-//! learned, is the core's affair ([`vnic::port::VeswPort`]).
+//! VNICs in a data thread: Ethernet frames of a TAP in 16B packets.
 //!
-//! Lanes of VNICs use the trains, coalescer, pauses and waiting of IPoIB's lanes. Endpoints without
-//! an IPoIB link belong to them. Out: the core gives the destination LID and the 16B header; the
-//! segmenter cuts a large send behind the frame's Ethernet header with its tag; each frame starts
-//! 20 bytes into its place, with header, padding and tail around it. An uncut frame leaves
-//! unchanged to its last byte. In: the core removes and checks the header and learns; IP packets
-//! are coalesced like IPoIB's, tagged frames only with the same tag. Unicast to a VNIC of the same
-//! daemon and switch goes from TAP to TAP. Service classes other than 0 have separate address
-//! handles, whose traffic class comes from the class's lower three bits; those of class 0 are in
-//! the core's tables. Data threads receive management datagrams (`management.rs`), pass up to 512
-//! waiting ones to the control thread, and send its answers.
+//! Lanes of VNICs share the thread's train, coalescer, pauses and waiting with the lanes of IPoIB. The core
+//! ([`vnic::port::VeswPort`]) selects the destination LID and learns addresses.
+//!
+//! * Out: the core returns the destination LID and the 16B header. The segmenter cuts a large send behind
+//!   the frame's Ethernet header and tag. Each frame starts 20 bytes into its place, with header, padding
+//!   and tail around it. An uncut frame leaves unchanged to its last byte.
+//! * In: the core checks and removes the header, and learns. The coalescer joins IP packets as for IPoIB,
+//!   and tagged frames only with frames of the same tag.
+//! * Unicast to a VNIC of the same daemon and switch goes from TAP to TAP.
+//! * Service classes other than 0 have separate address handles. The lower three bits of the class give the
+//!   traffic class. Address handles of class 0 are in the core's tables.
+//! * Data threads receive management datagrams (`management.rs`), queue up to 512 of them for the control
+//!   thread, and send its answers.
 
 mod handover;
 mod lane;
@@ -32,10 +33,10 @@ pub use receive::datagrams;
 #[cfg(test)]
 pub use transmit::frame;
 
-/// What a data thread has of VNICs.
+/// The VNICs of a data thread.
 #[derive(Default)]
 pub struct Ethernet {
     pub(super) lanes: Lanes<EthernetLane>,
-    /// Endpoints of management.
+    /// Management endpoints.
     pub(super) management: Management,
 }

@@ -1,4 +1,4 @@
-//! Talking to a data thread: a channel, and an eventfd that wakes its epoll loop.
+//! Commands to a data thread: a channel, and an eventfd that wakes the thread's epoll loop.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,23 +10,23 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::command::Command;
 
-/// Where commands for one thread are put.
+/// The sending end of one thread's command queue.
 #[derive(Clone)]
 pub struct Mailbox {
     sender: Sender<Command>,
     wake: Arc<OwnedFd>,
 }
 
-/// The thread's end of a [`Mailbox`].
+/// The receiving end of a [`Mailbox`].
 pub struct Inbox {
     pub(super) receiver: Receiver<Command>,
     pub(super) wake: Arc<OwnedFd>,
 }
 
-/// Makes a mailbox and its inbox.
+/// Creates a mailbox and its inbox.
 ///
 /// # Errors
-/// What `eventfd(2)` says.
+/// Errors of `eventfd(2)`.
 pub fn mailbox() -> io::Result<(Mailbox, Inbox)> {
     let (sender, receiver) = unbounded();
     let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
@@ -38,17 +38,17 @@ pub fn mailbox() -> io::Result<(Mailbox, Inbox)> {
 }
 
 impl Mailbox {
-    /// Puts a command and wakes the thread. A thread that has ended takes nothing.
+    /// Sends a command and wakes the thread. Drops the command if the thread has ended.
     pub fn send(&self, command: Command) {
         if self.sender.send(command).is_ok() {
-            // The counter saturates only after 2^64 wake-ups that nobody read.
+            // The counter saturates only after 2^64 unread wake-ups.
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
     }
 }
 
 impl Inbox {
-    /// Forgets the wake-ups so far; commands put later wake again.
+    /// Clears the wake-ups so far; later commands wake the thread again.
     pub(super) fn drain_wake(&self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.wake, &mut count);
@@ -57,18 +57,18 @@ impl Inbox {
 
 /// A running data thread.
 pub struct ThreadHandle {
-    /// Where its commands go.
+    /// Its commands.
     pub mailbox: Mailbox,
     /// Joined after [`Command::Stop`].
     pub join: JoinHandle<()>,
 }
 
 impl ThreadHandle {
-    /// Ends the thread and waits for it.
+    /// Stops the thread and waits for its end.
     pub fn stop(self) {
         self.mailbox.send(Command::Stop);
         if self.join.join().is_err() {
-            log::error!("a data thread ended in a panic");
+            log::error!("a data thread panicked");
         }
     }
 }

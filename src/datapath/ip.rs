@@ -1,5 +1,5 @@
-//! IPoIB in a data thread: the lanes of IP links, what leaves and arrives for them, their connections,
-//! VLANs, and frames between links of this daemon.
+//! IPoIB in a data thread: the lanes of IP links, their packets in both directions, connections, VLANs,
+//! and frames between links of this daemon.
 
 mod connections;
 mod lane;
@@ -18,14 +18,14 @@ use super::lanes::Lanes;
 pub use lane::{IpInit, IpLane, IpParts, IpSettings};
 use vlans::Trunk;
 
-/// What a data thread has of IP links.
+/// The IP links of a data thread.
 #[derive(Default)]
 pub struct Ip {
     pub(super) lanes: Lanes<IpLane>,
-    /// Lanes whose cores have news of links of this daemon.
+    /// Lanes whose cores have news from a sibling and are not served yet.
     pub(super) owed: Vec<usize>,
-    /// Which lane a connection is of.
+    /// The lane of each connection.
     pub(super) connections: HashMap<ConnectionId, usize>,
-    /// What tags on lanes' TAPs select, where they do.
+    /// VLANs by the lane of their TAP, for TAPs whose tags select partitions.
     trunks: BTreeMap<usize, Trunk>,
 }

@@ -1,8 +1,10 @@
-//! What the lanes of all payloads have: a link's part in one data thread.
+//! The common part of all lanes. A lane is a link's part in one data thread.
 
 use std::io::IoSlice;
 
-use fabric::{AddressHandle, AhAttributes, EndpointId, Gid, QKey, Qpn, UdDestination, Worker};
+use fabric::{
+    AddressHandle, AhAttributes, EndpointId, Gid, PKey, QKey, Qpn, UdDestination, Worker,
+};
 use ipoib::Time;
 use netdev::coalesce::CoalesceConfig;
 use netdev::tap::TapQueue;
@@ -11,40 +13,40 @@ use super::priority::Priorities;
 use super::stats::TapStats;
 use super::train::OpenTrain;
 
-/// Names what a data thread serves: an IPoIB interface's link, the link of a VLAN on one, a VNIC's link,
-/// or an endpoint of management. Never reused while the daemon runs.
+/// Identifies a link: of an IPoIB interface, of a VLAN on an IPoIB interface, of a VNIC, or of the management
+/// of a port. Never reused while the daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct LinkId(pub u32);
 
-/// What stays as it is while a lane is there.
+/// Constant properties of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneInit {
     /// The link.
     pub id: LinkId,
     /// Its UD endpoint.
     pub endpoint: EndpointId,
-    /// The Q_Key of its datagrams.
-    pub qkey: QKey,
-    /// Whether the kernel takes coalesced UDP from the TAP.
+    /// The partition.
+    pub pkey: PKey,
+    /// Whether the kernel accepts coalesced UDP from the TAP.
     pub uso: bool,
 }
 
-/// A TAP queue, an endpoint, and what is counted of the queue. The protocol core stands beside it.
+/// A TAP queue with its counters, and an endpoint. The lane of a payload adds the protocol core.
 pub struct LaneBase {
     /// The link.
     pub id: LinkId,
     /// Its UD endpoint.
     pub endpoint: EndpointId,
-    /// The Q_Key of its datagrams.
-    pub qkey: QKey,
+    /// The partition.
+    pub pkey: PKey,
     /// The TAP queue.
     pub tap: TapQueue,
-    /// Whether this thread reads that queue. An interface with fewer queues than the port has threads
-    /// shares them for writing, since its packets may arrive at any thread.
+    /// Whether this thread reads the queue. If an interface has fewer queues than the port has threads,
+    /// threads share a queue for writing, because packets may arrive at any thread.
     pub reads: bool,
-    /// What received segments are merged with.
+    /// How received segments are coalesced.
     pub coalescing: CoalesceConfig,
-    /// Whether the kernel takes coalesced UDP from the TAP.
+    /// Whether the kernel accepts coalesced UDP from the TAP.
     uso: bool,
     /// Address handles for packets with a priority.
     pub priorities: Priorities,
@@ -53,12 +55,12 @@ pub struct LaneBase {
 }
 
 impl LaneBase {
-    /// A lane's, which writes to this queue, and reads it or does not.
+    /// Creates the base of a lane that writes to this queue. `reads`: the lane also reads the queue.
     pub fn new(init: &LaneInit, tap: TapQueue, reads: bool) -> LaneBase {
         LaneBase {
             id: init.id,
             endpoint: init.endpoint,
-            qkey: init.qkey,
+            pkey: init.pkey,
             tap,
             reads,
             coalescing: CoalesceConfig::default(),
@@ -68,7 +70,7 @@ impl LaneBase {
         }
     }
 
-    /// Whether received segments are merged, as `ethtool -K gro` says.
+    /// Sets whether received segments are coalesced (`ethtool -K gro`).
     pub fn set_coalesce(&mut self, on: bool) {
         self.coalescing = CoalesceConfig {
             tcp: on,
@@ -77,7 +79,7 @@ impl LaneBase {
         };
     }
 
-    /// Writes one frame, virtio-net header first; false if the TAP does not take it.
+    /// Writes one frame, virtio-net header first; false if the TAP refuses it.
     #[inline]
     pub fn write(&mut self, parts: &[IoSlice<'_>]) -> bool {
         let taken = self.tap.write_vectored(parts).is_ok();
@@ -89,8 +91,9 @@ impl LaneBase {
         taken
     }
 
-    /// Where a queue pair is on the fabric for what is sent in the priority of the moment. Without a
-    /// priority that is the handle that the core has, `known`, or a new one, which `keep` gives it.
+    /// The destination of a packet to a queue pair in the current priority. In priority 0 the address handle
+    /// is `known`, the one in the core, or a new one, which `keep` stores in the core. `None` if the fabric
+    /// cannot create the handle.
     #[inline]
     pub fn destination(
         &mut self,
@@ -100,23 +103,23 @@ impl LaneBase {
         keep: impl FnOnce(AddressHandle),
     ) -> Option<UdDestination> {
         let ah = if self.priorities.is_raised() {
-            self.priorities.handle(fabric, gid)?
+            self.priorities.handle(fabric, (gid, self.pkey))?
         } else {
             match known {
                 Some(ah) => ah,
                 None => {
-                    let ah = fabric.create_ah(&AhAttributes::to(gid)).ok()?;
+                    let ah = fabric.create_ah(&AhAttributes::to(gid, self.pkey)).ok()?;
                     keep(ah);
                     ah
                 }
             }
         };
-        let qkey = self.qkey;
+        // All members of a partition or switch have the Q_Key of its group.
+        let qkey = QKey::OWN;
         Some(UdDestination { ah, qpn, qkey })
     }
 
-    /// Destroys the address handles that nothing names any more, after the last send that names them: those
-    /// for priorities, and those that the core releases.
+    /// Destroys released address handles, of priorities and of the core, after the last send that uses them.
     pub fn release_ahs(
         &mut self,
         fabric: &mut dyn Worker,
@@ -131,16 +134,16 @@ impl LaneBase {
     }
 }
 
-/// What [`super::lanes::Lanes`] asks of a lane.
+/// A lane in [`super::lanes::Lanes`].
 pub trait Served {
-    /// What all lanes have.
+    /// The common part.
     fn base(&self) -> &LaneBase;
-    /// The queue pair that frames for it are handed over by, if they are so.
+    /// The queue pair by which siblings find the lane, if they do.
     fn qpn(&self) -> Option<Qpn>;
-    /// When its core wants to be woken.
+    /// The next timer of the core.
     fn next_deadline(&self) -> Option<Time>;
-    /// Destroys the address handles that its core no longer names, after the last send that names them.
+    /// Destroys released address handles, after the last send that uses them.
     fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain);
-    /// Destroys all of them: the lane goes.
+    /// Destroys all address handles: the lane is removed.
     fn release_all(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain);
 }

@@ -1,10 +1,9 @@
-//! The lanes of one data thread. A port may have a hundred links of which one is busy: what a round
-//! costs follows from the lanes that are used in it, not from how many there are.
+//! The lanes of one data thread. Each thread has a lane of every link.
 //!
-//! Each thread has a lane of every link. The cost of a round depends on the lanes used in it:
-//! deadlines are in an ordered set, links and endpoints in maps, and a pausing thread mutes only
-//! the TAPs with data. A core's tables grow with their contents: an idle interface takes about 5
-//! KiB in each thread and no time.
+//! The cost of a round depends on the lanes used in it, not on the number of lanes: a port may have a
+//! hundred links of which one is busy. Deadlines are in an ordered set, links and endpoints in maps, and a
+//! pausing thread mutes only the TAPs with data. A core's tables grow with their contents: an idle interface
+//! takes about 5 KiB in each thread and no time.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,26 +14,25 @@ use ipoib::Time;
 use super::lane::{LinkId, Served};
 use super::train::OpenTrain;
 
-/// Lanes by their place, which they keep, and by the names that links have.
+/// Lanes by place, link, endpoint and queue pair number. A lane keeps its place.
 pub struct Lanes<L> {
     slots: Vec<Option<Slot<L>>>,
     by_link: HashMap<LinkId, usize, RandomState>,
     by_endpoint: HashMap<EndpointId, usize, RandomState>,
     by_qpn: HashMap<Qpn, usize, RandomState>,
-    /// Places of lanes that were lent since [`Lanes::settle`]: only these may have something to do, or
-    /// to do at another time.
+    /// Places of lanes used since [`Lanes::settle`]: only these may have work or a changed deadline.
     used: Vec<usize>,
-    /// When each core wants to be woken, as of [`Lanes::settle`].
+    /// The deadlines of the cores, as of [`Lanes::settle`].
     due: BTreeSet<(Time, usize)>,
 }
 
 struct Slot<L> {
     lane: L,
-    /// As the core has it.
+    /// The key in [`Lanes::by_qpn`].
     qpn: Option<Qpn>,
-    /// It is in [`Lanes::used`].
+    /// The lane is in [`Lanes::used`].
     used: bool,
-    /// As it stands in [`Lanes::due`].
+    /// The key in [`Lanes::due`].
     due: Option<Time>,
 }
 
@@ -52,7 +50,7 @@ impl<L> Default for Lanes<L> {
 }
 
 impl<L: Served> Lanes<L> {
-    /// Takes a lane on, at the first free place.
+    /// Adds a lane at the first free place, and returns the place.
     pub fn insert(&mut self, lane: L) -> usize {
         let free = self.slots.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
@@ -73,7 +71,7 @@ impl<L: Served> Lanes<L> {
         at
     }
 
-    /// Lets a lane go.
+    /// Removes a lane.
     pub fn remove(&mut self, at: usize) -> Option<L> {
         let slot = self.slots.get_mut(at)?.take()?;
         self.by_link.remove(&slot.lane.base().id);
@@ -88,12 +86,12 @@ impl<L: Served> Lanes<L> {
         Some(slot.lane)
     }
 
-    /// A core's own address changed.
+    /// Updates the queue pair number of a lane from its core.
     pub fn readdress(&mut self, at: usize) {
         if let Some(Some(slot)) = self.slots.get_mut(at) {
             let qpn = slot.lane.qpn();
             let before = std::mem::replace(&mut slot.qpn, qpn);
-            // Another lane may have been given it meanwhile.
+            // Another lane may have the number now.
             if let Some(before) = before.filter(|qpn| self.by_qpn.get(qpn) == Some(&at)) {
                 self.by_qpn.remove(&before);
             }
@@ -101,12 +99,12 @@ impl<L: Served> Lanes<L> {
         }
     }
 
-    /// The lane at a place, to be looked at.
+    /// The lane at a place. Does not mark it as used.
     pub fn get(&self, at: usize) -> Option<&L> {
         self.slots.get(at)?.as_ref().map(|slot| &slot.lane)
     }
 
-    /// The lane at a place, to be used.
+    /// The lane at a place, marked as used.
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut L> {
         let slot = self.slots.get_mut(at)?.as_mut()?;
@@ -117,7 +115,7 @@ impl<L: Served> Lanes<L> {
         Some(&mut slot.lane)
     }
 
-    /// Two lanes at different places, to be used.
+    /// Two lanes at different places, marked as used.
     pub fn two(&mut self, one: usize, other: usize) -> Option<(&mut L, &mut L)> {
         for at in [one, other] {
             self.get_mut(at)?;
@@ -126,18 +124,18 @@ impl<L: Served> Lanes<L> {
         Some((&mut one.as_mut()?.lane, &mut other.as_mut()?.lane))
     }
 
-    /// Where a link's lane is.
+    /// The place of a link's lane.
     pub fn of_link(&self, id: LinkId) -> Option<usize> {
         self.by_link.get(&id).copied()
     }
 
-    /// Where an endpoint's lane is.
+    /// The place of an endpoint's lane.
     #[inline]
     pub fn of_endpoint(&self, endpoint: EndpointId) -> Option<usize> {
         self.by_endpoint.get(&endpoint).copied()
     }
 
-    /// Where the lane is whose queue pair has a number.
+    /// The place of the lane with a queue pair number.
     #[inline]
     pub fn of_qpn(&self, qpn: Qpn) -> Option<usize> {
         self.by_qpn.get(&qpn).copied()
@@ -154,13 +152,13 @@ impl<L: Served> Lanes<L> {
         self.iter().map(|(at, _)| at).collect()
     }
 
-    /// The place of the `n`th lane that was used since [`Lanes::settle`]. More may be while one goes
-    /// through them.
+    /// The place of the `n`th lane used since [`Lanes::settle`]. The list may grow while a caller iterates.
     pub fn used(&self, n: usize) -> Option<usize> {
         self.used.get(n).copied()
     }
 
-    /// A lane whose core wanted to be woken by now, each once between two calls of [`Lanes::settle`].
+    /// The place of a lane whose deadline has passed. Returns each lane once between two calls of
+    /// [`Lanes::settle`].
     pub fn pop_due(&mut self, now: Time) -> Option<usize> {
         let (due, at) = *self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.remove(&(due, at));
@@ -170,8 +168,8 @@ impl<L: Served> Lanes<L> {
         Some(at)
     }
 
-    /// Destroys address handles of the lanes that were used. Frames that all find their way call for no
-    /// service, and yet may have pushed groups and members out of a core's table.
+    /// Destroys released address handles of the used lanes. A lane whose frames were all sent is not
+    /// serviced, but the frames may have displaced groups and members from the core's tables.
     pub fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
         for at in &self.used {
             if let Some(Some(slot)) = self.slots.get_mut(*at) {
@@ -180,7 +178,7 @@ impl<L: Served> Lanes<L> {
         }
     }
 
-    /// Notes when the lanes that were used want to be woken; gives the first time of all lanes.
+    /// Updates the deadlines of the used lanes; returns the first deadline of all lanes.
     pub fn settle(&mut self) -> Option<Time> {
         for at in self.used.drain(..) {
             let Some(Some(slot)) = self.slots.get_mut(at) else {
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_found_by_each_name_until_it_goes_and_its_place_is_taken_again() {
+    fn a_lane_is_found_by_each_key_until_its_removal_and_its_place_is_reused() {
         let mut lanes = lanes(3);
         let names = |lanes: &Lanes<IpLane>, n: u32| {
             let lane = lane_of(n, 0).0;
@@ -266,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_used_is_asked_when_it_wants_to_be_woken() {
+    fn only_used_lanes_update_their_deadlines() {
         let mut lanes = lanes(100);
-        assert_eq!(lanes.settle(), None, "idle lanes sleep for ever");
+        assert_eq!(lanes.settle(), None, "idle lanes have no deadline");
         assert!(used(&lanes).is_empty());
         let announce = |lanes: &mut Lanes<IpLane>, at| {
             let lane = lanes.get_mut(at).unwrap();
@@ -277,12 +275,20 @@ mod tests {
         };
         announce(&mut lanes, 40);
         assert_eq!(used(&lanes), [40]);
-        assert_eq!(lanes.settle(), Some(Time(1500)), "it is repeated");
+        assert_eq!(
+            lanes.settle(),
+            Some(Time(1500)),
+            "the announcement is repeated"
+        );
         assert!(lanes.pop_due(Time(1499)).is_none());
         assert_eq!(lanes.pop_due(Time(1500)), Some(40));
-        assert!(lanes.pop_due(Time(1500)).is_none(), "once a round");
+        assert!(lanes.pop_due(Time(1500)).is_none(), "once in a round");
         lanes.get_mut(40);
-        assert_eq!(lanes.settle(), Some(Time(1500)), "unless it was not done");
+        assert_eq!(
+            lanes.settle(),
+            Some(Time(1500)),
+            "the timer was not handled"
+        );
         lanes.remove(40);
         assert_eq!(lanes.settle(), None);
         assert!(lanes.pop_due(Time(9999)).is_none());

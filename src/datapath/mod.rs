@@ -1,7 +1,7 @@
-//! The data threads: one for each TAP queue and core, run to completion in one epoll loop that
-//! does both directions. A packet is handled by the thread that read it and crosses no channel and
-//! no lock. What one thread's core learns reaches the replicas in the other threads as
-//! [`Command::Update`], sent before the host can act on it.
+//! The data threads: one for each TAP queue and core. Each thread serves both directions in one epoll
+//! loop. The thread that reads a packet also completes it: no packet crosses a channel or a lock. A core
+//! that learns something sends [`Command::Update`] to its replicas in the other threads, before the host
+//! can act on the news.
 
 mod command;
 mod ethernet;
@@ -21,7 +21,6 @@ pub use command::{Command, EthernetSibling, Report, Sibling, Snapshot, Tables, V
 pub use ethernet::{Datagram, EthernetInit, EthernetLane, EthernetSettings};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use ip::{IpInit, IpLane, IpParts, IpSettings};
-/// What the control thread calls a [`LinkId`] that is an interface's.
 pub use lane::{LaneInit, LinkId};
 pub use stats::{EthernetSnapshot, IpSnapshot, TapStats, WorkerSnapshot};
 pub use thread::{DataThread, Parts, now};

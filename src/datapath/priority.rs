@@ -1,40 +1,44 @@
 //! Priorities of frames (IEEE 802.1Q-2018, 6.9.4) as the fabric's traffic class.
 //!
-//! A priority is the service level of the same number. A port over Ethernet has none, and RoCEv2
-//! says it by the traffic class (IBA vol. 1, annex A17): that of the DSCP class selector of the same
-//! number (RFC 2474, section 4.2.2).
+//! A priority maps to the service level of the same number. A port over Ethernet has no service levels;
+//! RoCEv2 uses the traffic class (IBA vol. 1, annex A17): the DSCP class selector of the same number
+//! (RFC 2474, section 4.2.2).
 
 use std::collections::HashMap;
 
-use fabric::{AddressHandle, AhAttributes, Gid, Worker};
+use fabric::{AddressHandle, AhAttributes, Gid, PKey, Worker};
 
-/// Address handles kept for frames with a priority. When there are more, all are made anew.
+/// Maximum number of address handles with a priority. At the maximum all are released and created anew.
 const HANDLES_MAX: usize = 4096;
 
-/// The address handles of one lane for frames with a priority other than 0, and the priority of the
-/// frame that is being sent.
+/// The address handles of one lane for frames with a priority other than 0, and the current priority.
 #[derive(Debug, Default)]
 pub struct Priorities {
     now: u8,
-    handles: HashMap<(u8, Gid), AddressHandle>,
+    handles: HashMap<(u8, Gid, PKey), AddressHandle>,
     released: Vec<AddressHandle>,
 }
 
 impl Priorities {
-    /// The priority of what is sent from now on, 0 to 7.
+    /// Sets the priority of the next packets, 0 to 7; higher bits are ignored.
     pub fn set(&mut self, priority: u8) {
         self.now = priority & 7;
     }
 
-    /// Whether it is another one than 0.
+    /// Whether the current priority is not 0.
     pub fn is_raised(&self) -> bool {
         self.now != 0
     }
 
-    /// The handle to a GID in the priority of the moment; `None` if there can be none.
+    /// The address handle to a GID in a partition, in the current priority; `None` if the fabric cannot
+    /// create it.
     #[cold]
-    pub fn handle(&mut self, fabric: &mut dyn Worker, dgid: Gid) -> Option<AddressHandle> {
-        let key = (self.now, dgid);
+    pub fn handle(
+        &mut self,
+        fabric: &mut dyn Worker,
+        (dgid, pkey): (Gid, PKey),
+    ) -> Option<AddressHandle> {
+        let key = (self.now, dgid, pkey);
         if let Some(ah) = self.handles.get(&key) {
             return Some(*ah);
         }
@@ -44,19 +48,19 @@ impl Priorities {
         let ah = fabric
             .create_ah(&AhAttributes {
                 traffic_class: self.now << 5,
-                ..AhAttributes::to(dgid)
+                ..AhAttributes::to(dgid, pkey)
             })
             .ok()?;
         self.handles.insert(key, ah);
         Some(ah)
     }
 
-    /// Gives up all handles.
+    /// Releases all handles.
     pub fn release_all(&mut self) {
         self.released.extend(self.handles.drain().map(|(_, ah)| ah));
     }
 
-    /// The handles that are to be ended, after the last send that names them.
+    /// Drains the released handles. The caller destroys them after the last send that uses them.
     pub fn released(&mut self) -> impl Iterator<Item = AddressHandle> {
         self.released.drain(..)
     }
@@ -74,14 +78,16 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_is_the_class_selector_of_its_number_and_made_once() {
+    fn a_priority_is_the_class_selector_of_its_number_and_has_one_handle() {
         let mut fabric = FakeFabric::new(4);
         let mut priorities = Priorities::default();
         assert!(!priorities.is_raised());
         for priority in [5, 7, 5] {
             priorities.set(priority);
             assert!(priorities.is_raised());
-            priorities.handle(&mut fabric, gid(1)).unwrap();
+            priorities
+                .handle(&mut fabric, (gid(1), PKey::DEFAULT))
+                .unwrap();
         }
         let classes: Vec<u8> = fabric
             .state()
@@ -95,12 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_given_back_when_there_are_too_many_and_at_the_end() {
+    fn handles_are_released_at_the_maximum_and_at_the_end() {
         let mut fabric = FakeFabric::new(4);
         let mut priorities = Priorities::default();
         priorities.set(1);
         for n in 0..=HANDLES_MAX as u16 {
-            priorities.handle(&mut fabric, gid(n)).unwrap();
+            priorities
+                .handle(&mut fabric, (gid(n), PKey::DEFAULT))
+                .unwrap();
         }
         assert_eq!(priorities.released().count(), HANDLES_MAX);
         priorities.release_all();

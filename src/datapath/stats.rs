@@ -1,5 +1,5 @@
-//! Counters of the data path. Each belongs to one thread and is plain memory; the control thread
-//! asks for copies.
+//! Counters of the data path. Each counter belongs to one thread and is plain memory; the control thread
+//! requests copies.
 
 use ipoib::{ConnectionPeer, GroupInfo, GuestInfo, NeighbourInfo};
 use vnic::counters::Counters;
@@ -7,19 +7,19 @@ use vnic::port::{MacInfo, NodeInfo};
 
 use super::lane::LinkId;
 
-/// What one data thread did with a lane's TAP queue.
+/// Counters of a lane's TAP queue in one data thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TapStats {
-    /// Reads that gave a frame.
+    /// Reads that returned a frame.
     pub tap_reads: u64,
     /// Writes.
     pub tap_writes: u64,
-    /// Frames refused: interface down, or out of memory.
+    /// Frames that the kernel refused: interface down, or out of memory.
     pub tap_write_errors: u64,
 }
 
 impl TapStats {
-    /// Adds another thread's.
+    /// Adds the counters of another thread.
     pub fn add(&mut self, other: &TapStats) {
         self.tap_reads += other.tap_reads;
         self.tap_writes += other.tap_writes;
@@ -36,41 +36,41 @@ impl TapStats {
     }
 }
 
-/// One IP link's counters in one data thread but those of its TAP queue. The first eight are those of the
-/// kernel's `ethtool -S` for `ib_ipoib`, and count as it does: `tx_bytes` with the encapsulation header,
-/// `rx_bytes` without.
+/// Counters of one IP link in one data thread, without those of its TAP queue. The first eight match
+/// `ethtool -S` of the kernel's `ib_ipoib`: `tx_bytes` includes the encapsulation header, `rx_bytes` does
+/// not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IpStats {
     /// Datagrams and messages received for the host.
     pub rx_packets: u64,
-    /// Bytes of their IP (or ARP) packets.
+    /// Bytes of the IP (or ARP) packets in them.
     pub rx_bytes: u64,
     /// Datagrams and messages sent.
     pub tx_packets: u64,
-    /// Their payload bytes, encapsulation included.
+    /// Payload bytes sent, with encapsulation.
     pub tx_bytes: u64,
     /// Frames that could not be cut or sent.
     pub tx_errors: u64,
-    /// Datagrams and messages that the host did not take.
+    /// Datagrams and messages that the host did not receive.
     pub rx_dropped: u64,
     /// Frames from the host that were not sent.
     pub tx_dropped: u64,
     /// Multicast datagrams received.
     pub multicast: u64,
-    /// Frames from the host whose offload header or lengths do not add up.
+    /// Frames from the host with inconsistent offload header or lengths.
     pub tx_bad_frame: u64,
-    /// Frames from the host that are larger than their way takes and may not be cut.
+    /// Frames from the host that exceed the MTU and may not be cut.
     pub tx_too_big: u64,
-    /// Frames dropped because the fabric, or the connection that they go over, had no room.
+    /// Frames dropped because the fabric or the connection had no room.
     pub tx_no_room: u64,
-    /// Frames given to another link of this daemon without the fabric.
+    /// Frames written to the TAP of a sibling.
     pub tx_to_siblings: u64,
-    /// Frames from the host with a VLAN tag whose partition is not served.
+    /// Frames from the host with a VLAN tag that selects no served partition.
     pub tx_vlan_unserved: u64,
 }
 
 impl IpStats {
-    /// Names and values with those of the TAP queue, the kernel's names first and in its order.
+    /// Names and values, with those of the TAP queue: the kernel's counters first, in the kernel's order.
     pub fn named(&self, tap: &TapStats) -> [(&'static str, u64); 16] {
         [
             ("rx_packets", self.rx_packets),
@@ -98,23 +98,23 @@ impl IpStats {
 pub struct IpSnapshot {
     /// The link.
     pub id: LinkId,
-    /// Its counters.
+    /// Counters of the link.
     pub stats: IpStats,
-    /// Those of its TAP queue.
+    /// Counters of the TAP queue.
     pub tap: TapStats,
     /// The protocol core's counters by name.
     pub core: Vec<(&'static str, u64)>,
-    /// Neighbours, where asked for.
+    /// Neighbours, if requested.
     pub neighbours: Vec<NeighbourInfo>,
-    /// Guests, where asked for.
+    /// Guests, if requested.
     pub guests: Vec<GuestInfo>,
-    /// Groups, where asked for.
+    /// Groups, if requested.
     pub groups: Vec<GroupInfo>,
-    /// How many connections it has, those that are being made included.
+    /// Number of connections, with those still in setup.
     pub connection_count: usize,
-    /// Connections, where asked for.
+    /// Connections, if requested.
     pub connections: Vec<fabric::ConnectionInfo>,
-    /// Who is at the other end of them, where asked for and as far as the core knows.
+    /// Peers of the connections, if requested and known to the core.
     pub peers: Vec<(fabric::ConnectionId, ConnectionPeer)>,
 }
 
@@ -124,13 +124,13 @@ pub struct EthernetSnapshot {
     pub id: LinkId,
     /// The data thread's number.
     pub worker: usize,
-    /// Counters of its TAP.
+    /// Counters of the TAP queue.
     pub tap: TapStats,
-    /// Those of its packets and frames.
+    /// Counters of packets and frames.
     pub counters: Counters,
-    /// Addresses learned, where asked for.
+    /// Learned addresses, if requested.
     pub macs: Vec<MacInfo>,
-    /// Members of the switch, where asked for.
+    /// Members of the switch, if requested.
     pub nodes: Vec<NodeInfo>,
 }
 
@@ -141,9 +141,9 @@ pub struct WorkerSnapshot {
     pub worker: usize,
     /// Wake-ups of its epoll loop.
     pub wakeups: u64,
-    /// Datagrams and messages for an endpoint that was being made or ended.
+    /// Datagrams and messages for an endpoint without a lane: the lane was being added or removed.
     pub unserved: u64,
-    /// Events that the control thread was not told of, since too many waited.
+    /// Reports lost because too many waited for the control thread.
     pub reports_lost: u64,
     /// The provider's counters.
     pub fabric: Vec<(&'static str, u64)>,
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use control::api::InterfaceStats;
 
-    /// The names stand in two places, since one is the data path's and the other the API's.
+    /// The data path and the API each have a list of the names.
     #[test]
     fn the_first_counters_are_the_kernels_in_its_order_and_reach_the_api() {
         let mut shown = InterfaceStats::default();

@@ -1,4 +1,4 @@
-//! A fabric that keeps what it is told, for tests.
+//! A fabric that records calls, for tests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +28,7 @@ use super::thread::{DataThread, Parts, now};
 const HEAD: usize = 4;
 const TAIL: usize = 3;
 
-/// What was called, in order, where order matters.
+/// A recorded call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Call {
     Send(UdDestination, Vec<Vec<u8>>),
@@ -44,29 +44,30 @@ pub enum Call {
     Timeout,
 }
 
-/// What a test sees of a fabric that a thread has.
+/// The state of a fabric, shared with the test.
 #[derive(Default)]
 pub struct State {
     pub calls: Vec<Call>,
     pub events: VecDeque<ConnectionEvent>,
     pub deadline: Option<Instant>,
-    /// Who sent, for each [`Call::Send`].
+    /// The sending endpoint of each [`Call::Send`].
     pub from: Vec<EndpointId>,
-    /// Address handles that were made.
+    /// Created address handles.
     pub handles: Vec<AhAttributes>,
-    /// Places that were asked for, by call of [`Connections::messages`].
+    /// Requested places, for each call of [`Connections::messages`].
     pub asked: Vec<usize>,
-    /// Messages that a connection still takes.
+    /// Messages for which a connection has room.
     pub takes: usize,
-    /// There is no room, whatever [`FakeFabric::room`] says.
+    /// No room, even if [`FakeFabric::room`] is set.
     pub full: bool,
-    /// Datagrams that the next poll finds, with their payloads; their ranges are set then.
+    /// Datagrams for the next poll, with their payloads. The poll sets their ranges.
     pub arrivals: Vec<(UdReceived, Vec<u8>)>,
-    /// Address handles that were given back.
+    /// Destroyed address handles.
     pub destroyed: Vec<AddressHandle>,
 }
 
-/// Sends nothing: trains of at most `capacity` packets, messages of packets of `path_mtu` bytes.
+/// A fabric that sends nothing. Trains have at most `capacity` packets; packets of a message have `path_mtu`
+/// bytes.
 pub struct FakeFabric {
     memory: Vec<u8>,
     capacity: usize,
@@ -101,7 +102,7 @@ impl FakeFabric {
         self.state.clone()
     }
 
-    /// The packets that left, train by train.
+    /// The sent packets, by train.
     pub fn trains(&self) -> Vec<Vec<Vec<u8>>> {
         let packets = |call: &Call| match call {
             Call::Send(_, packets) | Call::Post(_, packets) => Some(packets.clone()),
@@ -110,7 +111,7 @@ impl FakeFabric {
         self.state().calls.iter().filter_map(packets).collect()
     }
 
-    /// The lengths of the packets that left.
+    /// The lengths of the sent packets, by train.
     pub fn sizes(&self) -> Vec<Vec<usize>> {
         let lengths = |train: &Vec<Vec<u8>>| train.iter().map(Vec::len).collect();
         self.trains().iter().map(lengths).collect()
@@ -163,7 +164,7 @@ impl Worker for FakeFabric {
         Ok(!self.state().arrivals.is_empty())
     }
 
-    /// Handles are numbered by the order of their making.
+    /// Handles are numbered in order of creation.
     fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
         let mut state = self.state();
         state.handles.push(*attributes);
@@ -266,7 +267,7 @@ impl Connections for FakeFabric {
         (takes > 0).then(|| self.lend(count.min(takes).min(self.capacity), empty(len)))
     }
 
-    /// As many places as there can be: what was lent is not kept.
+    /// Lends the maximum number of places: the number lent before is not stored.
     fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
         let asked = self.state().asked.last().copied().unwrap_or_default();
         self.lend(asked.min(self.capacity), ticket)
@@ -286,12 +287,12 @@ impl Connections for FakeFabric {
     }
 }
 
-/// The device that [`lane`] is of.
-pub const DEVICE: LinkId = LinkId(1);
-/// Its endpoint.
+/// The link of [`lane`].
+pub const LINK: LinkId = LinkId(1);
+/// The endpoint of [`LINK`].
 pub const ENDPOINT: EndpointId = EndpointId(5);
 
-/// A hardware address on some port.
+/// A hardware address with a fixed GID.
 pub fn address(qpn: u32) -> HardwareAddress {
     let mut gid = [0; 16];
     gid[..2].copy_from_slice(&[0xfe, 0x80]);
@@ -299,26 +300,25 @@ pub fn address(qpn: u32) -> HardwareAddress {
     HardwareAddress::new(0, Qpn::new(qpn), Gid(gid))
 }
 
-/// A device with at most so many connections, and the host's end of its TAP.
+/// A lane with at most `connections` connections, and the host's end of its TAP.
 pub fn lane(connections: usize) -> (IpLane, OwnedFd) {
     let (mut lane, host) = lane_of(0, connections);
-    (lane.base.id, lane.base.endpoint) = (DEVICE, ENDPOINT);
+    (lane.base.id, lane.base.endpoint) = (LINK, ENDPOINT);
     (lane, host)
 }
 
-/// As [`lane`], one of several devices of a port: its queue pair is 0x17 + `n`, and its Ethernet
-/// address ends in 1 + `n`.
+/// Like [`lane`], for link `n` of several on a port: its queue pair number is 0x17 + `n`, and its MAC ends in
+/// 1 + `n`.
 pub fn lane_of(n: u32, connections: usize) -> (IpLane, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let init = IpInit {
         base: LaneInit {
+            pkey: PKey::DEFAULT,
             id: LinkId(100 + n),
             endpoint: EndpointId(200 + n),
-            qkey: QKey::IPOIB_DEFAULT,
             uso: false,
         },
-        pkey: PKey::DEFAULT,
         scope: 2,
         services: fabric::Services::Any,
         connections,
@@ -342,7 +342,7 @@ pub fn settings(n: u32) -> IpSettings {
     }
 }
 
-/// An Ethernet frame with a UDP datagram over IPv4 of `payload` bytes, checksums left out.
+/// An Ethernet frame with a UDP datagram over IPv4 of `payload` bytes, without checksums.
 pub fn udp_frame(payload: usize) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([8, 0, 0x45, 0]);
@@ -355,12 +355,12 @@ pub fn udp_frame(payload: usize) -> Vec<u8> {
     frame
 }
 
-/// A peer by its queue pair number.
+/// The destination of a peer, by its queue pair number.
 pub fn peer(qpn: u32) -> UdDestination {
     UdDestination {
+        qkey: QKey::OWN,
         ah: AddressHandle(qpn),
         qpn: Qpn::new(qpn),
-        qkey: QKey::IPOIB_DEFAULT,
     }
 }
 
@@ -396,7 +396,7 @@ impl Rig {
         }
     }
 
-    /// What the thread tells of its first device.
+    /// A snapshot of the thread's first IP link.
     pub fn snapshot(&mut self, tables: bool) -> IpSnapshot {
         let (reply, snapshot) = unbounded();
         let tables = if tables { Tables::All } else { Tables::None };
@@ -405,7 +405,7 @@ impl Rig {
         snapshot.try_recv().unwrap().ip.remove(0)
     }
 
-    /// Runs until all these commands are done; then the thread has ended.
+    /// Runs the thread until it has done all commands, and returns its calls.
     pub fn run(self, commands: impl IntoIterator<Item = Command>) -> Vec<Call> {
         for command in commands {
             self.commands.send(command);
@@ -416,7 +416,7 @@ impl Rig {
     }
 }
 
-/// The bytes that were posted or sent, call by call.
+/// The number of bytes of each post (true) and send (false).
 pub fn lengths(calls: &[Call]) -> Vec<(bool, usize)> {
     let length = |call: &Call| match call {
         Call::Post(_, packets) => Some((true, packets.concat().len())),

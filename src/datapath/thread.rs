@@ -1,4 +1,4 @@
-//! One data thread.
+//! A data thread: its state and its loop.
 
 mod commands;
 mod moderation;
@@ -37,23 +37,23 @@ const FABRIC: u64 = 1;
 const LANES: u64 = 2;
 const ETHERNET_LANES: u64 = 1 << 32;
 
-/// Frames read from one TAP queue before others get their turn.
+/// Maximum number of frames read from one TAP queue in a round.
 pub(super) const BURST: usize = 64;
 
-/// Arrivals taken from the fabric before others get their turn.
+/// Maximum depth of one poll of the fabric (see [`Worker::poll`]).
 const DEPTH: usize = 8;
 
-/// Which lane of the thread a TAP is of.
+/// The lane of a TAP, by its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum At {
-    /// One of an IP link.
+    /// The lane of an IP link.
     Ip(usize),
-    /// One of a VNIC.
+    /// The lane of a VNIC.
     Ethernet(usize),
 }
 
 impl At {
-    /// The epoll data word of its TAP.
+    /// The epoll data word of the lane's TAP.
     fn token(self) -> epoll::EventData {
         epoll::EventData::new_u64(match self {
             At::Ip(i) => LANES + i as u64,
@@ -61,7 +61,7 @@ impl At {
         })
     }
 
-    /// The lane with this data word, which is neither [`WAKE`] nor the fabric's.
+    /// The lane of a data word other than [`WAKE`] and the fabric's.
     fn of(word: u64) -> At {
         match word.checked_sub(ETHERNET_LANES) {
             Some(i) => At::Ethernet(i as usize),
@@ -70,7 +70,7 @@ impl At {
     }
 }
 
-/// A data thread before and while it runs.
+/// A data thread.
 pub struct DataThread {
     pub(super) io: Io,
     pub(super) ip: Ip,
@@ -80,13 +80,13 @@ pub struct DataThread {
     pub(super) pace: Pace,
 }
 
-/// The fabric, and what is on its way there.
+/// The fabric and the open train.
 pub(super) struct Io {
     pub fabric: Box<dyn Worker>,
     pub train: OpenTrain,
-    /// The provider has connections.
+    /// Whether the provider has connections.
     pub has_connections: bool,
-    /// Datagrams and messages for endpoints that have no lane here.
+    /// Datagrams and messages for endpoints without a lane.
     pub unserved: u64,
 }
 
@@ -99,11 +99,11 @@ impl Io {
 
 /// Memory for one packet or batch at a time.
 pub(super) struct Scratch {
-    /// What a TAP gives.
+    /// A frame read from a TAP.
     pub buffer: Box<[u8]>,
-    /// A frame of a core's making.
+    /// A frame that a core wrote.
     pub translated: Vec<u8>,
-    /// A message in one piece.
+    /// A contiguous copy of a message.
     pub linear: Vec<u8>,
     pub coalescer: Coalescer,
 }
@@ -119,44 +119,44 @@ impl Default for Scratch {
     }
 }
 
-/// When the thread looks at what.
+/// When the thread polls and reads.
 pub(super) struct Pace {
     pub waiter: Waiter,
-    /// More was waiting when the last round ended. Then rounds take all that is there; else one
-    /// piece, so that a lone request is answered without a look for a second.
+    /// Events were pending when the last round ended. A busy round handles all pending packets. Other rounds
+    /// handle one frame or train, so that a single request is answered without a search for a second one.
     pub busy: bool,
-    /// The TAPs are not read while the fabric has no room.
+    /// The TAPs are not read, because the fabric has no room.
     pub paused: bool,
-    /// Lanes whose TAPs are not waited for meanwhile: those that had something.
+    /// Lanes whose TAPs are removed from the wait during a pause: those with frames.
     pub muted: Vec<At>,
-    /// How arrivals are gathered, where they are.
+    /// Completion moderation, if the thread does it.
     moderation: Option<Moderated>,
     wakeups: u64,
 }
 
-/// What a data thread is made from.
+/// The parts of a new data thread.
 pub struct Parts {
-    /// Its number.
+    /// The thread's number.
     pub index: usize,
-    /// Its part of the port.
+    /// The thread's part of the port.
     pub fabric: Box<dyn Worker>,
-    /// The longest time to look for the next event before sleeping.
+    /// The longest time to poll for the next event before sleeping.
     pub busy_poll: Duration,
-    /// Its commands.
+    /// The thread's commands.
     pub inbox: Inbox,
-    /// The other threads of the port.
+    /// The mailboxes of the port's other threads.
     pub replicas: Vec<Mailbox>,
-    /// Where reports go.
+    /// Receives the reports.
     pub reports: Sender<Report>,
-    /// Woken after a report.
+    /// Eventfd that wakes the control thread after a report.
     pub reports_wake: std::sync::Arc<OwnedFd>,
 }
 
 impl DataThread {
-    /// Sets up the epoll instance.
+    /// Creates a data thread and its epoll instance.
     ///
     /// # Errors
-    /// What `epoll_create1` or `epoll_ctl` say.
+    /// Errors of `epoll_create1` and `epoll_ctl`.
     pub fn new(parts: Parts) -> io::Result<DataThread> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut fabric = parts.fabric;
@@ -203,7 +203,7 @@ impl DataThread {
     pub fn run(mut self) {
         if let Err(e) = self.serve() {
             self.control.report(Report::Failed(format!(
-                "data thread {} cannot go on: {e}",
+                "data thread {} failed: {e}",
                 self.control.index
             )));
         }
@@ -214,13 +214,13 @@ impl DataThread {
         while !self.control.stop {
             self.round(&mut events)?;
         }
-        // Else peers would find out by timeouts.
+        // Notify the peers, which would otherwise have to wait for timeouts.
         let all = self.ip.lanes.places();
         all.into_iter().for_each(|i| self.close_all(i));
         Ok(())
     }
 
-    /// Waits for events and handles them. `events` is only memory.
+    /// Waits for events and handles them. `events` provides memory only.
     pub(super) fn round(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let ready = self.arm()?;
         let timeout = if ready {
@@ -233,7 +233,7 @@ impl DataThread {
         self.pace.wakeups += 1;
         let at = nanoseconds();
         let now = milliseconds(at);
-        if self.hear_fabric(events) || ready {
+        if self.notify_fabric(events) || ready {
             self.receive(now)?;
         }
         for event in &*events {
@@ -270,21 +270,20 @@ impl DataThread {
         self.io.fabric.flush();
         let has_room = self.io.fabric.has_room();
         if !has_room {
-            // What makes room comes from there.
+            // Events of the fabric make room.
             self.pace.waiter.release();
         }
         self.pause(!has_room)
     }
 
-    /// Has the fabric wake this thread, unless moderation leaves it alone for a while. True if something
-    /// is there already.
+    /// Arms the fabric's wake-up, except during a hold. True if arrivals are already pending.
     fn arm(&mut self) -> io::Result<bool> {
         Ok(!self.pace.waiter.is_held() && self.io.fabric.arm()?)
     }
 
-    /// Tells the fabric which of its descriptors are readable; whether there are any. It is polled once
-    /// however many they are.
-    fn hear_fabric(&mut self, events: &[epoll::Event]) -> bool {
+    /// Reports readable descriptors of the fabric to the fabric; true if there are any. The fabric is polled
+    /// once for all of them.
+    fn notify_fabric(&mut self, events: &[epoll::Event]) -> bool {
         let mut any = false;
         for word in events.iter().map(|event| event.data.u64()) {
             if word & TOKEN == FABRIC {
@@ -295,7 +294,7 @@ impl DataThread {
         any
     }
 
-    /// How long to sleep: until the first core, or the fabric, wants to be woken.
+    /// How long to sleep: until the first deadline of the cores and the fabric.
     pub(super) fn timeout(&mut self) -> Option<Timespec> {
         let cores = [self.ip.lanes.settle(), self.ethernet.lanes.settle()];
         let cores = cores.into_iter().flatten();
@@ -308,7 +307,7 @@ impl DataThread {
         Timespec::try_from(Duration::from_nanos(left)).ok()
     }
 
-    /// Lets time pass, up to `at` nanoseconds.
+    /// Handles timers up to `at` nanoseconds.
     fn timers(&mut self, at: u64) {
         if self.io.fabric.next_deadline().is_some_and(|t| t.0 <= at) {
             self.io.fabric.handle_timeout();

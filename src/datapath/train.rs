@@ -1,14 +1,14 @@
-//! Gathers packets into trains: equal-sized packets to one destination leave in one send.
+//! Collects packets in trains: one send for equal-sized packets to one destination.
 
 use fabric::{ConnectionId, EndpointId, Posted, Sent, Train, TrainTicket, UdDestination, Worker};
 
-/// Messages that a place is asked for when more are likely to follow, and the bytes that are not
-/// exceeded for it: the provider keeps the memory until the last of them is acknowledged.
+/// Places to request for messages when more messages are likely to follow, and the maximum of bytes for
+/// them: the provider keeps the memory until the last message is acknowledged.
 const MESSAGES: usize = 32;
 const MESSAGES_BYTES: usize = 1 << 15;
 
-/// The train that is being filled, if any. A data thread has one at a time, because the provider
-/// lends its memory once, and because what goes to one peer must leave in order.
+/// The open train, if any. A data thread has one open train at a time, because the provider lends its memory
+/// once, and packets to one peer must leave in order.
 #[derive(Default)]
 pub struct OpenTrain {
     open: Option<Open>,
@@ -21,7 +21,7 @@ struct Open {
     ticket: TrainTicket,
 }
 
-/// Where a train goes.
+/// The destination of a train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
     /// From an endpoint, each packet a datagram.
@@ -30,12 +30,11 @@ pub enum To {
     Messages(ConnectionId),
 }
 
-/// Packets of one source that are to be written one after the other, all of one length but the
-/// last.
+/// Packets of one source, written in order. All have the same length except the last.
 pub trait Packets {
     /// Payload bytes of every packet but the last.
     fn full_len(&self) -> usize;
-    /// Packets that are left.
+    /// Packets not written yet.
     fn remaining(&self) -> usize;
     /// Payload bytes of the next packet.
     fn next_len(&self) -> Option<usize>;
@@ -43,22 +42,22 @@ pub trait Packets {
     fn write_next(&mut self, out: &mut [u8]);
 }
 
-/// What became of [`OpenTrain::push`].
+/// The result of [`OpenTrain::push`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
     /// All packets are in a train or sent.
     All,
-    /// The fabric has no room: the packets that were left are lost.
+    /// The fabric has no room: the remaining packets are lost.
     NoRoom,
 }
 
 impl OpenTrain {
-    /// Says whether more packets are likely to follow in this round.
+    /// Sets whether more packets are likely to follow in this round.
     pub fn expect_more(&mut self, more: bool) {
         self.more = more;
     }
 
-    /// Adds all packets of `packets`, sending trains as they fill.
+    /// Adds all packets of `packets`; sends each full train.
     pub fn push(&mut self, fabric: &mut dyn Worker, to: &To, packets: &mut dyn Packets) -> Pushed {
         if !self.takes(fabric, to, packets) {
             self.flush(fabric);
@@ -74,28 +73,27 @@ impl OpenTrain {
         Pushed::All
     }
 
-    /// Sends what is there.
+    /// Sends the open train.
     pub fn flush(&mut self, fabric: &mut dyn Worker) {
         let Some(o) = self.open.take() else { return };
         if o.ticket.count == 0 {
             return;
         }
         match o.to {
-            // A blocked train is the provider's and a failed one is counted by it.
+            // The provider keeps a blocked train and counts a failed one.
             To::Datagrams(from, to) => {
                 let _: Sent = fabric.send(from, &to, o.ticket);
             }
-            // A full window stops the reading of TAPs, and what is refused ended with its
-            // connection.
+            // A full window pauses the TAPs. A refused train belongs to a closed connection.
             To::Messages(connection) => {
                 let _: Option<Posted> = fabric.connections().map(|c| c.post(connection, o.ticket));
             }
         }
     }
 
-    /// Whether the open train can go on with these packets: the same destination, the same size
-    /// (a single shorter packet may end a train), and room for all of them. Packets that fill more
-    /// than a train of their own, as those of a guest's largest sends do, go on where there is any.
+    /// Whether these packets may continue the open train: same destination, same size (a single shorter
+    /// packet may end a train), and room for all of them. Packets that need more than one train, for example
+    /// a guest's largest sends, need only some room.
     fn takes(&self, fabric: &mut dyn Worker, to: &To, packets: &dyn Packets) -> bool {
         let Some(o) = &self.open else { return false };
         let fits = match packets.remaining() {
@@ -133,8 +131,8 @@ impl OpenTrain {
                     .and_then(|c| c.messages(*connection, payload, count))
             }
         };
-        // A train without a place: the fabric's MTU has shrunk, and the command that says so is
-        // still on its way. No packet of this size will ever fit.
+        // A train without places: the fabric's MTU has shrunk and the command with the new MTU has not
+        // arrived. No packet of this size will fit.
         let Some(train) = train.filter(|t| t.room() > 0) else {
             return false;
         };
@@ -145,9 +143,9 @@ impl OpenTrain {
         true
     }
 
-    /// Fills the open train; true if it must be sent before the rest can go on. What does not fit
-    /// one train is spread over equal ones: two of 8 travel faster than one of 15 and one of 1. A
-    /// train that has packets already is filled up: then there is much to send.
+    /// Fills the open train; true if it must be sent before the remaining packets. Packets for more than one
+    /// train are divided equally: two trains of 8 are faster than one of 15 and one of 1. A train that
+    /// already has packets is filled up, because there is much to send.
     fn fill(&mut self, fabric: &mut dyn Worker, packets: &mut dyn Packets) -> bool {
         let Some(o) = &mut self.open else {
             return false;
@@ -175,7 +173,7 @@ impl OpenTrain {
 }
 
 impl Open {
-    /// The memory again.
+    /// Borrows the memory of the train again.
     fn resume<'w>(&self, fabric: &'w mut dyn Worker) -> Option<Train<'w>> {
         match self.to {
             To::Datagrams(..) => Some(fabric.resume(self.ticket)),
@@ -184,7 +182,7 @@ impl Open {
     }
 }
 
-/// One packet that lies in memory whole.
+/// One packet that is contiguous in memory.
 pub struct Single<'a>(pub Option<&'a [u8]>);
 
 impl Packets for Single<'_> {

@@ -1,14 +1,13 @@
-//! Waiting for the next event: first awake, then asleep.
+//! Waiting for the next event: polling first, then sleeping.
 //!
-//! To wake a sleeping thread costs a request microseconds, on a halted virtual CPU tens of them, at
-//! each of the hops it makes. So where the next event is likely to be near, a thread looks for it a
-//! little while before it sleeps, and lets others run between two looks (`sched_yield`). How long
-//! follows what the last waits took, as the kernel's halt polling does
-//! (`drivers/cpuidle/governors/haltpoll.c`): traffic that pauses for longer than the limit is not
-//! looked for at all, and an idle daemon sleeps.
+//! A wake-up adds microseconds to a request at each hop, tens of microseconds on a halted virtual CPU. So a
+//! thread that expects an event soon polls for a short time before it sleeps, and yields the CPU between two
+//! polls (`sched_yield`). The polling time depends on the length of the last waits, as in the kernel's halt
+//! polling (`drivers/cpuidle/governors/haltpoll.c`): after a wait longer than the limit the thread does not
+//! poll, and an idle daemon sleeps.
 //!
-//! With completion moderation a thread may leave the fabric alone for a while, and waits for all the
-//! rest meanwhile: on a second epoll instance, which is made when that is first asked for.
+//! With completion moderation a thread may ignore the fabric for a short time and wait for everything else.
+//! A second epoll instance, created on first use, serves such waits.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,10 +16,10 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-/// The first window, after a sleep that was short.
+/// The first polling window, after a short sleep.
 const FIRST: Duration = Duration::from_micros(10);
 
-/// A wait that ended sooner than this found something that was there already.
+/// A shorter wait means that an event was already pending.
 const AT_ONCE: Duration = Duration::from_micros(3);
 
 const NO_TIME: Timespec = Timespec {
@@ -32,18 +31,18 @@ const NO_TIME: Timespec = Timespec {
 #[derive(Debug)]
 pub struct Waiter {
     epoll: OwnedFd,
-    /// How long to look before sleeping; 0 means to sleep at once.
+    /// How long to poll before sleeping; 0: sleep at once.
     window: Duration,
     /// The longest window.
     limit: Duration,
-    /// All that `epoll` has but the fabric.
+    /// The descriptors of `epoll` without those of the fabric.
     rest: Option<OwnedFd>,
-    /// The fabric is not looked at before.
+    /// The end of a hold: the fabric is ignored until then.
     hold: Option<Instant>,
 }
 
 impl Waiter {
-    /// Waits on `epoll`, looking for at most `limit` before it sleeps.
+    /// Creates a waiter that polls `epoll` for at most `limit` before it sleeps.
     pub fn new(epoll: OwnedFd, limit: Duration) -> Waiter {
         Waiter {
             epoll,
@@ -54,10 +53,10 @@ impl Waiter {
         }
     }
 
-    /// Waits for a descriptor, too.
+    /// Adds a descriptor.
     ///
     /// # Errors
-    /// What `epoll_ctl` says.
+    /// Errors of `epoll_ctl`.
     pub fn add(&self, fd: impl AsFd, data: EventData, flags: EventFlags) -> io::Result<()> {
         epoll::add(&self.epoll, fd.as_fd(), data, flags)?;
         if let Some(rest) = &self.rest {
@@ -66,10 +65,10 @@ impl Waiter {
         Ok(())
     }
 
-    /// Changes what a descriptor is waited for.
+    /// Changes the events of a descriptor.
     ///
     /// # Errors
-    /// What `epoll_ctl` says.
+    /// Errors of `epoll_ctl`.
     pub fn modify(&self, fd: impl AsFd, data: EventData, flags: EventFlags) -> io::Result<()> {
         epoll::modify(&self.epoll, fd.as_fd(), data, flags)?;
         if let Some(rest) = &self.rest {
@@ -78,7 +77,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Waits for a descriptor no more. One that is closed has left already.
+    /// Removes a descriptor. The kernel has already removed a closed one.
     pub fn delete(&self, fd: impl AsFd) {
         for epoll in [Some(&self.epoll), self.rest.as_ref()]
             .into_iter()
@@ -88,11 +87,11 @@ impl Waiter {
         }
     }
 
-    /// Makes [`Waiter::hold`] possible. True the first time: then each descriptor but the fabric's is
-    /// to be given by [`Waiter::add_rest`].
+    /// Enables [`Waiter::hold`]. True if holds were disabled: then the caller adds each descriptor except the
+    /// fabric's with [`Waiter::add_rest`].
     ///
     /// # Errors
-    /// What `epoll_create1` says.
+    /// Errors of `epoll_create1`.
     pub fn prepare_holds(&mut self) -> io::Result<bool> {
         if self.rest.is_some() {
             return Ok(false);
@@ -101,10 +100,10 @@ impl Waiter {
         Ok(true)
     }
 
-    /// Waits for a descriptor that is waited for already also while the fabric is left alone.
+    /// Adds a descriptor of this waiter to the waits during a hold.
     ///
     /// # Errors
-    /// What `epoll_ctl` says.
+    /// Errors of `epoll_ctl`.
     pub fn add_rest(&self, fd: impl AsFd, data: EventData, flags: EventFlags) -> io::Result<()> {
         match &self.rest {
             Some(rest) => Ok(epoll::add(rest, fd.as_fd(), data, flags)?),
@@ -112,38 +111,38 @@ impl Waiter {
         }
     }
 
-    /// Leaves the fabric alone for a while, if that was prepared.
+    /// Ignores the fabric for `time`. No effect if holds are disabled.
     pub fn hold(&mut self, time: Duration) {
         self.hold = self.rest.as_ref().map(|_| Instant::now() + time);
     }
 
-    /// The fabric is left alone now.
+    /// Whether the fabric is ignored now.
     pub fn is_held(&self) -> bool {
         self.hold.is_some()
     }
 
-    /// Undoes [`Waiter::prepare_holds`].
+    /// Disables holds again.
     pub fn forget_rest(&mut self) {
         self.rest = None;
         self.hold = None;
     }
 
-    /// Looks at the fabric again.
+    /// Ends a hold.
     pub fn release(&mut self) {
         self.hold = None;
     }
 
-    /// Changes the longest time to look for the next event.
+    /// Sets the longest time to poll for the next event.
     pub fn set_longest(&mut self, limit: Duration) {
         self.limit = limit;
         self.window = self.window.min(limit);
     }
 
-    /// Waits for events and puts them into `events`, until `timeout`. True if something was there
-    /// at once: more than this thread can keep up with piece by piece.
+    /// Waits for events until `timeout`, and replaces `events` by them. True if events were already pending:
+    /// then the thread should handle several packets in a round.
     ///
     /// # Errors
-    /// What `epoll_wait` says, but for EINTR, which leaves `events` empty.
+    /// Errors of `epoll_wait` except EINTR, which leaves `events` empty.
     pub fn wait(
         &mut self,
         events: &mut Vec<Event>,
@@ -159,7 +158,7 @@ impl Waiter {
             if self.hold.is_some() || !events.is_empty() {
                 return Ok(!events.is_empty() && start.elapsed() < AT_ONCE);
             }
-            // It waited for this.
+            // The hold is over: the fabric's events count as pending.
             self.look(events, Some(&NO_TIME))?;
             return Ok(!events.is_empty());
         }
@@ -177,11 +176,11 @@ impl Waiter {
         self.look(events, timeout)?;
         let waited = start.elapsed();
         self.learn(waited);
-        // A timeout that was due is nothing to keep up with.
+        // A timer that was already due is not a pending event.
         Ok(!events.is_empty() && waited < AT_ONCE)
     }
 
-    /// Waits for all but the fabric, at most for `most`.
+    /// Waits for everything except the fabric, for at most `most`.
     fn wait_for_rest(
         &self,
         events: &mut Vec<Event>,
@@ -200,8 +199,8 @@ impl Waiter {
         look_at(&self.epoll, events, timeout)
     }
 
-    /// Sets the window after a sleep: longer if a longer look would have found the event, none if
-    /// the event was far.
+    /// Sets the window after a sleep: longer if longer polling would have found the event, 0 if the wait
+    /// exceeded the limit.
     fn learn(&mut self, waited: Duration) {
         self.window = if waited > self.limit {
             Duration::ZERO
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sleep_ends_the_looking() {
+    fn a_long_sleep_ends_the_polling() {
         let mut w = waiter(50);
         w.learn(Duration::from_micros(20));
         w.learn(Duration::from_micros(51));
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_it_never_looks() {
+    fn with_limit_0_the_waiter_never_polls() {
         let mut w = waiter(0);
         w.learn(Duration::from_micros(1));
         assert_eq!(w.window, Duration::ZERO);
@@ -261,7 +260,7 @@ mod tests {
     const FABRIC: u64 = 1;
     const TAP: u64 = 2;
 
-    /// A waiter with a fabric that is readable, and a TAP.
+    /// A waiter in a hold, with a readable fabric and a TAP.
     fn held(time: Duration) -> (Waiter, OwnedFd, OwnedFd) {
         let mut w = waiter(50);
         let fabric = eventfd(1, EventfdFlags::NONBLOCK).unwrap();
@@ -290,7 +289,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_fabric_that_is_left_alone_hides_nothing_else() {
+    fn a_hold_hides_only_the_fabric() {
         let (mut w, _fabric, tap) = held(LONG);
         let mut events = Vec::with_capacity(4);
         rustix::io::write(&tap, &1u64.to_ne_bytes()).unwrap();
@@ -302,14 +301,14 @@ mod tests {
             tv_nsec: 1_000_000,
         };
         w.wait(&mut events, Some(&timeout)).unwrap();
-        assert!(events.is_empty(), "timers go on");
+        assert!(events.is_empty(), "timers continue");
         w.release();
         w.wait(&mut events, None).unwrap();
         assert_eq!(words(&events), [FABRIC]);
     }
 
     #[test]
-    fn the_fabric_is_looked_at_when_the_time_is_over() {
+    fn the_fabric_is_polled_at_the_end_of_the_hold() {
         let (mut w, _fabric, _tap) = held(Duration::from_millis(2));
         let mut events = Vec::with_capacity(4);
         assert!(w.wait(&mut events, None).unwrap());
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_in_both() {
+    fn changes_of_descriptors_apply_during_a_hold() {
         let (mut w, _fabric, tap) = held(LONG);
         let mut events = Vec::with_capacity(4);
         rustix::io::write(&tap, &1u64.to_ne_bytes()).unwrap();

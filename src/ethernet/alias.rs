@@ -1,4 +1,4 @@
-//! The alias, by which `ip -d link show` says what a VNIC is.
+//! The alias of a VNIC (`ip -d link show`).
 //!
 //! ```text
 //! ibtap: soft/eth0 vnic 0 vesw 7 lid 0x000005
@@ -9,12 +9,12 @@ use std::fmt;
 
 use vnic::Lid;
 
-/// What an alias says.
+/// The contents of an alias.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Alias {
     /// The fabric port, such as `soft/eth0`.
     pub port: String,
-    /// The VNIC's number on it.
+    /// The VNIC's index on the port.
     pub index: u8,
     /// The switch, and the VNIC's LID on it.
     pub switch: Option<(u16, Lid)>,
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_ours_to_change_and_no_devices() {
+    fn a_daemon_may_replace_it_and_it_is_not_an_ipoib_alias() {
         let mut alias = Alias {
             port: "soft/eth0".into(),
             index: 0,

@@ -1,8 +1,8 @@
-//! Whether an agent has changed something of the interfaces, while it handled a message, that it is to be
-//! told of itself: their names, queue pairs, addresses and states.
+//! Tracks whether an agent, while it handled a message, changed interface properties that it must read
+//! back: names, queue pairs, addresses, states.
 //!
-//! Anybody who knows the Q_Key may ask and may try to set. What he is only told, or is refused, is to cost
-//! no look at all the interfaces of a port; nor is each page of a MAC table.
+//! Any node that knows the Q_Key may send requests. Gets, refused Sets and pages of MAC tables must not
+//! cause a scan of all interfaces of the port.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use vnic::counters::Counters;
 use vnic::directory::Directory;
 use vnic::mac_table::MacTable;
 
-/// A host that notes when its interfaces are changed so.
+/// A [`Host`] that notes such changes.
 pub struct ChangeTracking<H> {
     host: H,
     changed: bool,
 }
 
 impl<H: Host> ChangeTracking<H> {
-    /// Nothing was changed yet.
+    /// Wraps a host.
     pub const fn new(host: H) -> ChangeTracking<H> {
         ChangeTracking {
             host,
@@ -28,7 +28,7 @@ impl<H: Host> ChangeTracking<H> {
         }
     }
 
-    /// Whether something was changed.
+    /// Whether something changed.
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// The status of the answer, and whether the interfaces were changed.
+    /// Returns the status of the answer, and whether interfaces changed.
     fn ask(
         agent: &mut Agent,
         method: u8,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_or_refused_touches_nothing() {
+    fn gets_and_refused_sets_change_nothing() {
         let mut agent = agent(Vec::new());
         for id in [
             attribute::NODE_INFO,
@@ -172,10 +172,10 @@ mod tests {
             attribute::IFACE_UCAST_MACS,
         ] {
             let answered = ask(&mut agent, method::GET, id, 0, &info(5));
-            // Some of them are refused, as there is no question in it.
+            // Some are refused, because the request lacks the data.
             assert!(!answered.1, "{id:#x}: {answered:?}");
         }
-        // No LID of one port; and a port that cannot be made.
+        // A LID that is not unicast; a port that cannot be created.
         for (index, lid) in [(0, 0xf0_0001), (7, 5)] {
             let set = attribute::VESW_PORT_INFO;
             let refused = ask(&mut agent, method::SET, set, index, &info(lid));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stranger_sets_touches_nothing() {
+    fn sets_of_other_nodes_change_nothing() {
         let mut agent = agent(vec!["fe80::1".parse().unwrap()]);
         for id in [
             attribute::VESW_PORT_INFO,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_manager_sets_touches_them_once() {
+    fn sets_of_a_manager_change_interfaces_once() {
         let mut agent = agent(Vec::new());
         let set = attribute::VESW_PORT_INFO;
         let first = ask(&mut agent, method::SET, set, 0, &info(5));

@@ -1,7 +1,7 @@
-//! Who manages: Ethernet Managers, which are clients of the control socket.
+//! Ethernet Managers that are clients of the control socket.
 //!
-//! Each has a queue of its own with a bound. One that does not read in time misses datagrams, as it
-//! might on a fabric, and is told how many.
+//! Each has a bounded queue. A client that reads too slowly loses datagrams, as on a fabric, and gets the
+//! number of lost ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,10 +9,10 @@ use control::api::{ApiError, ManageReply, ManagementDatagram, ManagementPort, Re
 use control::config::PortName;
 use control::{StreamId, Streamed};
 
-/// Datagrams that wait for one client: the pages of some MAC tables.
+/// Maximum number of waiting datagrams for one client: the pages of some MAC tables.
 const QUEUE_MAX: usize = 4096;
 
-/// All who manage.
+/// All managers.
 #[derive(Debug, Default)]
 pub struct Clients {
     all: BTreeMap<StreamId, Client>,
@@ -21,7 +21,7 @@ pub struct Clients {
 #[derive(Debug)]
 struct Client {
     port: PortName,
-    /// Where that is, while the client has not been told.
+    /// The port's address, until the client has got it.
     attached: Option<ManagementPort>,
     queue: VecDeque<ManagementDatagram>,
     lost: u64,
@@ -30,7 +30,7 @@ struct Client {
 }
 
 impl Clients {
-    /// Adds a client; its first reply says where the port is.
+    /// Adds a client; its first reply has the port's address.
     pub fn add(&mut self, stream: StreamId, port: PortName, attached: ManagementPort) {
         let client = Client {
             port,
@@ -42,38 +42,38 @@ impl Clients {
         self.all.insert(stream, client);
     }
 
-    /// Forgets a client, if it is one of these; gives the port that it managed over.
+    /// Removes a client, if it manages. Returns the port that it managed over.
     pub fn remove(&mut self, stream: StreamId) -> Option<PortName> {
         self.all.remove(&stream).map(|client| client.port)
     }
 
-    /// Whether somebody manages over a port.
+    /// Whether a client manages over a port.
     pub fn are_on(&self, port: &PortName) -> bool {
         self.all.values().any(|client| client.port == *port)
     }
 
-    /// A port is closed.
+    /// A port was closed.
     pub fn port_closed(&mut self, port: &PortName) {
         for client in self.on(port) {
             client.over = true;
         }
     }
 
-    /// Where a port is now.
+    /// The address of a port changed.
     pub fn moved(&mut self, port: &PortName, attached: &ManagementPort) {
         for client in self.on(port) {
             client.attached = Some(attached.clone());
         }
     }
 
-    /// A datagram came to a port.
+    /// A port received a datagram.
     pub fn received(&mut self, port: &PortName, datagram: &ManagementDatagram) {
         for client in self.on(port) {
             client.push(datagram.clone());
         }
     }
 
-    /// What the client has not got yet; `None` if it is none of these.
+    /// The next reply for a client; `None` if it does not manage.
     pub fn next(&mut self, stream: StreamId) -> Option<Streamed> {
         let client = self.all.get_mut(&stream)?;
         Some(if let Some(attached) = client.attached.take() {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_port_is_comes_before_what_comes_there() {
+    fn the_ports_address_comes_before_its_datagrams() {
         let mut clients = Clients::default();
         clients.add(A, port("eth0"), attached(2));
         clients.add(B, port("eth1"), attached(3));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_told_how_much_was_missed() {
+    fn slow_clients_get_the_number_of_lost_datagrams() {
         let mut clients = Clients::default();
         clients.add(A, port("eth0"), attached(2));
         taken(&mut clients, A);

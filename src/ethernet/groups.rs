@@ -1,4 +1,4 @@
-//! The groups of the fabric that a VNIC is to be attached to.
+//! The fabric's groups that a VNIC joins.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use super::Ethernet;
 use crate::interface::Interface;
 use crate::interface::groups::Bounds;
 
-/// Every station listens to it.
+/// The broadcast address.
 const BROADCAST: Mac = [0xff; 6];
 
-/// Groups that one VNIC is attached to: its switch's, and those that its manager's table names.
+/// Maximum number of groups of one VNIC: its switch's, and those in the manager's table.
 const GROUPS_MAX: usize = 256;
 
-/// What a VNIC's endpoint may ask of a port.
+/// The limits of a VNIC's endpoint on a port.
 pub fn groups_of_one(port: &Capabilities) -> Bounds {
     let bounds = Bounds::of(port);
     Bounds {
@@ -39,8 +39,8 @@ impl Ethernet {
         group_mgid(info.pkey, info.fabric_id, info.vesw_id, lid)
     }
 
-    /// The groups that it should be attached to: its switch's, and those of the manager's table that somebody
-    /// here listens to. None while it is down or does not forward. The first of the pair is its switch's.
+    /// The groups to join: the switch's, and those of the manager's table that a host on this side listens
+    /// to. None while the VNIC is down or does not forward. The first of the pair is the switch's.
     pub fn wanted_groups(&self, interface: &Interface) -> (Option<Gid>, BTreeSet<Gid>) {
         if !(self.entry().is_some() && interface.up && self.is_to_forward()) {
             return Default::default();
@@ -54,8 +54,8 @@ impl Ethernet {
     }
 }
 
-/// The multicast LIDs of a table whose frames the host takes: those of the MACs of `groups`, which are in
-/// ascending order, or all of them if frames are for others, too, whose groups nobody tells.
+/// The multicast LIDs of a table whose frames the host needs: those of `groups`, which is in ascending
+/// order, or all if the interface also carries frames for other hosts, whose groups are not known.
 fn heard(table: &MacTable, groups: &[Mac], of_others: bool) -> BTreeSet<Lid> {
     let listens = |mac: &Mac| of_others || *mac == BROADCAST || groups.binary_search(mac).is_ok();
     let named = table.destinations().filter(|(_, lid)| lid.is_multicast());
@@ -88,7 +88,7 @@ mod tests {
         let table = table(&[
             (group(1), 0xf0_0101),
             (group(2), 0xf0_0102),
-            // Two groups may share a LID, and guests have one that is no group's.
+            // Two groups may share a LID. The last but one is unicast.
             (group(3), 0xf0_0102),
             ([0x52, 0x54, 0, 0, 0, 1], 5),
             (BROADCAST, 0xf0_01ff),

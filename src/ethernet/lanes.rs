@@ -1,4 +1,4 @@
-//! What the data threads have of a VNIC.
+//! The lanes of VNICs in the data threads.
 
 use fabric::PortAttributes;
 
@@ -8,7 +8,7 @@ use crate::interface::{FabricLink, Interface};
 use crate::port::PortRuntime;
 
 impl Ethernet {
-    /// What its lanes are made with, and updated with later, on a port like this.
+    /// The settings of the lanes, on a port with these attributes.
     pub fn lane_settings(&self, interface: &Interface, port: &PortAttributes) -> EthernetSettings {
         EthernetSettings {
             local: self.address_at(port.gid),
@@ -23,11 +23,11 @@ impl Ethernet {
         }
     }
 
-    /// Has its lanes be as the interface is now.
+    /// Updates the settings of the lanes.
     pub fn update_lanes(&self, interface: &Interface, port: &PortRuntime) {
         let settings = self.lane_settings(interface, &port.port.attributes());
         let (id, settings) = (interface.id.link(), Box::new(settings));
-        port.tell(|| Command::Ethernet(id, settings.clone()));
+        port.send(|| Command::Ethernet(id, settings.clone()));
     }
 
     /// Gives each data thread a lane.
@@ -47,12 +47,12 @@ impl Ethernet {
                 base: LaneInit {
                     id: link.id,
                     endpoint: link.endpoint.id,
-                    qkey: link.qkey,
+                    pkey: link.pkey,
                     uso: interface.tap.offloads().uso,
                 },
                 mac_limit: self.spec.learning.mac_limit,
                 hash_key: self.hash_key,
-                tells: i == 0,
+                reports: i == 0,
             };
             let reads = i < queues.len();
             let mut lane = EthernetLane::new(&init, settings.clone(), queue.share(), reads);

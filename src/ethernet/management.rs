@@ -1,5 +1,4 @@
-//! The management of the VNICs of one port, as the control thread keeps it: an endpoint, an agent, and the
-//! messages that go through them.
+//! The management of the VNICs of one port: endpoint, agent and messages, on the control thread.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,38 +15,39 @@ use crate::interface::FabricLink;
 use crate::interface::groups::Bounds;
 use crate::port::PortRuntime;
 
-/// The partition in which management travels.
+/// The partition of management.
 const PKEY: PKey = PKey::DEFAULT;
 
-/// What the queue pair's number is made from; no interface's name has a space.
+/// The identity from which the queue pair number is derived. No interface name has a space.
 const IDENTITY: &str = "vnic management";
 
-/// Messages of this port to itself that wait: an answer each for some requests of a manager here.
+/// Maximum number of waiting messages of this port to itself: an answer for each of some requests of a
+/// manager on this node.
 const LOOPBACK_MAX: usize = 1024;
 
 /// The management of one port.
 pub struct Management {
-    /// Its link of the fabric; the only group is that of all agents and managers.
+    /// The link; its only group is that of all agents and managers.
     pub link: FabricLink,
-    /// The agent; not while it handles a request.
+    /// The agent; `None` while it handles a request.
     pub agent: Option<Agent>,
-    /// There was news of its interfaces meanwhile, which it is to be told afterwards.
+    /// Its interfaces changed meanwhile; the agent is updated afterwards.
     pub stale: bool,
-    /// Messages from this port to this port, which need no fabric.
+    /// Messages of this port to itself, which do not use the fabric.
     pub loopback: VecDeque<(Address, Vec<u8>)>,
-    /// Counters that were read for managers.
+    /// Counters that were read recently for managers.
     pub recent: RecentCounters,
-    /// Where clients were told that it is.
-    pub told: Option<ManagementPort>,
+    /// The address that clients have got last.
+    pub announced: Option<ManagementPort>,
     splitter: Splitter,
     reassembler: Reassembler,
 }
 
 impl Management {
-    /// Makes the endpoint, and an agent that announces itself.
+    /// Opens the endpoint, and creates an agent, which announces itself.
     ///
     /// # Errors
-    /// The fabric's; nothing is left behind.
+    /// Errors of the fabric. Nothing stays behind.
     pub fn open(
         id: LinkId,
         number: u8,
@@ -61,7 +61,7 @@ impl Management {
         let link = FabricLink::open(id, (PKEY, MANAGEMENT_QKEY), Some(qpn), bounds, port)?;
         let endpoint = link.endpoint.id;
         for thread in threads {
-            thread.send(Command::AddManagement(id, endpoint, MANAGEMENT_QKEY));
+            thread.send(Command::AddManagement(id, endpoint, PKEY));
         }
         let config = Config {
             guid: attributes.guid,
@@ -79,7 +79,7 @@ impl Management {
             stale: false,
             loopback: VecDeque::new(),
             recent: RecentCounters::default(),
-            told: None,
+            announced: None,
             splitter: Splitter::new(fabric::random() as u32, attributes.ud_payload_max as usize),
             reassembler: Reassembler::default(),
         };
@@ -87,7 +87,7 @@ impl Management {
         Ok(management)
     }
 
-    /// Joins the group of all agents and managers, if it can be, and if it is time to try.
+    /// Joins the group of all agents and managers, if a P_Key entry exists and no retry pause is running.
     pub fn join(&mut self, port: &mut dyn Port) {
         let name = management_name(port);
         let required = self.link.endpoint.pkey.map(|_| management_mgid(PKEY));
@@ -95,12 +95,12 @@ impl Management {
         self.link.follow_groups(&name, wanted, port);
     }
 
-    /// Why it is not in the group of all agents and managers, and so hears of none.
-    pub fn misses_group(&self) -> Option<&str> {
-        self.link.groups.misses()
+    /// Why the group of all agents and managers is not joined.
+    pub fn missing_group(&self) -> Option<&str> {
+        self.link.groups.missing()
     }
 
-    /// Follows the port: its partition, its queue pairs, its packets' size.
+    /// Follows changes of the port: P_Key entry, queue pair number, payload size, state.
     pub fn follow(&mut self, port: &mut dyn Port) {
         let attributes = port.attributes();
         self.link.read_entry(port);
@@ -114,12 +114,12 @@ impl Management {
         }
     }
 
-    /// Ends its lanes, and its endpoint.
+    /// Closes lanes and endpoint.
     pub fn close(&self, port: &mut PortRuntime) {
         self.link.close(&management_name(&*port.port), port);
     }
 
-    /// Where it is.
+    /// The address for clients.
     pub fn place(&self, port: &dyn Port) -> ManagementPort {
         let attributes = port.attributes();
         ManagementPort {
@@ -133,7 +133,7 @@ impl Management {
         }
     }
 
-    /// What its agent has counted, and what became of the pieces of messages.
+    /// The counters of the agent and of reassembly.
     pub fn counters(&self) -> Counters {
         let agent = self.agent.as_ref().map(Agent::counts);
         let pieces = self.reassembler.counts().named();
@@ -141,13 +141,13 @@ impl Management {
         agent.into_iter().chain(pieces).collect()
     }
 
-    /// Whether it has this endpoint.
+    /// Whether this is its endpoint.
     pub fn has(&self, endpoint: EndpointId) -> bool {
         self.link.endpoint.id == endpoint
     }
 
-    /// A datagram came from the fabric; gives the message that it completes. Our own come back where a
-    /// fabric loops multicast, and were heard before.
+    /// Handles a datagram from the fabric. Returns the message that it completes. Own datagrams, which some
+    /// fabrics loop back, are ignored: [`Management::send`] has delivered them.
     pub fn receive(&mut self, own: Gid, from: Address, datagram: &[u8]) -> Option<Vec<u8>> {
         if (from.gid, from.qpn) == (own, self.link.endpoint.qpn) {
             return None;
@@ -156,7 +156,8 @@ impl Management {
             .receive(now(), from.gid, from.qpn, datagram)
     }
 
-    /// Sends a message from a port with this GID: to itself without the fabric, to all both ways.
+    /// Sends a message from a port with the GID `own`. Messages to itself do not use the fabric; messages
+    /// to the group take both ways.
     pub fn send(&mut self, own: Gid, to: Destination, mad: Vec<u8>) -> Vec<Command> {
         let is_own = |gid, qpn| (gid, qpn) == (own, self.link.endpoint.qpn);
         let (gid, qpn, by_group) = match to {
@@ -189,7 +190,7 @@ impl Management {
     }
 }
 
-/// What the management of a port is called in the log.
+/// The name of a port's management in the log.
 fn management_name(port: &dyn Port) -> String {
     format!("{}: VNIC management", port.attributes().name)
 }
@@ -198,7 +199,7 @@ fn payload_max(bytes: u32) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
-/// The node's name for people: that of the host.
+/// The node's description for users: the host name.
 fn description() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
     name.map_or_else(|_| "ibtapd".into(), |name| name.trim().to_owned())

@@ -1,4 +1,4 @@
-//! The MTU of a VNIC: what is asked for, within what its switch and its port carry.
+//! The MTU of a VNIC: the configured one, limited by switch and port.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use super::Ethernet;
 use crate::interface::{InterfaceError, TAP_MTU};
 
 impl Ethernet {
-    /// The MTUs that it may have: up to what its switch and its port carry.
+    /// The allowed MTUs: up to the limits of switch and port.
     pub fn allowed_mtu(&self) -> RangeInclusive<u32> {
         let of_switch = match self.is_on_switch() {
             true => u32::from(self.info.eth_mtu).max(ETH_MTU_MIN),
@@ -21,24 +21,24 @@ impl Ethernet {
     }
 }
 
-/// An MTU as the data threads take it.
+/// An MTU in the type of the data threads.
 pub fn mtu_of(mtu: u32) -> u16 {
     u16::try_from(mtu).unwrap_or(u16::MAX)
 }
 
-/// The largest MTU in bytes that UD payloads of so many bytes have room for.
+/// The largest MTU in bytes for UD payloads of `payload_max` bytes.
 pub fn carried_mtu(payload_max: u32) -> u32 {
     u32::try_from(eth_mtu(payload_max as usize)).unwrap_or(u32::MAX)
 }
 
-/// The MTU that a VNIC begins with. A manager's never grows by itself (kernel opa_vnic_netdev.c,
+/// The initial MTU of a VNIC. That of a managed VNIC never grows by itself (kernel opa_vnic_netdev.c,
 /// `opa_vnic_process_vema_config`).
 pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, InterfaceError> {
     let name = &spec.name;
     if most < ETH_MTU_MIN {
         return Err(InterfaceError::Mtu(format!(
-            "{name} cannot be made: its port's packets leave room for an MTU of {most} bytes, and \
-             Ethernet needs {ETH_MTU_MIN}; raise the MTU of the network below"
+            "cannot create {name}: its port carries an MTU of {most} bytes, and Ethernet needs \
+             {ETH_MTU_MIN}; raise the MTU of the network below"
         )));
     }
     match spec.mtu {
@@ -46,8 +46,8 @@ pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, InterfaceE
         None => Ok(TAP_MTU.min(most)),
         Some(mtu) if mtu <= most => Ok(mtu),
         Some(mtu) => Err(InterfaceError::Mtu(format!(
-            "the MTU {mtu} asked for {name} is over the port's {most}; ask for at most {most}, or \
-             raise the MTU of the network below"
+            "the MTU {mtu} of {name} is over the port's {most}; use at most {most}, or raise the MTU of \
+             the network below"
         ))),
     }
 }
@@ -75,8 +75,8 @@ mod tests {
         let refused = wanted_mtu(&spec(Some(9000), false), 4053).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "the MTU 9000 asked for vnic0 is over the port's 4053; ask for at most 4053, or raise the \
-             MTU of the network below"
+            "the MTU 9000 of vnic0 is over the port's 4053; use at most 4053, or raise the MTU of the \
+             network below"
         );
         assert!(wanted_mtu(&spec(None, false), 67).is_err());
     }

@@ -1,4 +1,5 @@
-//! What only a VNIC has: its place on a virtual Ethernet switch, and what the control thread keeps about it.
+//! The payload of a VNIC: its place on a virtual Ethernet switch and the state that the control thread
+//! keeps.
 
 use std::sync::Arc;
 
@@ -14,77 +15,76 @@ use vnic::{Lid, Mac, Time};
 use super::mtu::{carried_mtu, wanted_mtu};
 use super::{Alias, RetainedCounters, now};
 use crate::datapath::EthernetSibling;
-use crate::fdstore;
-use crate::interface::InterfaceId;
 use crate::interface::{
-    FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, Setup, TAP_MTU, TapSources,
+    FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, InterfaceId, Setup, TAP_MTU,
+    TapSources, fdstore,
 };
 use crate::port::PortId;
 
-/// Between two log lines about conflicts of one kind.
+/// Minimum time between two log lines about conflicts of one kind, in milliseconds.
 const LOG_APART_MS: u64 = 1000;
-/// How long an interface keeps the carrier that a former daemon left it with, and waits for its Ethernet
-/// Manager: the lease of one that has announced none.
+/// How long a VNIC keeps the carrier of a former daemon while it waits for its Ethernet Manager, in
+/// milliseconds: the lease of a manager that has announced none.
 const CARRIER_LEFT_MS: u64 = 15_000;
 
-/// What an interface has that carries Ethernet over the fabric.
+/// The payload of a VNIC.
 pub struct Ethernet {
-    /// What was asked for.
+    /// The configuration.
     pub spec: VnicConfig,
-    /// Nobody asked for it but a manager.
+    /// Created by a manager, not configured.
     pub made_by_manager: bool,
-    /// Why it could not be put on the switch that its manager or the configuration wanted last.
+    /// Why the VNIC could not join the last switch set by its manager or the configuration.
     pub failed: Option<String>,
-    /// Its link of the fabric, while it is on a switch.
+    /// The link, while the VNIC is on a switch.
     pub link: Option<FabricLink>,
-    /// What the manager or the configuration says.
+    /// The settings from the manager or the configuration.
     pub info: VeswPortInfo,
     /// The manager's MAC table.
     pub table: Arc<MacTable>,
-    /// Where the members of its switch are.
+    /// The addresses of the switch's members.
     pub directory: Arc<Directory>,
-    /// The largest MTU that the port's packets have room for.
+    /// The largest MTU that the port carries.
     pub carried_mtu: u32,
-    /// It was not set yet, and is as a former daemon left it: until when it may stay so while no manager
-    /// has configured it.
+    /// Until when the carrier of a former daemon may stay while no manager has configured the VNIC; `None`
+    /// after the carrier was set.
     pub carrier_left: Option<Time>,
-    /// Whether something is stacked on it that has frames of others.
+    /// Whether an interface is stacked on it that carries frames of other hosts.
     pub stacked: bool,
     /// Whether it is a port of a bond or team, which joins the groups.
     pub bonded: bool,
-    /// Whether somebody wants every group's frames (`ip link set allmulticast on`, a multicast router).
+    /// Whether the host needs the frames of all groups (`ip link set allmulticast on`, a multicast router).
     pub allmulti: bool,
-    /// VNICs of this daemon on the same switch, as the data threads have them.
+    /// The siblings, as sent to the data threads.
     pub siblings: Arc<[EthernetSibling]>,
-    /// MACs behind the interface, as the data threads have reported them last.
+    /// MACs behind the interface, as reported last by the data threads.
     pub guests: Vec<Mac>,
-    /// MACs of groups that the host has joined.
+    /// The MACs of the host's groups.
     pub host_groups: Vec<Mac>,
-    /// Conflicts of LIDs in the log.
+    /// Limits log lines about LID conflicts.
     pub lid_conflicts: LogLimiter,
-    /// Conflicts of MACs in the log.
+    /// Limits log lines about MAC conflicts.
     pub mac_conflicts: LogLimiter,
-    /// What has been counted of it.
+    /// The counters.
     pub counted: RetainedCounters,
-    /// The key of its flow hash, of all lanes that it ever has.
+    /// The key of the flow hash, the same for all its lanes.
     pub(super) hash_key: u64,
 }
 
-/// Where a VNIC is made.
+/// The context for the creation of a VNIC.
 pub struct VnicContext<'a> {
-    /// Its TAP.
+    /// The source of the TAP.
     pub tap: TapSources<'a>,
-    /// Its fabric port.
+    /// The fabric port.
     pub port: (PortId, PortAttributes),
-    /// The port's data threads.
+    /// The number of the port's data threads.
     pub threads: usize,
 }
 
 impl Ethernet {
-    /// Makes the TAP. It is on no switch yet.
+    /// Creates the TAP. The VNIC is on no switch yet.
     ///
     /// # Errors
-    /// [`InterfaceError`]; nothing is left behind.
+    /// [`InterfaceError`]. Nothing stays behind.
     pub fn create(
         id: InterfaceId,
         spec: &VnicConfig,
@@ -117,7 +117,7 @@ impl Ethernet {
             counted: RetainedCounters::default(),
             hash_key: fabric::random(),
         };
-        // One that was there has the administrator's, unless it is what a TAP begins with.
+        // An existing TAP keeps an MTU that is not the default of a TAP.
         let is_wish = |mtu: u32| spec.mtu.is_none() && mtu != TAP_MTU;
         let setup = Setup {
             mac: None,
@@ -136,7 +136,7 @@ impl Ethernet {
         Ok((interface, ethernet))
     }
 
-    /// What the alias says that the interface is, on this port.
+    /// The alias of the interface.
     pub fn alias(&self, port: &str) -> String {
         let alias = Alias {
             port: port.to_owned(),
@@ -146,7 +146,7 @@ impl Ethernet {
         alias.to_string()
     }
 
-    /// The largest send that the host gives to the interface at once.
+    /// The largest frame in bytes that the host sends to the interface.
     pub fn gso_max(&self) -> u32 {
         match self.stacked {
             true => GSO_MAX_WHOLE,
@@ -155,26 +155,26 @@ impl Ethernet {
     }
 }
 
-/// What the manager or the configuration says, and what follows.
+/// The settings of the manager or the configuration, and what follows from them.
 impl Ethernet {
-    /// Whether it has been given a switch.
+    /// Whether the VNIC is on a switch.
     pub fn is_on_switch(&self) -> bool {
         self.info.vesw_id != 0
     }
 
-    /// Whether it is on the switch that this is about: what its frames can reach, and its queue pair, whose
-    /// Q_Key is the switch's, stay.
+    /// Whether the VNIC is on the switch of `info`. Then its endpoint stays: reachable members and Q_Key
+    /// are those of the switch.
     pub fn is_on_switch_of(&self, info: &VeswPortInfo) -> bool {
         let switch = |info: &VeswPortInfo| (info.vesw_id, info.fabric_id, info.pkey);
         switch(&self.info) == switch(info)
     }
 
-    /// The LID of its packets.
+    /// The LID.
     pub fn lid(&self) -> Lid {
         self.info.encap_slid
     }
 
-    /// Whether it is to forward.
+    /// Whether it is configured to forward.
     pub fn is_to_forward(&self) -> bool {
         self.is_on_switch() && self.info.config_state == ConfigState::Forwarding
     }
@@ -184,7 +184,7 @@ impl Ethernet {
         self.is_to_forward() && interface.up && interface.carrier
     }
 
-    /// What it does.
+    /// The operational state.
     pub fn oper_state(&self, interface: &Interface) -> ConfigState {
         match self.forwards(interface) {
             true => ConfigState::Forwarding,
@@ -192,20 +192,20 @@ impl Ethernet {
         }
     }
 
-    /// Whether its frames can be carried on the switch that a manager has put it on.
+    /// Whether frames can be carried on the switch that a manager has set.
     pub fn is_ready(&self) -> bool {
         let has_entry = self.link.is_none() || self.entry().is_some();
-        has_entry && self.misses_group().is_none()
+        has_entry && self.missing_group().is_none()
     }
 
-    /// The entry of the P_Key table that it uses.
+    /// The P_Key table entry in use.
     pub fn entry(&self) -> Option<PKey> {
         self.link.as_ref()?.endpoint.pkey
     }
 
-    /// Why it could not join the group of its switch.
-    pub fn misses_group(&self) -> Option<&str> {
-        self.link.as_ref()?.groups.misses()
+    /// Why the group of its switch is not joined.
+    pub fn missing_group(&self) -> Option<&str> {
+        self.link.as_ref()?.groups.missing()
     }
 
     /// The Q_Key of its switch.
@@ -213,21 +213,21 @@ impl Ethernet {
         data_qkey(self.info.vesw_id)
     }
 
-    /// Its queue pair; 0 while it has none.
+    /// The queue pair number; 0 without an endpoint.
     pub fn qpn(&self) -> Qpn {
         let endpoint = self.link.as_ref().map(|link| link.endpoint);
         endpoint.map_or(Qpn::new(0), |endpoint| endpoint.qpn)
     }
 
-    /// Where it is on a port with this GID.
+    /// The address on a port with this GID.
     pub fn address_at(&self, gid: Gid) -> NodeAddress {
         let qpn = self.qpn();
         NodeAddress { gid, qpn }
     }
 
-    /// The name of its queue pair, which its number is made from.
+    /// The identity from which the queue pair number is derived.
     pub fn identity(&self) -> String {
-        // No interface's name has a space.
+        // No interface name has a space.
         format!("vnic {}", self.spec.index)
     }
 }

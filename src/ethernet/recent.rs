@@ -1,5 +1,5 @@
-//! The counters of a port's VNICs as they were a moment ago. To read them takes an answer of each data
-//! thread, and a manager asks for those of one VNIC after the other; so might anybody, without end.
+//! The recent counters of a port's VNICs. A read takes an answer of each data thread. A manager reads one
+//! VNIC after the other, and any node may repeat that endlessly.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use vnic::counters::Counters;
 
 use crate::interface::InterfaceId;
 
-/// For how many milliseconds what was read is answered again.
+/// How long counters are reused, in milliseconds.
 const RECENT_MS: u64 = 100;
 
-/// What was read last.
+/// The counters read last.
 #[derive(Default)]
 pub struct RecentCounters {
     at: Time,
@@ -19,13 +19,13 @@ pub struct RecentCounters {
 }
 
 impl RecentCounters {
-    /// The counters of a VNIC; `None` if they are to be read.
+    /// The counters of a VNIC; `None` if they must be read.
     pub fn get(&self, now: Time, id: InterfaceId) -> Option<Counters> {
         let recent = now < self.at.after(RECENT_MS);
         self.of.get(&id).filter(|_| recent).copied()
     }
 
-    /// Those of all VNICs of the port were read.
+    /// The counters of all VNICs of the port were read.
     pub fn set(&mut self, now: Time, all: BTreeMap<InterfaceId, Counters>) {
         self.at = now;
         self.of = all;
@@ -47,7 +47,7 @@ mod tests {
         (0..255).map(of).collect()
     }
 
-    /// How often the threads are asked, by these questions, and the last answer.
+    /// Returns how often these requests read the threads, and the last answer.
     fn reads(recent: &mut RecentCounters, asked: impl Iterator<Item = (u64, u32)>) -> (u64, u64) {
         let (mut reads, mut last) = (0, 0);
         for (now, id) in asked {
@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_all_vnics_of_a_port_reads_once() {
+    fn requests_for_all_vnics_of_a_port_read_once() {
         let mut recent = RecentCounters::default();
         let both = (0..255).flat_map(|id| [(1000, id), (1000, id)]);
         assert_eq!(reads(&mut recent, both), (1, 1254));
     }
 
     #[test]
-    fn a_storm_reads_ten_times_a_second_and_what_is_told_is_young() {
+    fn a_storm_reads_ten_times_a_second_and_answers_are_recent() {
         let mut recent = RecentCounters::default();
         let storm = (5000..6000).flat_map(|now| (0..100).map(move |_| (now, 3)));
         let (reads, last) = reads(&mut recent, storm);

@@ -1,24 +1,27 @@
-//! What a VNIC is told that no manager configures.
+//! The settings of VNICs with a configured switch.
 //!
-//! Another switch means another queue pair with new lanes. The carrier goes first, and the VNIC
-//! leaves the lists of its siblings. After the old lanes have released the queues, the new lanes
-//! start; each drops the frames that wait in its queue before it reads, so no frame crosses.
+//! A change of switch needs a new queue pair with new lanes. First the carrier goes off, and the VNIC
+//! leaves the lists of its siblings. After the old lanes have released the queues, the new lanes start;
+//! each drops the frames that wait in its queue before it reads, so no frame of the old switch reaches the
+//! new one.
 
-use fabric::Guid;
+use fabric::{Guid, PortAttributes};
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::directory::{Directory, NodeAddress};
 use vnic::{Lid, generated_mac};
 
 use control::config::vnic::SwitchConfig;
 
-/// Unicast LIDs.
+use super::carried_mtu;
+
+/// Number of unicast LIDs.
 const UNICAST: u64 = 0xef_ffff;
 
-/// The LID of a VNIC for which nobody has named one: the same in every run. Two of a switch may have the
-/// same one, of some sixteen million.
+/// The LID of a VNIC without a configured one, the same after a restart. There are about sixteen million,
+/// so two VNICs of a switch may have the same one.
 #[must_use]
 pub fn default_lid(guid: Guid, index: u8) -> Lid {
-    // FNV-1a, 64 bits, whose upper half is the better one.
+    // FNV-1a, 64 bits; the upper half is better distributed.
     let bytes = guid.0.into_iter().chain([index]);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -26,10 +29,19 @@ pub fn default_lid(guid: Guid, index: u8) -> Lid {
     Lid::new(1 + ((hash ^ hash >> 32) % UNICAST) as u32)
 }
 
-/// What an Ethernet Manager would say to a virtual port of this switch with this index, on a port with
-/// this GUID that carries an MTU of so many bytes; and where the other members are.
+/// The settings for the virtual port with this index on a configured switch, as an Ethernet Manager would
+/// send them, and the directory of the other members. `port` is the fabric port.
 #[must_use]
-pub fn static_switch(
+pub fn configured_switch(
+    switch: &SwitchConfig,
+    index: u8,
+    port: &PortAttributes,
+) -> (VeswPortInfo, Directory) {
+    static_switch(switch, port.guid, index, carried_mtu(port.ud_payload_max))
+}
+
+/// [`configured_switch`] on a port that has this GUID and carries an MTU of `eth_mtu` bytes.
+fn static_switch(
     switch: &SwitchConfig,
     guid: Guid,
     index: u8,
@@ -54,7 +66,7 @@ pub fn static_switch(
     let nodes = peers.iter().map(|peer| {
         let address = NodeAddress {
             gid: peer.gid,
-            // 0: it is learned.
+            // 0: learned later.
             qpn: peer.qpn.unwrap_or_else(|| fabric::Qpn::new(0)),
         };
         (peer.lid, address)
@@ -66,8 +78,8 @@ pub fn static_switch(
     (info, directory)
 }
 
-/// Why a manager's LID cannot be: a VNIC of this port that the configuration puts on the same switch has
-/// it, and each would take the other's packets. `configured` are those, by name.
+/// Why a VNIC cannot have a manager's LID: another VNIC of this port, `configured` on the same switch, has
+/// it, and each would get the other's packets. `configured` has their names and settings.
 #[must_use]
 pub fn lid_of_another<'v>(
     mut configured: impl Iterator<Item = (&'v str, &'v VeswPortInfo)>,
@@ -79,7 +91,7 @@ pub fn lid_of_another<'v>(
     }
     let (name, _) = configured.find(|(_, info)| place(info) == place(wanted))?;
     Some(format!(
-        "the LID {} is that of {name}, which the configuration of this node has put on that switch",
+        "the LID {} is that of {name}, which the configuration of this node puts on that switch",
         wanted.encap_slid
     ))
 }
@@ -99,7 +111,7 @@ mod tests {
             .flat_map(|n| [of(n, 0), of(n, 1), of(n, 254)])
             .collect();
         assert!(all.iter().all(|lid| lid.is_unicast()));
-        // 765 draws of 15.7 million: two of a kind are one chance in fifty.
+        // 765 draws of 15.7 million: the chance of two equal ones is 1 in 50.
         assert!(all.len() >= 764, "{}", all.len());
     }
 
@@ -135,8 +147,8 @@ mod tests {
         let guid = Guid([2, 0, 0, 0xff, 0xfe, 0, 0, 1]);
         let (own, _) = static_switch(&switch, guid, 3, 4053);
         let refused = |wanted: &VeswPortInfo| lid_of_another([("lan0", &own)].into_iter(), wanted);
-        let said = refused(&own).unwrap();
-        assert!(said.contains("0x000005") && said.contains("lan0"), "{said}");
+        let text = refused(&own).unwrap();
+        assert!(text.contains("0x000005") && text.contains("lan0"), "{text}");
         let limited = VeswPortInfo {
             pkey: fabric::PKey::new(own.pkey.get() & 0x7fff),
             ..own.clone()

@@ -1,5 +1,5 @@
-//! The alias, by which `ip -d link show` says what an interface is, and by which a daemon knows
-//! after a restart what the one before it served.
+//! The alias (`ip -d link show`). It describes the interface to users, and after a restart the next daemon
+//! identifies the interface by it.
 //!
 //! ```text
 //! ibtap: soft/eth0 pkey 0xffff datagram
@@ -7,8 +7,8 @@
 //! ibtap: soft/eth0 at fe80::1 child of ib0 pkey 0x8001 connected
 //! ```
 //!
-//! Where the interface is in another network namespace than its daemon, the port's GID says which
-//! `eth0` is meant: each namespace may have one.
+//! If the interface is in another network namespace than its daemon, the alias has the port's GID, because
+//! each namespace may have an `eth0`.
 
 use std::fmt;
 
@@ -16,31 +16,31 @@ use fabric::{Gid, PKey};
 
 use control::api::Mode;
 
-/// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
+/// The prefix of the daemon's aliases. An alias without it belongs to the administrator and stays.
 const PREFIX: &str = "ibtap: ";
 
-/// What an alias says.
+/// The contents of an alias.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Alias {
     /// The fabric port, such as `soft/eth0`.
     pub port: String,
-    /// The port's GID, where the interface is in another network namespace than the port.
+    /// The port's GID, if the interface is in another network namespace than the port.
     pub gid: Option<Gid>,
-    /// The name of the interface that it is a child of.
+    /// The name of the parent.
     pub parent: Option<String>,
     /// The partition.
     pub pkey: PKey,
-    /// How its packets travel; the last word.
+    /// The mode; the last word.
     pub mode: Mode,
 }
 
 impl Alias {
-    /// Whether a daemon may write over an interface's alias: it wrote it, or there is none.
+    /// Whether a daemon may replace an alias: empty, or written by a daemon.
     pub fn is_free(text: Option<&str>) -> bool {
         text.is_none_or(|text| text.is_empty() || text.starts_with(PREFIX.trim_end()))
     }
 
-    /// Reads what [`Alias`] prints; `None` for anything else.
+    /// Parses the text of an [`Alias`]; `None` for other texts.
     pub fn parse(text: &str) -> Option<Alias> {
         let mut words = text.strip_prefix(PREFIX)?.split(' ');
         let port = words.next().filter(|port| !port.is_empty())?.to_owned();
@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn it_reads_as_people_are_told() {
+    fn it_reads_as_documented() {
         let parent = "ibtap: soft/eth0 pkey 0xffff datagram";
         let child = "ibtap: soft/eth0 child of ib0 pkey 0x8001 connected";
         let elsewhere = "ibtap: soft/eth0 at fe80::1 child of ib0 pkey 0x8001 connected";

@@ -1,9 +1,9 @@
-//! The multicast groups of one endpoint: which are wanted, which of them the fabric has given, and when one
-//! that it refused is asked for again.
+//! The multicast groups of one endpoint: the wanted ones, the fabric's answers, and the retries of refused
+//! ones.
 //!
-//! A [`GroupSet`] has no port and no clock. Its holder says what it wants ([`GroupSet::want`]), and
-//! [`change`] has a port follow. An answer may come with the request, as on a software fabric, or later, or
-//! be taken back, as from a subnet administrator: then it waits ([`GroupSet::answer`]) for [`change`].
+//! A [`GroupSet`] has no port and no clock. The owner sets the wanted groups ([`GroupSet::want`]), and
+//! [`change`] sends the requests to a port. A software fabric answers at once. A subnet administrator may
+//! answer later or take a group back: [`GroupSet::answer`] stores such an answer for the next [`change`].
 
 mod requests;
 #[cfg(test)]
@@ -17,22 +17,22 @@ use vnic::Random;
 
 pub use requests::{Changes, change, follow};
 
-/// Until a group that was refused is asked for again, in milliseconds: the longest first pause.
-const PAUSE_MS: u64 = 1_333;
-/// The longest pause.
-const PAUSE_MAX_MS: u64 = 30_000;
+/// The longest first pause before a refused group is requested again, in milliseconds.
+const PAUSE_MS: u64 = 1_000;
+/// The longest pause, in milliseconds.
+const PAUSE_MAX_MS: u64 = 16_000;
 
-/// What a set may ask for.
+/// The limits of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Groups in all.
+    /// Maximum number of groups.
     pub groups: usize,
-    /// Groups whose answer has not come yet.
+    /// Maximum number of unanswered requests.
     pub requests: usize,
 }
 
 impl Bounds {
-    /// What a port takes from one endpoint.
+    /// The limits of a port for one endpoint.
     pub fn of(port: &Capabilities) -> Bounds {
         Bounds {
             groups: port.groups_max,
@@ -41,67 +41,65 @@ impl Bounds {
     }
 }
 
-/// What is known of a group that is wanted.
+/// The state of a wanted group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State<'a> {
-    /// It is to be asked for.
+    /// Not requested yet.
     Wanted,
-    /// It was asked for, and the answer has not come yet.
+    /// Requested, not answered yet.
     Pending,
     /// The endpoint is attached to it.
     Joined(&'a GroupParameters),
-    /// It was refused with this reason, and is asked for again later.
+    /// Refused for this reason; requested again later.
     Refused(&'a str),
 }
 
-/// What an answer changes.
+/// A change by an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum News {
-    /// The endpoint is attached to the group now, and was not before.
+    /// The endpoint was attached to the group.
     Joined,
-    /// As `Joined`; besides, no group is refused any more.
+    /// As `Joined`, and no refused group is left.
     Recovered,
-    /// The group is refused. `first`: no other group was since all were joined. `attached`: the endpoint was
-    /// attached to the group until now.
+    /// The group was refused.
     Refused {
-        /// The first since all were joined.
+        /// The first refusal since all groups were joined.
         first: bool,
-        /// The fabric took it back.
+        /// The endpoint was attached until now: the fabric took the group back.
         attached: bool,
     },
 }
 
-/// See the module.
+/// A set of groups, see the module.
 #[derive(Debug)]
 pub struct GroupSet {
     bounds: Bounds,
     random: Random,
     required: Option<Gid>,
     wanted: BTreeSet<Gid>,
-    /// Some group had no room among them.
+    /// A group did not fit into `wanted`.
     full: bool,
-    /// To be asked for as soon as there is room among the requests. Some may be joined: they are asked for
-    /// once more.
+    /// To be requested as soon as the limit of requests allows. Joined groups among these are joined again.
     fresh: BTreeSet<Gid>,
-    /// Asked for, and not answered yet.
+    /// Requested, not answered yet.
     pending: BTreeSet<Gid>,
     /// The groups that the endpoint is attached to.
     joined: BTreeMap<Gid, GroupParameters>,
-    /// What was refused and has not been joined since, and why.
+    /// Refused and not joined since, with the reason.
     refused: BTreeMap<Gid, String>,
-    /// Asked for or joined, and no longer wanted.
+    /// Requested or joined, no longer wanted.
     leaving: BTreeSet<Gid>,
-    /// Answers that came late, in their order.
+    /// Late answers, in order.
     late: Vec<(Gid, Joined)>,
-    /// When those are asked for again that are refused.
+    /// When refused groups are requested again.
     again: Option<Time>,
     pause: u64,
-    /// When all that is joined is asked for once more, if it is.
+    /// When all joined groups are joined again.
     rejoin: Option<Time>,
 }
 
 impl GroupSet {
-    /// No group yet. What is tried again is tried at times that the seed shifts.
+    /// Creates an empty set. `seed` varies the times of retries.
     pub fn new(bounds: Bounds, seed: u64) -> GroupSet {
         GroupSet {
             bounds,
@@ -121,9 +119,8 @@ impl GroupSet {
         }
     }
 
-    /// Wants these groups from now on, and no others. Without `required`, which is one of them then, there is
-    /// no link: an IP link's broadcast group, the group of a VNIC's switch. Gives a group that has no room, once
-    /// until all have some.
+    /// Sets the wanted groups. A link requires `required`, one of them: the broadcast group of an IP link,
+    /// the group of a VNIC's switch. Returns a group that does not fit, only once until all fit again.
     pub fn want(
         &mut self,
         required: Option<Gid>,
@@ -148,7 +145,7 @@ impl GroupSet {
         }
         self.forget_times();
         for group in wanted.difference(&self.wanted) {
-            // One that was not left yet is as it was.
+            // A group that was not left yet keeps its state.
             if !self.leaving.remove(group) {
                 self.fresh.insert(*group);
             }
@@ -158,8 +155,8 @@ impl GroupSet {
         left_out.filter(|_| !was_full)
     }
 
-    /// What the port is to be asked for now, and what is to be left. The groups that are left are forgotten,
-    /// those that are asked for wait for [`GroupSet::outcome`].
+    /// The groups to join and to leave now. Groups to leave are forgotten; groups to join wait for
+    /// [`GroupSet::outcome`].
     pub fn requests(&mut self, now: Time) -> (Vec<Gid>, Vec<Gid>) {
         let leaves: Vec<Gid> = std::mem::take(&mut self.leaving).into_iter().collect();
         for group in &leaves {
@@ -179,7 +176,7 @@ impl GroupSet {
         if room == 0 || self.fresh.is_empty() {
             return (Vec::new(), leaves);
         }
-        // What there is no link without comes first.
+        // The required group comes first.
         let first = self.required.and_then(|group| self.fresh.take(&group));
         let mut joins: Vec<Gid> = first.into_iter().collect();
         while joins.len() < room
@@ -191,8 +188,8 @@ impl GroupSet {
         (joins, leaves)
     }
 
-    /// The answer to a request for a group, or what becomes of one that is joined. Answers about other
-    /// groups, which were left meanwhile, change nothing.
+    /// Handles an answer for a group, or the loss of a joined group. Answers for other groups, which were
+    /// left meanwhile, change nothing.
     pub fn outcome(&mut self, now: Time, group: Gid, joined: Joined) -> Option<News> {
         let asked = self.pending.contains(&group);
         let attached = self.joined.contains_key(&group);
@@ -230,14 +227,14 @@ impl GroupSet {
         }
     }
 
-    /// What has no groups any more needs no time.
+    /// Without refused groups, nothing is retried.
     fn forget_times(&mut self) {
         if self.refused.is_empty() {
             (self.again, self.pause) = (None, 0);
         }
     }
 
-    /// The next pause: longer than the one before, and between three quarters of its length and all of it.
+    /// Draws the next pause: three quarters to all of twice the pause before, in milliseconds.
     fn draw_pause(&mut self) -> u64 {
         self.pause = match self.pause {
             0 => PAUSE_MS,
@@ -246,8 +243,8 @@ impl GroupSet {
         self.pause - self.random.below(self.pause / 4 + 1)
     }
 
-    /// The fabric has forgotten what it was asked for: asks once more for all groups, at some time within
-    /// `spread` milliseconds. The endpoint stays attached meanwhile.
+    /// The fabric has lost the memberships: joins all groups again, at a random time within `spread`
+    /// milliseconds. The endpoint stays attached meanwhile.
     pub fn rejoin_all(&mut self, now: Time, spread: u64) {
         let at = now.after(self.random.below(spread.saturating_add(1)));
         if !self.joined.is_empty() {
@@ -256,12 +253,12 @@ impl GroupSet {
         self.again = self.again.map(|again| again.min(at));
     }
 
-    /// What has refused groups may be over: asks for them again at once.
-    pub fn hurry(&mut self) {
+    /// The cause of refusals may be gone: requests refused groups again at once.
+    pub fn retry_now(&mut self) {
         self.again = self.again.map(|_| Time(0));
     }
 
-    /// The endpoint is gone, and with it all groups. Gives those that it was attached to.
+    /// The endpoint is gone, with all groups. Returns the groups that it was attached to.
     pub fn clear(&mut self) -> Vec<Gid> {
         let joined = std::mem::take(&mut self.joined);
         let random = std::mem::replace(&mut self.random, Random::new(0));
@@ -272,12 +269,12 @@ impl GroupSet {
         joined.into_keys().collect()
     }
 
-    /// The fabric has answered late, or takes a group back: [`change`] takes the answer.
+    /// Stores a late answer, or the loss of a group, for [`change`].
     pub fn answer(&mut self, group: Gid, joined: Joined) {
         self.late.push((group, joined));
     }
 
-    /// When [`change`] has something to do that it does not have now.
+    /// When [`change`] is due again.
     pub fn next(&self) -> Option<Time> {
         if !self.late.is_empty() {
             return Some(Time(0));
@@ -285,7 +282,7 @@ impl GroupSet {
         self.again.into_iter().chain(self.rejoin).min()
     }
 
-    /// What is known of a group; `None` if it is not wanted.
+    /// The state of a group; `None` if it is not wanted.
     pub fn state(&self, group: Gid) -> Option<State<'_>> {
         if !self.wanted.contains(&group) {
             return None;
@@ -301,22 +298,22 @@ impl GroupSet {
         })
     }
 
-    /// What the fabric says of the group that there is no link without.
+    /// The parameters of the required group.
     ///
     /// # Errors
-    /// Why it is not joined, in words.
+    /// Why it is not joined, for users.
     pub fn required(&self) -> Result<&GroupParameters, &str> {
         match self.required.and_then(|group| self.state(group)) {
             Some(State::Joined(parameters)) => Ok(parameters),
             Some(State::Refused(why)) => Err(why),
             Some(State::Pending) => Err("the fabric has not answered yet"),
-            Some(State::Wanted) => Err("the fabric is to be asked yet"),
+            Some(State::Wanted) => Err("it was not requested yet"),
             None => Err("no group is wanted"),
         }
     }
 
-    /// Why there is no link; `None` if there is one, or none is wanted.
-    pub fn misses(&self) -> Option<&str> {
+    /// Why the required group is missing; `None` if it is joined, or none is required.
+    pub fn missing(&self) -> Option<&str> {
         self.required.and_then(|_| self.required().err())
     }
 
@@ -325,7 +322,7 @@ impl GroupSet {
         self.joined.keys().copied()
     }
 
-    /// Groups that a set has at most.
+    /// Maximum number of groups.
     pub fn most(&self) -> usize {
         self.bounds.groups
     }

@@ -1,4 +1,4 @@
-//! Interfaces that a former daemon has left behind: their aliases say whose they are.
+//! Left interfaces: TAPs that a former daemon has left, identified by their aliases.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,14 +10,14 @@ use rtnl::{Link, Requests};
 
 use super::{Alias, visit};
 
-/// A TAP that a daemon on one of our ports served before.
+/// A TAP that a former daemon on one of our ports served.
 #[derive(Debug)]
 pub struct LeftBehind {
-    /// Where it is, if not in the daemon's own network namespace.
+    /// Its namespace, if it is not the daemon's.
     pub namespace: Option<Namespace>,
-    /// What it is like.
+    /// The interface as read.
     pub link: Link,
-    /// What its alias says.
+    /// Its alias.
     pub alias: Alias,
 }
 
@@ -35,8 +35,8 @@ impl fmt::Display for LeftBehind {
 }
 
 impl LeftBehind {
-    /// All those that daemons on this port have left behind: here, in the network namespaces that
-    /// `ip netns` knows, and in `more`.
+    /// Finds the left interfaces of this port: in this namespace, in the network namespaces that `ip netns`
+    /// knows, and in `more`.
     pub fn look_for(
         netlink: &mut Requests,
         home: NamespaceId,
@@ -58,7 +58,7 @@ impl LeftBehind {
         for there in named.chain(more) {
             if there.id().is_ok_and(|id| searched.insert(id)) {
                 all.extend(LeftBehind::look_in(&there, port).unwrap_or_else(|e| {
-                    log::debug!("a network namespace cannot be searched: {e}");
+                    log::debug!("cannot search a network namespace: {e}");
                     Vec::new()
                 }));
             }
@@ -66,8 +66,8 @@ impl LeftBehind {
         all
     }
 
-    /// Those in another network namespace. It may have an underlay of that name, too, and a daemon on
-    /// that: the GID tells.
+    /// Finds the left interfaces in another network namespace. It may have an underlay of the same name and
+    /// its own daemon: the GID distinguishes them.
     fn look_in(there: &Namespace, port: &PortAttributes) -> io::Result<Vec<LeftBehind>> {
         let links = visit(there, Requests::links)?.map_err(io::Error::other)?;
         of_port(links, &port.name)

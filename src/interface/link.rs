@@ -1,26 +1,25 @@
-//! What is done with an interface: it is renamed, set up and down, gets another MAC, another MTU, other
-//! offload features, and moves. The daemon follows.
+//! Follows changes of an interface: name, up and down, MAC, MTU, offload features, namespace.
 
 use std::io;
 use std::ops::RangeInclusive;
 
-use control::api::Happening;
+use control::api::{Happening, LinkAddress};
 use netdev::ethtool::Features;
 use netdev::netns::NamespaceId;
-use rtnl::Link;
+use rtnl::{Link, Requests};
 
-use super::{Events, Interface, Names, Place};
+use super::{Events, Interface, Names, Place, unreachable};
 
-/// What became another of an interface.
+/// A change of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The name; with the former one.
+    /// The name; with the former name.
     Name(String),
     /// Whether it is administratively up.
     Up(bool),
     /// The MTU.
     Mtu(u32),
-    /// The MTU that somebody has set is none that the interface may have. It is not taken over.
+    /// An MTU that is not allowed. The interface must not keep it.
     WrongMtu(u32),
     /// The MAC.
     Mac([u8; 6]),
@@ -29,7 +28,7 @@ pub enum Change {
 }
 
 impl Interface {
-    /// Notes what the interface is like now: `allowed` are the MTUs that it may have.
+    /// Compares the interface with `link` and notes the changes. `allowed` are the allowed MTUs.
     pub fn link_seen(
         &mut self,
         link: &Link,
@@ -68,7 +67,83 @@ impl Interface {
         changes
     }
 
-    /// Notes where the interface is; true if that is news, which is logged and becomes an event.
+    /// Sets the MTU in bytes and adds an event. No change if the MTU is the same.
+    ///
+    /// # Errors
+    /// Errors of rtnetlink; ENODEV if the interface cannot be reached.
+    pub fn set_mtu(
+        &mut self,
+        mtu: u32,
+        netlink: &mut Requests,
+        events: &mut Events,
+    ) -> Result<(), rtnl::Error> {
+        if self.mtu == mtu {
+            return Ok(());
+        }
+        let set = self.inside(netlink, |i, netlink| netlink.set_mtu(i.ifindex, mtu));
+        set.unwrap_or_else(|| Err(unreachable("set the MTU")))?;
+        self.mtu = mtu;
+        events.push(self.subject(), Happening::MtuChanged { mtu });
+        Ok(())
+    }
+
+    /// Replaces an MTU that the administrator has set and that is not allowed, because a TAP accepts any.
+    /// `right` is the nearest allowed MTU.
+    pub fn correct_mtu(
+        &mut self,
+        wrong: u32,
+        allowed: &RangeInclusive<u32>,
+        (fault, right): (&str, u32),
+        netlink: &mut Requests,
+    ) {
+        self.inside(netlink, |interface, netlink| {
+            // The administrator may have corrected it.
+            let now = netlink.link_by_index(interface.ifindex);
+            if !now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
+                return;
+            }
+            let name = &interface.name;
+            log::warn!("{name}: the MTU {wrong} is {fault} {right}; set to {right}");
+            if let Err(e) = netlink.set_mtu(interface.ifindex, right) {
+                log::warn!("{name}: cannot set the MTU: {e}");
+            }
+        });
+    }
+
+    /// Sets the MAC address and adds an event; true if it changed.
+    pub fn set_mac(&mut self, mac: [u8; 6], netlink: &mut Requests, events: &mut Events) -> bool {
+        // Interfaces of the kernel refuse the zero address, which a VNIC without a switch would have.
+        if self.mac == mac || mac == [0; 6] {
+            return false;
+        }
+        match self.inside(netlink, |i, netlink| netlink.set_mac(i.ifindex, mac)) {
+            Some(Ok(())) => {
+                self.mac = mac;
+                let mac = LinkAddress(mac);
+                events.push(self.subject(), Happening::MacChanged { mac });
+                return true;
+            }
+            Some(Err(e)) => log::warn!("{}: cannot set the MAC address: {e}", self.name),
+            None => log::warn!(
+                "{}: cannot set the MAC address: cannot enter its network namespace",
+                self.name
+            ),
+        }
+        false
+    }
+
+    /// Writes the alias again, unless the administrator has set another one.
+    pub fn renew_alias(&mut self, alias: &str, netlink: &mut Requests) {
+        self.inside(netlink, |interface, netlink| {
+            let link = netlink.link_by_index(interface.ifindex);
+            let set = link.and_then(|link| interface.write_alias(netlink, &link, alias));
+            if let Err(e) = set {
+                log::warn!("{}: cannot set the alias: {e}", interface.name);
+            }
+        });
+    }
+
+    /// Notes the interface's namespace; true if it changed. A change is logged and reported as an event.
     pub fn settle(
         &mut self,
         place: Place,

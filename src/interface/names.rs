@@ -1,15 +1,15 @@
-//! What network namespaces and the interfaces in them are called.
+//! Names of network namespaces.
 
 use std::collections::BTreeMap;
 
 use netdev::netns::{self, NamespaceId};
 
-/// The names that `ip netns` has given at this moment, to look up many.
+/// The names that `ip netns` has given, read once for many lookups.
 #[derive(Debug, Default)]
 pub struct Names(BTreeMap<NamespaceId, String>);
 
 impl Names {
-    /// Reads them.
+    /// Reads the names.
     pub fn read() -> Names {
         let named = netns::named_all().unwrap_or_default().into_iter();
         Names(named.map(|(name, id)| (id, name)).collect())

@@ -1,5 +1,4 @@
-//! The TAP of an interface: new, or one that was there before, in the daemon's network namespace or in
-//! another one.
+//! The TAP of an interface: new or existing, in the daemon's network namespace or in another one.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,32 +8,32 @@ use netdev::netns::Namespace;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
 use super::{InterfaceError, LeftBehind, closed, visit};
-use crate::fdstore::{self, Inherited, Stored};
+use crate::interface::fdstore::{self, Inherited, Stored};
 
-/// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
-/// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
+/// How long a held TAP is retried: `ip tuntap add` and a former daemon that is ending release it after a
+/// moment. The kernel does not announce that.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
 
-/// An interface that nobody serves and that a device takes over.
+/// An unserved TAP to take over.
 pub struct UnservedTap<'a> {
-    /// What it is like.
+    /// The interface as read.
     pub link: &'a rtnl::Link,
-    /// The network namespace that it is in, if it is another one than the daemon's.
+    /// Its network namespace, if it is not the daemon's.
     pub namespace: Option<Namespace>,
 }
 
-/// Where a TAP is made, or found.
+/// Where a TAP comes from.
 pub struct TapSources<'a> {
-    /// The interface that is taken over; none is made then, and one that is held is not waited for.
+    /// The TAP to take over. If given, no TAP is created, and a held TAP is an error at once.
     pub found: Option<UnservedTap<'a>>,
-    /// The kernel.
+    /// Requests in the daemon's namespace.
     pub netlink: &'a mut rtnl::Requests,
-    /// Queues that a service manager has kept.
+    /// Queues that the service manager kept over a restart.
     pub inherited: &'a mut Inherited,
-    /// The network namespace where the interface is to be, if it is another one than the daemon's.
+    /// The network namespace for the interface, if it is not the daemon's.
     pub namespace: Option<Namespace>,
-    /// Its interface, which a daemon has left behind under another name or in another namespace.
+    /// Its left interface, which has another name or is in another namespace.
     pub left: Option<LeftBehind>,
 }
 
@@ -43,15 +42,15 @@ pub(super) struct Opened {
     pub tap: Tap,
     pub queues: Vec<TapQueue>,
     pub name: String,
-    /// Its queues were open all the time.
+    /// Its queues were never closed.
     pub inherited: bool,
-    /// Where it is, if not in the daemon's own network namespace.
+    /// Its namespace, if it is not the daemon's.
     pub namespace: Option<Namespace>,
 }
 
 impl Opened {
-    /// Takes over what a service manager has kept, or what a daemon has left behind; else opens the
-    /// interface of that name, or makes it.
+    /// Takes over the queues of the service manager, or a left interface; else opens the TAP of that name,
+    /// or creates it.
     pub(super) fn find(
         spec: &InterfaceConfig,
         queues: usize,
@@ -88,7 +87,7 @@ impl Opened {
         }
     }
 
-    /// In the daemon's own namespace.
+    /// Opens or creates a TAP in the daemon's own namespace.
     fn here(spec: &InterfaceConfig, name: &str, queues: usize) -> Result<Opened, InterfaceError> {
         let (tap, queues) = patiently(|| Tap::open(&options(spec, name, queues)))?;
         Ok(Opened {
@@ -100,15 +99,15 @@ impl Opened {
         })
     }
 
-    /// A new one in another namespace. It is made at home and moved: the descriptor of one that was
-    /// made elsewhere would keep that namespace alive.
+    /// Creates a TAP in another namespace. It is created in the daemon's and then moved: the descriptor of
+    /// a TAP that was created in a namespace keeps that namespace alive.
     fn make_in(
         spec: &InterfaceConfig,
         queues: usize,
         netlink: &mut rtnl::Requests,
         there: Namespace,
     ) -> Result<Opened, InterfaceError> {
-        // Its own name may be taken here. It persists only where it belongs.
+        // The name may be in use here. The TAP becomes persistent after the move only.
         let (tap, queues) = patiently(|| {
             Tap::open(&TapOptions {
                 name: temporary_name(),
@@ -121,7 +120,7 @@ impl Opened {
             .map_err(|e| netlink_error("move", spec, e))?;
         if spec.persist {
             tap.set_persist(true).map_err(|e| {
-                InterfaceError::Netns(format!("{} cannot be made persistent: {e}", spec.name))
+                InterfaceError::Netns(format!("cannot make {} persistent: {e}", spec.name))
             })?;
         }
         Ok(Opened {
@@ -133,8 +132,7 @@ impl Opened {
         })
     }
 
-    /// Takes over what a daemon has left behind, wherever it is now. `None` if somebody else has it
-    /// by now.
+    /// Takes over a left interface. `None` if another program holds it.
     fn adopt_left(
         spec: &InterfaceConfig,
         queues: usize,
@@ -148,18 +146,18 @@ impl Opened {
         };
         match adopted {
             Ok(opened) => {
-                log::info!("{}: it is {described} now", spec.name);
+                log::info!("{}: reusing interface {described}", spec.name);
                 Ok(Some(opened))
             }
             Err(InterfaceError::Tap(e)) if e.is_held() => {
-                log::info!("{}: {described} was its interface, but: {e}", spec.name);
+                log::info!("{}: cannot reuse interface {described}: {e}", spec.name);
                 Ok(None)
             }
             Err(e) => Err(e),
         }
     }
 
-    /// Attaches to a TAP that is there, and that stays persistent or not as it is.
+    /// Attaches to an existing TAP. Its persistence does not change.
     fn adopt(stray: UnservedTap<'_>, queues: usize) -> Result<Opened, InterfaceError> {
         let link = stray.link;
         let options = TapOptions {
@@ -171,7 +169,7 @@ impl Opened {
             None => Tap::open(&options)?,
             there => Tap::adopt(&options, there.as_ref())?,
         };
-        // It may have gone meanwhile, and its name to another.
+        // It may have been deleted, and another interface may have its name.
         if !tap.existed() || (stray.namespace.is_none() && tap.ifindex() != link.index) {
             return Err(InterfaceError::Vanished(link.name.clone()));
         }
@@ -201,7 +199,7 @@ impl Opened {
         })
     }
 
-    /// Goes on with the queues that the service manager has kept, `most` of them.
+    /// Takes over the queues that the service manager has kept, at most `most`.
     fn take_over(
         spec: &InterfaceConfig,
         most: usize,
@@ -209,7 +207,7 @@ impl Opened {
     ) -> Result<Opened, InterfaceError> {
         let (label, name) = (stored.label, stored.interface);
         let kept = stored.fds.len();
-        // The label goes where it says something wrong from now on.
+        // The label is removed if name or number of queues no longer match.
         if label != fdstore::label(spec) || kept > most {
             fdstore::remove(&label);
         }
@@ -249,11 +247,11 @@ fn netlink_error(what: &str, spec: &InterfaceConfig, e: rtnl::Error) -> Interfac
 
 fn patiently<T>(mut open: impl FnMut() -> Result<T, TapError>) -> Result<T, TapError> {
     let end = Instant::now() + HELD_PATIENCE;
-    let mut told = false;
+    let mut logged = false;
     loop {
         match open() {
             Err(e) if e.is_held() && Instant::now() < end => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut logged, true) {
                     log::info!("waiting: {e}");
                 }
                 thread::sleep(HELD_RETRY);

@@ -1,7 +1,6 @@
-//! What is behind an interface besides the host itself: guests (bridged virtual machines,
-//! containers, macvlans), the multicast groups that they have joined, and the groups that the host
-//! routes. The kernel lists the host's own memberships only; these are read from reports that pass
-//! (IGMP and MLD snooping, RFC 4541).
+//! Hosts behind an interface: guests (bridged virtual machines, containers, macvlans) and the multicast
+//! groups that they have joined; and the groups that the host routes. The kernel lists only the host's own
+//! memberships. Those of guests are learned from passing reports (IGMP and MLD snooping, RFC 4541).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,29 +8,29 @@ use std::time::Duration;
 
 use ipoib::{Snooper, Time};
 
-/// Groups that are kept for hosts behind one interface, and again for multicast routing.
+/// Maximum number of groups for hosts behind one interface, and again for multicast routing.
 const GROUPS_MAX: usize = 4096;
-/// Guests' IPv6 addresses whose solicited-node groups are attached.
+/// Maximum number of guests' IPv6 addresses whose solicited-node groups are joined.
 const SOLICITED_MAX: usize = 8192;
 
-/// See the module.
+/// The guests of one link and their groups, see the module.
 pub struct Guests {
     /// Groups of hosts behind the interface.
     snooper: Snooper,
-    /// Groups that others on the fabric have reported, while the host routes multicast.
+    /// Groups that other hosts on the fabric have reported, while the host routes multicast.
     seen: Snooper,
     /// Groups of the host's multicast routes.
     routed: BTreeSet<IpAddr>,
     /// IPv6 addresses of guests.
     addresses: BTreeSet<Ipv6Addr>,
     stacked: bool,
-    /// A guest has been heard of.
+    /// A guest was learned.
     guests: bool,
     routing: bool,
 }
 
 impl Guests {
-    /// Nothing yet. `querier` is the Ethernet address that queries come from: one that nobody has.
+    /// Creates an empty table. `querier` is the source MAC of queries, which no host has.
     pub fn new(querier: [u8; 6]) -> Guests {
         Guests {
             snooper: Snooper::new(querier, GROUPS_MAX),
@@ -44,7 +43,7 @@ impl Guests {
         }
     }
 
-    /// Whether something is stacked on the interface.
+    /// Whether another interface is stacked on the interface.
     pub fn is_stacked(&self) -> bool {
         self.stacked
     }
@@ -54,8 +53,8 @@ impl Guests {
         self.routing
     }
 
-    /// Something was stacked on the interface, or taken off. Queries are sent while there is
-    /// something: what has joined before is asked to say so again.
+    /// Sets whether another interface is stacked on the interface. Queries are sent while one is, so that
+    /// existing memberships are reported again.
     pub fn set_stacked(&mut self, now: Time, stacked: bool) {
         if self.stacked && !stacked {
             self.addresses.clear();
@@ -65,7 +64,7 @@ impl Guests {
         self.update_querying(now);
     }
 
-    /// The host's multicast routes, or none where it routes no multicast. True if that changed.
+    /// Sets the host's multicast routes. True if they changed.
     pub fn set_routes(&mut self, routing: bool, groups: BTreeSet<IpAddr>) -> bool {
         let changed = self.routing != routing || self.routed != groups;
         self.routing = routing;
@@ -73,7 +72,7 @@ impl Guests {
         changed
     }
 
-    /// A host behind the interface reported a group; true if it was not known.
+    /// A host behind the interface reported a group; true if it is new.
     pub fn joined(&mut self, now: Time, group: IpAddr) -> bool {
         self.snooper.joined(now, group)
     }
@@ -83,26 +82,25 @@ impl Guests {
         self.snooper.is_member(group)
     }
 
-    /// Groups that were reported and found no room; they are not received.
+    /// Number of reported groups that did not fit; they are not received.
     pub fn turned_away(&self) -> u64 {
         self.snooper.refused()
     }
 
-    /// A host behind the interface left a group: unless another one says that it is still there,
-    /// the group goes soon.
+    /// A host behind the interface left a group. The group is removed soon, unless another host reports it.
     pub fn left(&mut self, now: Time, group: IpAddr) {
         if self.snooper.is_member(group) {
             self.snooper.left(now, group);
         }
     }
 
-    /// Somebody on the fabric reported a group; true if it was not known.
+    /// A host on the fabric reported a group; true if it is new.
     pub fn seen(&mut self, now: Time, group: IpAddr) -> bool {
         self.routing && self.seen.joined(now, group)
     }
 
-    /// A guest has an address; true if its solicited-node group is new. A `weak` address is known as
-    /// the source of data only: the guest may be a router for any number of them.
+    /// A guest has an address; true if its solicited-node group is new. A `weak` address is known only as
+    /// the source of data, and is not counted: the guest may be a router for any number of addresses.
     pub fn guest_learned(&mut self, now: Time, ip: IpAddr, weak: bool) -> bool {
         let new = match ip {
             IpAddr::V6(ip) if !weak && self.addresses.len() < SOLICITED_MAX => {
@@ -115,7 +113,7 @@ impl Guests {
         new
     }
 
-    /// An address is no longer a guest's; true if a solicited-node group may be left.
+    /// A guest no longer has an address; true if a solicited-node group may be left.
     pub fn guest_forgotten(&mut self, ip: IpAddr) -> bool {
         match ip {
             IpAddr::V6(ip) => self.addresses.remove(&ip),
@@ -123,7 +121,7 @@ impl Guests {
         }
     }
 
-    /// The groups to be attached to for all of them.
+    /// All groups to join.
     pub fn groups(&self) -> impl Iterator<Item = IpAddr> {
         let solicited = |ip: &Ipv6Addr| IpAddr::V6(ipoib::solicited_node(*ip));
         self.snooper
@@ -133,14 +131,14 @@ impl Guests {
             .chain(self.addresses.iter().map(solicited))
     }
 
-    /// How long until [`Guests::tick`] has something to do.
+    /// Time until [`Guests::tick`] is due.
     pub fn wait(&self, now: Time) -> Option<Duration> {
         let snooper = self.snooper.next_deadline();
         let first = snooper.into_iter().chain(self.seen.next_deadline()).min()?;
         Some(Duration::from_millis(first.0.saturating_sub(now.0)))
     }
 
-    /// Lets time pass: true if groups went. Frames for the TAP are given to `write`.
+    /// Expires groups and sends due queries: true if groups expired. `write` writes frames to the TAP.
     pub fn tick(&mut self, now: Time, mut write: impl FnMut(&[u8])) -> bool {
         let gone = self.snooper.handle_timeout(now) | self.seen.handle_timeout(now);
         let mut frame = Vec::new();
@@ -171,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_without_room_are_counted_and_take_nobody_elses() {
+    fn groups_without_room_are_counted_and_replace_no_others() {
         let mut b = guests();
         let group = |n: usize| IpAddr::V4(std::net::Ipv4Addr::from(0xef01_0000 + n as u32));
         for n in 0..GROUPS_MAX {
@@ -187,7 +185,7 @@ mod tests {
         b.groups().collect()
     }
 
-    /// The frames that are written at `now`.
+    /// The frames written at `now`.
     fn frames(b: &mut Guests, now: u64) -> Vec<Vec<u8>> {
         let mut written = Vec::new();
         b.tick(Time(now), |frame| written.push(frame.to_vec()));
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_goes_when_nobody_says_that_it_is_wanted() {
+    fn a_group_expires_without_reports() {
         let mut b = guests();
         b.set_stacked(Time(0), true);
         assert!(b.joined(Time(0), ip(GROUP)));

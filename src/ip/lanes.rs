@@ -1,4 +1,4 @@
-//! What the data threads have of an IP link.
+//! The lanes of IP links in the data threads.
 
 use control::config::SCOPE;
 
@@ -7,7 +7,7 @@ use crate::datapath::{Command, IpInit, IpParts, IpSettings, LaneInit, Mailbox, V
 use crate::interface::Interface;
 
 impl Ip {
-    /// What its lanes are made with, and updated with later. A VLAN's follow it.
+    /// The settings of the interface's lanes. The lanes of VLANs use them with changes.
     pub fn lane_settings(&self, interface: &Interface) -> IpSettings {
         IpSettings {
             local: self.link.address,
@@ -22,24 +22,23 @@ impl Ip {
         }
     }
 
-    /// What stays as it is while a lane of a link is there, in each of so many data threads.
+    /// The constant part of a link's lanes, in each of `threads` data threads.
     fn lane_init(&self, interface: &Interface, link: &IpLink, threads: usize) -> IpInit {
         let fabric = &link.fabric;
         IpInit {
             base: LaneInit {
                 id: fabric.id,
                 endpoint: fabric.endpoint.id,
-                qkey: fabric.qkey,
+                pkey: fabric.pkey,
                 uso: interface.tap.offloads().uso,
             },
-            pkey: fabric.pkey,
             scope: SCOPE,
             services: self.services,
             connections: share(self.connections, threads),
         }
     }
 
-    /// Gives each data thread a lane.
+    /// Gives each data thread a lane of the interface's own link.
     pub(super) fn hand_out(&mut self, interface: &Interface, threads: &[Mailbox]) {
         let init = self.lane_init(interface, &self.link, threads.len());
         let settings = self.lane_settings(interface);
@@ -55,7 +54,7 @@ impl Ip {
         self.link.handed_out(settings);
     }
 
-    /// Gives each data thread a lane of a VLAN's link, which shares the TAP queues of the interface's own.
+    /// Gives each data thread a lane of a VLAN's link. The lanes share the interface's TAP queues.
     pub(super) fn hand_out_vlan(
         &self,
         interface: &Interface,
@@ -76,8 +75,8 @@ impl Ip {
     }
 }
 
-/// How many of an interface's connections each of its port's data threads may have. Each makes
-/// connections of its own, so each may have one at least.
+/// Each data thread's share of an interface's connections. At least 1 if the interface may have any, since
+/// each thread opens its own connections.
 pub fn share(connections: usize, threads: usize) -> usize {
     connections.div_ceil(threads.max(1))
 }

@@ -1,5 +1,5 @@
-//! One IP link: an interface's own, or that of a partition that a tag on the interface's frames selects. The
-//! latter has the interface's TAP, and follows the interface in all but its partition.
+//! An IP link: an interface's own, or that of a VLAN that selects a partition. A VLAN's link shares the
+//! interface's TAP and follows the interface in all settings but the partition.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,48 +9,47 @@ use control::config::SCOPE;
 use fabric::{Gid, PKey, Qpn};
 use ipoib::{Event, HardwareAddress, Mode, Time};
 
-use super::Guests;
+use super::{ENCAPSULATION, Guests};
 use crate::datapath::{Command, IpSettings, LinkId, Sibling, now};
 use crate::interface::{FabricLink, Interface};
 use crate::port::PortRuntime;
 
-/// Addresses of hosts with a tag that are announced: more hosts than that answer for themselves when they
-/// are asked.
+/// Maximum number of announced addresses on a VLAN. Further hosts answer requests themselves.
 const ADDRESSES_MAX: usize = 1024;
 
-/// What is between the name of an interface and the VLAN id in the name of a VLAN's link.
+/// The separator between interface name and VLAN id in the name of a VLAN's link.
 pub const VLAN: &str = ":vlan";
 
 /// An IP link.
 pub struct IpLink {
-    /// What every link of the fabric has.
+    /// The part that every link has.
     pub fabric: FabricLink,
-    /// The VLAN id of its frames on the TAP; `None`: they have no tag.
+    /// The VLAN id of its frames on the TAP; `None`: untagged.
     pub vid: Option<u16>,
     /// The 20-byte address.
     pub address: HardwareAddress,
-    /// Links of this daemon that it reaches without the wire, as the data threads have them.
+    /// The siblings, as sent to the data threads.
     pub siblings: Arc<[Sibling]>,
-    /// That hosts behind it have joined more groups than there is room for has been logged.
-    pub told_groups_full: bool,
-    /// The groups that the host itself has joined, as last read. There is no list of those with a tag: they
-    /// are known from reports, as those of guests.
+    /// The warning about too many groups of hosts behind it was logged.
+    pub logged_groups_full: bool,
+    /// The host's memberships as read last. Empty for a VLAN, whose memberships are known only from
+    /// reports, as those of guests.
     pub host_groups: BTreeSet<IpAddr>,
-    /// What is behind it besides the host. Anybody may be behind a tag.
+    /// Hosts behind the interface. All hosts of a VLAN count as such.
     pub guests: Guests,
-    /// When it was made.
+    /// The time of creation.
     pub created: Time,
-    /// Addresses to be announced when the link's address changes: the host's, or those of hosts that have
-    /// the tag and MACs of their own.
+    /// Addresses to announce when the link's address changes: the host's, or those of the VLAN's hosts that
+    /// have MACs of their own.
     pub addresses: BTreeSet<IpAddr>,
-    /// What the data threads have of it, once they have it.
+    /// The settings as sent last; `None` before the link has lanes.
     sent: Option<IpSettings>,
 }
 
 impl IpLink {
-    /// A link that no data thread has yet.
+    /// A link without lanes.
     pub fn new(fabric: FabricLink, vid: Option<u16>, address: HardwareAddress) -> IpLink {
-        // Nobody has the address that peers see us under.
+        // No host has the MAC under which peers see us.
         let mut guests = Guests::new(ipoib::peer_mac(&address));
         guests.set_stacked(now(), vid.is_some());
         IpLink {
@@ -58,7 +57,7 @@ impl IpLink {
             vid,
             address,
             siblings: Arc::default(),
-            told_groups_full: false,
+            logged_groups_full: false,
             host_groups: BTreeSet::new(),
             guests,
             created: now(),
@@ -72,7 +71,7 @@ impl IpLink {
         self.fabric.id
     }
 
-    /// What the link is called. No interface can have the name of a VLAN's.
+    /// The name. No interface can have the name of a VLAN's link.
     pub fn name(&self, interface: &Interface) -> String {
         match self.vid {
             Some(vid) => format!("{}{VLAN}{vid}", interface.name),
@@ -85,52 +84,59 @@ impl IpLink {
         ipoib::broadcast_mgid(self.fabric.pkey, SCOPE)
     }
 
-    /// What tells the link from others of its port: its partition with bit 15 set, its Q_Key.
+    /// The identity of the partition's link on a port: partition with bit 15 set, Q_Key.
     pub fn key(&self) -> (u16, u32) {
         let fabric = &self.fabric;
         (fabric.pkey.full().get(), fabric.qkey.get())
     }
 
-    /// The entry of the P_Key table that it uses, while siblings can reach it on the TAP of `interface`.
+    /// The link's P_Key table entry, if siblings can reach the link on the TAP of `interface`.
     pub fn usable_entry(&self, interface: &Interface) -> Option<PKey> {
         let usable = interface.up && (interface.carrier || self.vid.is_some());
         self.fabric.endpoint.pkey.filter(|_| usable)
     }
 
-    /// What its lanes are set to, on an interface whose own lanes are set to `own`.
+    /// The largest IP packet in bytes that the broadcast group allows.
+    pub fn group_mtu(&self) -> u32 {
+        let payload = self.fabric.parameters.and_then(|group| group.mtu);
+        payload.map_or(u32::MAX, |max| max.saturating_sub(ENCAPSULATION))
+    }
+
+    /// The settings of the link's lanes. `own` are those of the interface's own link.
     pub fn settings(&self, own: &IpSettings) -> IpSettings {
         IpSettings {
             local: self.address,
+            link_mtu: own.link_mtu.min(self.group_mtu() as usize),
             stacked: self.guests.is_stacked(),
             routes_multicast: self.guests.is_routing(),
             ..own.clone()
         }
     }
 
-    /// The data threads have lanes with these settings.
+    /// Notes that the data threads have lanes with these settings.
     pub(super) fn handed_out(&mut self, settings: IpSettings) {
         self.sent = Some(settings);
     }
 
-    /// Has its lanes be as the link is now, on an interface whose own lanes are set to `own`.
+    /// Updates the settings of the link's lanes. `own` are those of the interface's own link.
     pub fn update_lanes(&mut self, own: &IpSettings, port: &PortRuntime) {
         let wanted = self.settings(own);
         if self.sent.as_ref() != Some(&wanted) {
             let id = self.id();
-            port.tell(|| Command::Ip(id, wanted.clone()));
+            port.send(|| Command::Ip(id, wanted.clone()));
             self.sent = Some(wanted);
         }
     }
 
-    /// Tells the link about all its addresses, since its own address is another one now.
+    /// Announces all addresses, because the link's own address changed.
     pub fn announce(&self, port: &PortRuntime) {
         for address in &self.addresses {
-            port.tell_first(Command::Announce(self.id(), *address));
+            port.send_first(Command::Announce(self.id(), *address));
         }
     }
 
-    /// A core of the link has news of groups or guests. True if the link's groups may be others. Who has
-    /// joined one is found out elsewhere.
+    /// A core of the link reports an event of groups or guests. True if the link's groups may change. The
+    /// caller handles [`Event::GroupJoined`].
     pub fn event(&mut self, event: &Event) -> bool {
         let now = now();
         match *event {
@@ -155,9 +161,8 @@ impl IpLink {
         }
     }
 
-    /// The groups to be attached to on the TAP of `interface`, up to `most` of them, and which of them the
-    /// link cannot do without; none unless the interface is up, and the partition is there (kernel
-    /// ipoib_multicast.c, `ipoib_mcast_attach`: ENXIO). True if there are more than it may have.
+    /// The groups to join, at most `most`, and the required one; none unless interface and partition are up
+    /// (kernel ipoib_multicast.c, `ipoib_mcast_attach`: ENXIO). True if there are more.
     pub fn wanted_groups(
         &self,
         interface: &Interface,
@@ -170,8 +175,8 @@ impl IpLink {
         ((Some(self.broadcast()), wanted), too_many)
     }
 
-    /// The broadcast group, the all-hosts groups that nobody reports (RFC 1112, RFC 4861), what the host has
-    /// joined, and what hosts behind the interface have, up to `most`. True if there are more.
+    /// The broadcast group, the all-hosts groups, which no host reports (RFC 1112, RFC 4861), the host's
+    /// groups, and those of hosts behind the interface, up to `most`. True if there are more.
     fn all_groups(&self, most: usize) -> (BTreeSet<Gid>, bool) {
         let mgid = |ip| ipoib::mgid(ip, self.fabric.pkey, SCOPE);
         let own = self.host_groups.iter().chain(&ALL_HOSTS).copied();
@@ -187,9 +192,8 @@ impl IpLink {
     }
 }
 
-/// Hosts behind an interface may ask for any number of groups; of those that a port may be attached to
-/// they get no more than this together with its own host, whose groups come first, so that those
-/// always find room.
+/// Maximum number of groups of an interface while hosts behind it request some: three quarters of the
+/// port's. The host's groups come first, so that those always fit.
 pub fn groups_with_guests_max(of_port: usize) -> usize {
     of_port / 4 * 3
 }
@@ -200,12 +204,11 @@ const ALL_HOSTS: [IpAddr; 2] = [
     IpAddr::V6(std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// The flag of an address that says that its owner accepts reliable connections (RFC 4755, section
-/// 3.1).
+/// The flag of an address whose owner accepts reliable connections (RFC 4755, section 3.1).
 const FLAG_RC: u8 = 0x80;
 
-/// The 20-byte address of a link, which says that it accepts connections only while it is in
-/// connected mode and peers may ask for some.
+/// The 20-byte address of a link. It offers connections only in connected mode, and only if peers may
+/// request some.
 pub fn hardware_address(mode: Mode, offers: bool, qpn: Qpn, gid: Gid) -> HardwareAddress {
     let flags = match mode {
         Mode::Connected if offers => FLAG_RC,

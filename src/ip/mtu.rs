@@ -1,4 +1,4 @@
-//! The MTUs that an interface may have, by mode (kernel drivers/infiniband/ulp/ipoib/ipoib_main.c,
+//! The allowed MTUs of an interface, by mode (kernel drivers/infiniband/ulp/ipoib/ipoib_main.c,
 //! `ipoib_change_mtu` and `ipoib_set_mode`).
 
 use std::ops::RangeInclusive;
@@ -19,12 +19,12 @@ pub const CONNECTED_MTU: u32 = 65_520;
 pub struct MtuLimits {
     /// In a datagram: the link's MTU.
     pub datagram: u32,
-    /// In a message of a connection; 0 where there are no connections.
+    /// In a message of a connection; 0 without connections.
     pub connected: u32,
 }
 
 impl MtuLimits {
-    /// Those of a port as it is now.
+    /// The current limits of a port.
     pub fn of(port: &dyn Port) -> MtuLimits {
         let message = u32::try_from(port.capabilities().message_max).unwrap_or(u32::MAX);
         MtuLimits {
@@ -36,7 +36,7 @@ impl MtuLimits {
         }
     }
 
-    /// Whether there are connections.
+    /// Whether the port supports connections.
     pub fn has_connections(&self) -> bool {
         self.connected != 0
     }
@@ -49,22 +49,23 @@ impl MtuLimits {
         }
     }
 
-    /// The MTUs that an interface may have in a mode.
+    /// The allowed MTUs in a mode.
     pub fn allowed(&self, mode: Mode) -> RangeInclusive<u32> {
         let most = self.most(mode);
         MTU_MIN.min(most)..=most
     }
 
-    /// The MTU that an interface is to have in `mode`.
+    /// The MTU for an interface in `mode`.
     ///
     /// # Errors
-    /// [`InterfaceError::Mode`] where there are no connections, [`InterfaceError::Mtu`] where the MTU that
-    /// is asked for is none of the mode's.
+    /// [`InterfaceError::Mode`] without connections; [`InterfaceError::Mtu`] if the configured MTU is out
+    /// of range.
     pub fn wanted(&self, spec: &IpoibConfig, mode: Mode) -> Result<u32, InterfaceError> {
         let most = self.most(mode);
         if mode == Mode::Connected && !self.has_connections() {
             return Err(InterfaceError::Mode(format!(
-                "{} cannot be in connected mode, since its port makes no connections; use mode \"datagram\"",
+                "{} cannot use connected mode, because its port does not support connections; use \
+                 mode \"datagram\"",
                 spec.name
             )));
         }
@@ -74,7 +75,7 @@ impl MtuLimits {
         let name = &spec.name;
         if mtu < MTU_MIN {
             return Err(InterfaceError::Mtu(format!(
-                "the MTU {mtu} asked for {name} is under {MTU_MIN}; ask for {MTU_MIN} to {most}"
+                "the MTU {mtu} of {name} is under {MTU_MIN}; use {MTU_MIN} to {most}"
             )));
         }
         if mtu <= most {
@@ -82,17 +83,17 @@ impl MtuLimits {
         }
         Err(InterfaceError::Mtu(match mode {
             Mode::Datagram => format!(
-                "the MTU {mtu} asked for {name} is over the link's {most}; ask for at most {most}, \
-                 raise the MTU of the network below, or use mode \"connected\""
+                "the MTU {mtu} of {name} is over the link's {most}; use at most {most}, raise the \
+                 MTU of the network below, or use mode \"connected\""
             ),
             Mode::Connected => format!(
-                "the MTU {mtu} asked for {name} is over connected mode's {most}; ask for at most {most}"
+                "the MTU {mtu} of {name} is over connected mode's {most}; use at most {most}"
             ),
         }))
     }
 
-    /// The MTU of an interface that had `current` and whose mode becomes `mode`: connected mode has
-    /// it grow to what is asked for, or to the most; datagram mode has it shrink to the link's.
+    /// The MTU of an interface with the MTU `current` after a change to `mode`: connected mode raises it to
+    /// the configured MTU or the maximum; datagram mode reduces it to the link's.
     ///
     /// # Errors
     /// As [`MtuLimits::wanted`].
@@ -108,9 +109,9 @@ impl MtuLimits {
         }
     }
 
-    /// The MTU of an interface that had `current`, after the link's became `datagram`: one that had
-    /// the whole link's follows, others are only clamped (`ipoib_mcast_join_finish` in the kernel's
-    /// driver). In connected mode it stays (`ipoib_mcast_carrier_on_task`).
+    /// The MTU of an interface with the MTU `current` after the link's became `datagram`. An MTU equal to
+    /// the link's follows; others are only reduced (`ipoib_mcast_join_finish` in the kernel's driver). In
+    /// connected mode the MTU stays (`ipoib_mcast_carrier_on_task`).
     pub fn following(&self, mode: Mode, asked: Option<u32>, current: u32, datagram: u32) -> u32 {
         match (mode, asked) {
             (Mode::Connected, _) => current,
@@ -170,7 +171,7 @@ mod tests {
             let found = LIMITS.following(mode, asked, before, 1424);
             assert_eq!(found, after, "{mode:?} {asked:?} {before}");
         }
-        // What had to shrink grows again.
+        // A reduced MTU grows again.
         let small = MtuLimits {
             datagram: 1424,
             ..LIMITS
@@ -180,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_a_sentence() {
+    fn refused_mtus_and_modes_are_sentences() {
         let refused =
             |limits: MtuLimits, mode, mtu| limits.wanted(&spec(mtu), mode).unwrap_err().to_string();
         assert_eq!(
             refused(LIMITS, Mode::Datagram, Some(9000)),
-            "the MTU 9000 asked for ib0 is over the link's 4092; ask for at most 4092, raise the \
-             MTU of the network below, or use mode \"connected\""
+            "the MTU 9000 of ib0 is over the link's 4092; use at most 4092, raise the MTU of the \
+             network below, or use mode \"connected\""
         );
         let short = MtuLimits {
             connected: 8188,
@@ -194,11 +195,11 @@ mod tests {
         };
         assert_eq!(
             refused(short, Mode::Connected, Some(9000)),
-            "the MTU 9000 asked for ib0 is over connected mode's 8188; ask for at most 8188"
+            "the MTU 9000 of ib0 is over connected mode's 8188; use at most 8188"
         );
         assert_eq!(
             refused(LIMITS, Mode::Connected, Some(71)),
-            "the MTU 71 asked for ib0 is under 72; ask for 72 to 65520"
+            "the MTU 71 of ib0 is under 72; use 72 to 65520"
         );
         let without = MtuLimits {
             connected: 0,
@@ -207,7 +208,7 @@ mod tests {
         assert!(!without.has_connections());
         assert_eq!(
             refused(without, Mode::Connected, None),
-            "ib0 cannot be in connected mode, since its port makes no connections; use mode \
+            "ib0 cannot use connected mode, because its port does not support connections; use mode \
              \"datagram\""
         );
     }

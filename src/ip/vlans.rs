@@ -1,11 +1,10 @@
-//! Partitions that 802.1Q tags select: VLAN n on the interface is the partition of P_Key 0x8000 | n. Each has
-//! a link of its own, and the interface's TAP.
+//! Partitions that 802.1Q tags select: VLAN n on the interface is the partition of P_Key 0x8000 | n. Each
+//! has its own link and shares the interface's TAP.
 //!
-//! A tagged frame belongs to another lane, with a core, a queue pair and groups separate from those
-//! of the interface. The core of the TAP's lane returns the frame unread. The data thread removes
-//! the tag in place; the TAP queue of the VLAN's lane inserts it again, also into super-frames. Any
-//! host can be behind a tag, so the core of a VLAN always works as if another interface were
-//! stacked on it.
+//! A tagged frame belongs to another lane, with its own core, queue pair and groups. The core of the TAP's
+//! lane returns the frame unread. The data thread removes the tag in place; the TAP queue of the VLAN's
+//! lane inserts it again, also into super-frames. Any host can be behind a tag, so the core of a VLAN
+//! always works as if another interface were stacked on it.
 
 use std::collections::BTreeSet;
 
@@ -18,27 +17,27 @@ use crate::interface::groups::Bounds;
 use crate::interface::{FabricLink, Interface};
 use crate::port::PortRuntime;
 
-/// What is kept of the VLANs of an interface whose tags select partitions.
+/// State of the VLANs of an interface whose tags select partitions.
 #[derive(Default)]
 pub struct Trunk {
-    /// VLAN ids that were seen and cannot be served now.
+    /// VLAN ids that were seen and cannot be served yet.
     pub waiting: BTreeSet<u16>,
-    /// The port's P_Key table when those were last held against it.
+    /// The port's P_Key table at the last check of the waiting VLANs.
     pub table: Vec<PKey>,
-    /// That there are too many was told.
-    pub told_full: bool,
+    /// The warning about too many VLANs was logged.
+    pub logged_full: bool,
 }
 
-/// The partition of a VLAN.
+/// The P_Key of a VLAN.
 pub fn pkey_of(vid: u16) -> PKey {
     PKey::new(0x8000 | vid)
 }
 
 impl Ip {
-    /// Makes the link of a VLAN, and gives each data thread a lane of it.
+    /// Creates the link of a VLAN, and gives each data thread a lane of it.
     ///
     /// # Errors
-    /// The fabric's. Nothing is left behind.
+    /// Errors of the fabric. Nothing stays behind.
     pub fn add_vlan(
         &mut self,
         interface: &Interface,
@@ -47,7 +46,7 @@ impl Ip {
         port: &mut PortRuntime,
     ) -> Result<(), FabricError> {
         let (spec, gid, pkey) = (&self.spec, port.port.attributes().gid, pkey_of(vid));
-        // Peers know it again after a restart, unless that is not wanted.
+        // The number is the same after a restart, unless configured as random.
         let qpn = match spec.qpn {
             QpnChoice::Random => None,
             _ => {

@@ -1,6 +1,6 @@
-//! Pings at the level of the fabric: paces the requests, matches the answers, gives up on time.
+//! Pings at the level of the fabric: requests, answers, timeouts.
 //!
-//! Sans-IO but for the clock's type: it is told the time and what came, and says what to send.
+//! Sans-IO except for the type of the clock: times and answers in, requests and replies out.
 
 mod plan;
 
@@ -17,34 +17,34 @@ use crate::datapath::LinkId;
 use crate::port::PortId;
 pub use plan::{Link, Plan};
 
-/// Replies that wait for one client; a slow one misses answers, which its summary still counts.
+/// Maximum number of replies that wait for one client. A slow client misses answers; its summary counts them.
 const QUEUE_MAX: usize = 1024;
 
-/// How old the names of peers may be before an unknown peer is reason to read them again.
+/// Minimum age of the peers' names before an unknown peer causes another read.
 const NAMES_AGE: Duration = Duration::from_secs(1);
 
-/// IP addresses of peers.
+/// IP addresses of peers, by GID and queue pair number.
 pub type Names = BTreeMap<(Gid, Qpn), Vec<IpAddr>>;
 
-/// All pings that go on.
+/// All pings in progress.
 #[derive(Debug, Default)]
 pub struct Pingers {
     all: BTreeMap<StreamId, Pinger>,
     next_id: u16,
 }
 
-/// An answer, as the data threads report it.
+/// An answer, as reported by a data thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered {
-    /// By whom.
+    /// The address of the peer.
     pub from: HardwareAddress,
-    /// What the request carried.
+    /// The identifier in the request.
     pub id: u16,
-    /// What the request carried.
+    /// The sequence number in the request.
     pub sequence: u32,
     /// Bytes of IB payload.
     pub len: usize,
-    /// Nanoseconds.
+    /// Round trip in nanoseconds.
     pub round_trip: u64,
 }
 
@@ -52,13 +52,13 @@ pub struct Answered {
 struct Pinger {
     id: u16,
     plan: Plan,
-    /// When the next request is due; none when all are out.
+    /// When the next request is due; `None` after the last one.
     next_send: Option<Instant>,
     waiting: BTreeMap<u32, Waiting>,
     tally: PingSummary,
     total_ns: u128,
     queue: VecDeque<PingReply>,
-    /// Why it cannot go on.
+    /// The error that ends the ping.
     failed: Option<String>,
     names: Names,
     names_read: Instant,
@@ -71,9 +71,9 @@ struct Waiting {
 }
 
 impl Pingers {
-    /// Begins one.
+    /// Begins a ping.
     pub fn add(&mut self, stream: StreamId, plan: Plan, names: Names, now: Instant) {
-        // One that never ends may have the number still.
+        // A ping without end may still use the identifier.
         let taken = |id: u16| self.all.values().any(|p| p.id == id);
         self.next_id = std::iter::successors(Some(self.next_id.wrapping_add(1)), |id| {
             Some(id.wrapping_add(1))
@@ -95,66 +95,67 @@ impl Pingers {
         self.all.insert(stream, pinger);
     }
 
-    /// Ends one, if it is one of these.
+    /// Ends a ping, if the stream is one.
     pub fn remove(&mut self, stream: StreamId) {
         self.all.remove(&stream);
     }
 
-    /// When [`Pingers::due`] has something to do.
+    /// When [`Pingers::due`] must run next.
     pub fn deadline(&self) -> Option<Instant> {
         self.all.values().filter_map(Pinger::deadline).min()
     }
 
-    /// Gives up on requests that have waited too long, and gives those that are to be sent now.
+    /// Times out overdue requests, and returns the requests to send now.
     pub fn due(&mut self, now: Instant) -> Vec<(PortId, LinkId, EchoRequest)> {
         self.all
             .values_mut()
             .filter_map(|pinger| {
                 pinger.give_up(now);
-                Some((pinger.plan.port, pinger.plan.device, pinger.send(now)?))
+                Some((pinger.plan.port, pinger.plan.link, pinger.send(now)?))
             })
             .collect()
     }
 
-    /// Whether the answer comes from a peer whose names are unknown but may have been learned since.
-    pub fn lacks_names(&self, device: LinkId, answer: &Answered, now: Instant) -> bool {
+    /// Whether the answer is from a peer without known names, and the names are old enough to read them
+    /// again.
+    pub fn lacks_names(&self, link: LinkId, answer: &Answered, now: Instant) -> bool {
         self.all.values().any(|p| {
-            p.is(device, answer.id)
+            p.is(link, answer.id)
                 && !p.names.contains_key(&peer(&answer.from))
                 && now.duration_since(p.names_read) >= NAMES_AGE
         })
     }
 
-    /// New names for the peers of a device.
-    pub fn set_names(&mut self, device: LinkId, names: &Names, now: Instant) {
-        for pinger in self.all.values_mut().filter(|p| p.plan.device == device) {
+    /// Sets the names of the peers of a link.
+    pub fn set_names(&mut self, link: LinkId, names: &Names, now: Instant) {
+        for pinger in self.all.values_mut().filter(|p| p.plan.link == link) {
             pinger.names.clone_from(names);
             pinger.names_read = now;
         }
     }
 
-    /// A peer answered.
-    pub fn answered(&mut self, device: LinkId, answer: &Answered) {
-        if let Some(pinger) = self.by_id(device, answer.id) {
+    /// Handles an answer.
+    pub fn answered(&mut self, link: LinkId, answer: &Answered) {
+        if let Some(pinger) = self.by_id(link, answer.id) {
             pinger.answered(answer);
         }
     }
 
-    /// A request could not be sent.
-    pub fn refused(&mut self, device: LinkId, id: u16, sequence: u32) {
-        if let Some(pinger) = self.by_id(device, id) {
+    /// Handles a request that could not be sent.
+    pub fn refused(&mut self, link: LinkId, id: u16, sequence: u32) {
+        if let Some(pinger) = self.by_id(link, id) {
             pinger.refused(sequence);
         }
     }
 
-    /// A device is gone.
-    pub fn device_gone(&mut self, device: LinkId) {
-        for pinger in self.all.values_mut().filter(|p| p.plan.device == device) {
+    /// Ends the pings of a closed link.
+    pub fn link_closed(&mut self, link: LinkId) {
+        for pinger in self.all.values_mut().filter(|p| p.plan.link == link) {
             pinger.failed = Some(format!("{} is out of service", pinger.plan.interface));
         }
     }
 
-    /// What the client has not got yet; `None` if it is none of these. The last reply ends it.
+    /// The next reply of a ping; `None` for an unknown stream. The last reply ends the ping.
     pub fn next(&mut self, stream: StreamId) -> Option<Streamed> {
         let pinger = self.all.get_mut(&stream)?;
         if let Some(reply) = pinger.queue.pop_front() {
@@ -171,8 +172,8 @@ impl Pingers {
         Some(Streamed::Last(last))
     }
 
-    fn by_id(&mut self, device: LinkId, id: u16) -> Option<&mut Pinger> {
-        self.all.values_mut().find(|p| p.is(device, id))
+    fn by_id(&mut self, link: LinkId, id: u16) -> Option<&mut Pinger> {
+        self.all.values_mut().find(|p| p.is(link, id))
     }
 }
 
@@ -181,8 +182,8 @@ fn peer(address: &HardwareAddress) -> (Gid, Qpn) {
 }
 
 impl Pinger {
-    fn is(&self, device: LinkId, id: u16) -> bool {
-        self.plan.device == device && self.id == id
+    fn is(&self, link: LinkId, id: u16) -> bool {
+        self.plan.link == link && self.id == id
     }
 
     fn is_over(&self) -> bool {
@@ -193,7 +194,7 @@ impl Pinger {
         if self.failed.is_some() {
             return None;
         }
-        // All wait equally long.
+        // All requests have the same timeout.
         let first = self.waiting.first_key_value().map(|(_, w)| w.until);
         first.into_iter().chain(self.next_send).min()
     }
@@ -205,7 +206,7 @@ impl Pinger {
         }
         self.tally.sent += 1;
         let more = self.plan.count.is_none_or(|count| self.tally.sent < count);
-        // One that is late is not made up for by two at once.
+        // After a delay, do not send two requests at once.
         self.next_send = more.then(|| (due + self.plan.interval).max(now));
         let waiting = Waiting {
             until: now + self.plan.timeout,
@@ -235,7 +236,7 @@ impl Pinger {
 
     fn answered(&mut self, answer: &Answered) {
         let Some(waiting) = self.waiting.get_mut(&answer.sequence) else {
-            // Too late, or not ours.
+            // The answer is late, or for an unknown request.
             return;
         };
         if !std::mem::replace(&mut waiting.answered, true) {
@@ -263,7 +264,8 @@ impl Pinger {
         }));
     }
 
-    /// The first request shows whether the peer is known at all; a later one is like a lost one.
+    /// Handles a request that could not be sent. The first one ends the ping, because the peer is unknown; a
+    /// later one counts as lost.
     fn refused(&mut self, sequence: u32) {
         if self.waiting.remove(&sequence).is_none() {
             return;

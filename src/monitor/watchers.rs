@@ -1,7 +1,7 @@
-//! Who watches: clients of the control socket that want to hear what happens.
+//! Clients of the control socket that monitor events.
 //!
-//! Each has a queue of its own with a bound. A client that does not read in time misses events, and
-//! the next one that it gets says how many.
+//! Each client has a bounded queue. A client that reads too slowly misses events; its next event contains the
+//! number of missed ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::process;
@@ -13,10 +13,10 @@ use control::{StreamId, Streamed};
 
 use crate::interface::{Events, Subject};
 
-/// Events that wait for one client.
+/// Maximum number of events that wait for one client.
 const QUEUE_MAX: usize = 1024;
 
-/// All who watch.
+/// All clients that monitor.
 #[derive(Debug, Default)]
 pub struct Watchers {
     all: BTreeMap<StreamId, Watcher>,
@@ -29,19 +29,19 @@ struct Watcher {
     lost: u64,
 }
 
-/// One interface, and the port that it was on when the client came.
+/// One interface, and its port at the start of the stream.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// The interface's name.
     pub interface: String,
-    /// Its network namespace, if it is not the daemon's own.
+    /// The interface's network namespace; `None`: the daemon's.
     pub netns: Option<String>,
-    /// The port's.
+    /// The port's name.
     pub port: String,
 }
 
 impl Watchers {
-    /// Adds a client; its first event says that it is there.
+    /// Adds a client. Its first event is [`Happening::Watching`].
     pub fn add(&mut self, stream: StreamId, filter: Option<Filter>) {
         let mut watcher = Watcher {
             filter,
@@ -58,24 +58,24 @@ impl Watchers {
         self.all.insert(stream, watcher);
     }
 
-    /// Forgets a client, if it is one of these.
+    /// Removes a client, if it monitors.
     pub fn remove(&mut self, stream: StreamId) {
         self.all.remove(&stream);
     }
 
-    /// Whether nobody watches.
+    /// Whether no client monitors.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Tells all who want to hear of what has happened.
+    /// Passes events to the clients whose filters match.
     pub fn take(&mut self, events: &mut Events) {
         for (subject, what) in events.drain() {
-            self.tell(subject, what);
+            self.notify(subject, what);
         }
     }
 
-    fn tell(&mut self, subject: Subject, what: Happening) {
+    fn notify(&mut self, subject: Subject, what: Happening) {
         if self.all.is_empty() {
             return;
         }
@@ -87,7 +87,7 @@ impl Watchers {
         }
     }
 
-    /// What the client has not got yet; `None` if it is none of these.
+    /// The next event of a client; `None` if it does not monitor.
     pub fn next(&mut self, stream: StreamId) -> Option<Streamed> {
         let watcher = self.all.get_mut(&stream)?;
         Some(match watcher.queue.pop_front() {
@@ -98,7 +98,7 @@ impl Watchers {
 }
 
 impl Watcher {
-    /// Whether it wants the event. It follows an interface that gets another name, or moves.
+    /// Whether the event matches the filter. The filter follows renames and moves of its interface.
     fn wants(&mut self, event: &Event) -> bool {
         let Some(filter) = &mut self.filter else {
             return true;
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_is_told_so_and_then_everything_in_order() {
+    fn a_client_receives_watching_first_and_then_all_events_in_order() {
         let mut watchers = Watchers::default();
-        watchers.tell(Subject::Daemon, Happening::SignedNd);
+        watchers.notify(Subject::Daemon, Happening::SignedNd);
         watchers.add(A, None);
         let first = taken(&mut watchers, A).unwrap();
         assert!(matches!(first.what, Happening::Watching { .. }));
-        watchers.tell(of("ib0", None), Happening::Up);
-        watchers.tell(Subject::Port("soft/eth0".into()), Happening::PortActive);
+        watchers.notify(of("ib0", None), Happening::Up);
+        watchers.notify(Subject::Port("soft/eth0".into()), Happening::PortActive);
         assert_eq!(
             all(&mut watchers, A),
             [Happening::Up, Happening::PortActive]
@@ -211,7 +211,7 @@ mod tests {
             (of("ib0", None), Happening::Up),
             (of("st0", None), Happening::Down),
         ] {
-            watchers.tell(subject, what);
+            watchers.notify(subject, what);
         }
         assert_eq!(
             all(&mut watchers, A),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_names_are_told_apart_by_their_namespaces_and_followed_over_moves() {
+    fn namespaces_distinguish_equal_names_and_moves_are_followed() {
         let mut watchers = Watchers::default();
         let filter = Filter {
             interface: "ib0".into(),
@@ -245,7 +245,7 @@ mod tests {
             ("ib0", None, Happening::Up),
             ("st1", None, Happening::Down),
         ] {
-            watchers.tell(of(name, netns), what);
+            watchers.notify(of(name, netns), what);
         }
         assert_eq!(
             all(&mut watchers, A),
@@ -259,12 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_told_how_much_was_missed() {
+    fn a_slow_client_receives_the_number_of_missed_events() {
         let mut watchers = Watchers::default();
         watchers.add(A, None);
         watchers.add(B, None);
         for _ in 0..QUEUE_MAX + 9 {
-            watchers.tell(of("ib0", None), Happening::Up);
+            watchers.notify(of("ib0", None), Happening::Up);
             taken(&mut watchers, B);
         }
         assert_eq!(watchers.all[&A].queue.len(), QUEUE_MAX);
@@ -272,7 +272,7 @@ mod tests {
             assert_eq!(taken(&mut watchers, A).unwrap().lost, None);
         }
         assert_eq!(taken(&mut watchers, A), None);
-        watchers.tell(of("ib0", None), Happening::Down);
+        watchers.notify(of("ib0", None), Happening::Down);
         assert_eq!(taken(&mut watchers, A).unwrap().lost, Some(10));
         assert_eq!(all(&mut watchers, B).len(), 2);
     }

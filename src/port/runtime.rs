@@ -1,4 +1,4 @@
-//! A port in service: the provider's control side and its data threads.
+//! An open port: the provider's control side and the data threads.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,38 +15,35 @@ use crate::datapath::{
     Command, DataThread, EthernetSnapshot, LinkId, Mailbox, Parts, Report, Snapshot, Tables,
     ThreadHandle, mailbox,
 };
-use crate::ethernet::Management;
 
-/// How long the control thread waits for a data thread's answer.
+/// How long the control thread waits for an answer of the data threads.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How a port is served.
+/// Settings of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortSettings {
-    /// The P_Key table is to hold what the devices ask for, no less and no more, if it is ours.
+    /// The P_Key table contains exactly the P_Keys of the interfaces, if the daemon owns the table.
     pub automatic_pkeys: bool,
     /// Peers may be the kernel's IPoIB.
     pub kernel_peers: bool,
-    /// How long data threads look for the next packet before they sleep.
+    /// How long data threads poll for the next packet before they sleep.
     pub busy_poll: Duration,
 }
 
 /// A port and its data threads.
 pub struct PortRuntime {
-    /// What the configuration calls it.
+    /// The name in the configuration.
     pub name: PortName,
     /// The provider's control side.
     pub port: Box<dyn Port>,
-    /// The P_Key table holds what the devices ask for, no less and no more.
+    /// The P_Key table contains exactly the P_Keys of the interfaces.
     pub automatic_pkeys: bool,
     /// Peers may be the kernel's IPoIB.
     pub kernel_peers: bool,
-    /// Completion moderation of its data threads.
+    /// Completion moderation of the data threads.
     pub moderation: Moderation,
-    /// Who may manage its VNICs.
+    /// Settings of the management of VNICs.
     pub management_settings: ManagementSettings,
-    /// The management of its VNICs, where some are managed or somebody manages.
-    pub management: Option<Management>,
     threads: Vec<ThreadHandle>,
 }
 
@@ -54,7 +51,7 @@ impl PortRuntime {
     /// Starts a data thread for each of the port's workers.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Errors of the operating system.
     pub fn start(
         name: PortName,
         mut port: Box<dyn Port>,
@@ -92,54 +89,52 @@ impl PortRuntime {
         }
         Ok(PortRuntime {
             name,
-            // Another's table follows nobody.
+            // The daemon cannot change a table of another owner.
             automatic_pkeys: settings.automatic_pkeys && port.capabilities().pkeys_settable,
             kernel_peers: settings.kernel_peers,
             port,
             moderation: Moderation::default(),
             management_settings: ManagementSettings::default(),
-            management: None,
             threads,
         })
     }
 
-    /// How many data threads there are.
+    /// Number of data threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Where the threads' commands go.
+    /// The mailboxes of all threads.
     pub fn mailboxes(&self) -> Vec<Mailbox> {
         self.threads.iter().map(|t| t.mailbox.clone()).collect()
     }
 
-    /// Tells every thread.
-    pub fn tell(&self, command: impl Fn() -> Command) {
+    /// Sends a command to every thread.
+    pub fn send(&self, command: impl Fn() -> Command) {
         for thread in &self.threads {
             thread.mailbox.send(command());
         }
     }
 
-    /// Tells the first thread only.
-    pub fn tell_first(&self, command: Command) {
+    /// Sends a command to the first thread.
+    pub fn send_first(&self, command: Command) {
         if let Some(thread) = self.threads.first() {
             thread.mailbox.send(command);
         }
     }
 
-    /// Takes a device's queues from the threads and waits until they are closed: what each thread has counted
-    /// of a VNIC, where it says so in time.
+    /// Removes a link's lanes from the threads and waits until their queues are closed. Returns the last
+    /// counters of a VNIC from each thread that answers in time.
     pub fn remove_lanes(&self, id: LinkId) -> Vec<EthernetSnapshot> {
         let (counted, closed) = unbounded();
-        self.tell(|| Command::RemoveLane(id, counted.clone()));
+        self.send(|| Command::RemoveLane(id, counted.clone()));
         drop(counted);
         let deadline = Instant::now() + ANSWER;
-        // Ends when the last thread has dropped its sender.
+        // The channel closes when the last thread has dropped its sender.
         std::iter::from_fn(|| closed.recv_deadline(deadline).ok()).collect()
     }
 
-    /// Copies of all threads' counters, with or without all tables; a thread that does not answer in time
-    /// is left out.
+    /// Snapshots of the threads that answer in time, with or without all tables.
     pub fn snapshots(&self, tables: bool) -> Vec<Snapshot> {
         self.snapshots_with(match tables {
             true => Tables::All,
@@ -147,35 +142,30 @@ impl PortRuntime {
         })
     }
 
-    /// The same with the tables of one device.
+    /// Snapshots of the threads that answer in time, with the tables of one link.
     pub fn snapshots_of(&self, id: LinkId) -> Vec<Snapshot> {
         self.snapshots_with(Tables::Of(id))
     }
 
     fn snapshots_with(&self, tables: Tables) -> Vec<Snapshot> {
         let (reply, answers) = unbounded();
-        self.tell(|| Command::Snapshot {
+        self.send(|| Command::Snapshot {
             tables,
             reply: reply.clone(),
         });
         drop(reply);
-        let mut all: Vec<Snapshot> = Vec::with_capacity(self.threads.len());
-        while all.len() < self.threads.len() {
-            match answers.recv_timeout(ANSWER) {
-                Ok(snapshot) => all.push(snapshot),
-                Err(_) => break,
-            }
-        }
+        let answered = std::iter::from_fn(|| answers.recv_timeout(ANSWER).ok());
+        let mut all: Vec<Snapshot> = answered.take(self.threads.len()).collect();
         all.sort_by_key(|s| s.worker.worker);
         all
     }
 
-    /// Waits until the threads have done what they were told before.
+    /// Waits until the threads have done all earlier commands.
     pub fn sync(&self) {
         self.snapshots(false);
     }
 
-    /// Ends the threads, then the port.
+    /// Stops the threads, then closes the port.
     pub fn stop(self) {
         for thread in self.threads {
             thread.stop();

@@ -1,29 +1,29 @@
-//! Making one change. What was changed is a sentence, and so is why something was not.
+//! Makes one change. A sentence describes the change or its refusal.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use control::api::{Mode, PkeysRequest};
+use control::api::Mode;
 use control::config::plan::{Change, PortChange, Step, Wanted};
 use control::config::{BusyPoll, Config, InterfaceKey, IpoibConfig, PortConfig, PortName};
 use control::logging;
 use fabric::PKey;
 
-use crate::daemon::{Daemon, Payload};
+use super::Apply;
 use crate::datapath::Command;
-use crate::port::PortId;
-use crate::run;
+use crate::interfaces::{Payload, vlans};
+use crate::port::{PortId, PortSpec};
 
-/// How long a port that is new may take to have a usable GID. Nothing else is answered
-/// meanwhile, so it is shorter than at the start; packets go on.
+/// How long a new port may take until it has a usable GID. The control thread waits, so this is shorter
+/// than at the start; packets continue.
 const GID_WAIT: Duration = Duration::from_secs(2);
 
-/// What was done, or why not.
+/// The change that was made, or why it was refused.
 pub(super) type Outcome = Result<String, String>;
 
-impl Daemon {
-    /// Makes one change, and notes it in the configuration that is in force. What was to go is not in that
-    /// any more, whatever came of it.
+impl Apply<'_> {
+    /// Makes one change, and notes it in the configuration in force. Removed interfaces and ports leave
+    /// that configuration even after an error.
     pub(super) fn apply(&mut self, step: &Step, running: &mut Config) -> Outcome {
         let done = self.make(step);
         if done.is_ok() || matches!(step, Step::Remove(_) | Step::RemovePort(_)) {
@@ -68,20 +68,20 @@ impl Daemon {
                 let (interface, ip) = self.configured_ip(key)?;
                 let id = interface.id;
                 ip.spec.dhcp = *dhcp;
-                self.update_lanes(id);
+                self.interfaces.update_lanes(&self.cx.ports, id);
                 Ok(format!("{key}: dhcp {dhcp}"))
             }
             Change::Reflect(reflect) => {
                 let (interface, ip) = self.configured_ip(key)?;
                 let id = interface.id;
                 ip.spec.reflect = *reflect;
-                self.update_lanes(id);
+                self.interfaces.update_lanes(&self.cx.ports, id);
                 Ok(format!("{key}: reflect {reflect}"))
             }
             Change::VlanPkey(vlan_pkey) => {
                 let (_, ip) = self.configured_ip(key)?;
                 ip.spec.vlan_pkey = *vlan_pkey;
-                self.tend_vlans();
+                vlans::sync(self.interfaces, self.cx);
                 Ok(format!("{key}: vlan_pkey {vlan_pkey}"))
             }
             Change::Learning(learning) => self.set_vnic_learning(key, *learning),
@@ -90,96 +90,84 @@ impl Daemon {
     }
 
     fn port_at(&self, name: &PortName) -> Result<PortId, String> {
-        self.ports
+        self.cx
+            .ports
             .named(name)
-            .ok_or_else(|| format!("{name}: there is no port on it"))
+            .ok_or_else(|| format!("{name}: no port in service"))
     }
 
     fn remove_port(&mut self, name: &PortName) -> Outcome {
         let at = self.port_at(name)?;
-        self.forget_all_on(at);
-        self.streams.managers.port_closed(name);
-        if let Some(port) = self.ports.remove(at) {
-            port.stop();
-        }
+        self.interfaces.remove_port(self.cx, at);
         Ok(format!("{name}: port closed"))
     }
 
     fn open_port(&mut self, name: &PortName, port: &PortConfig, interfaces: &[Wanted]) -> Outcome {
-        let (mut devices, mut vnics) = (Vec::new(), Vec::new());
+        let (mut ipoibs, mut vnics) = (Vec::new(), Vec::new());
         for wanted in interfaces {
             match wanted {
-                Wanted::Ipoib(ipoib) => devices.push(ipoib),
+                Wanted::Ipoib(ipoib) => ipoibs.push(ipoib),
                 Wanted::Vnic(vnic) => vnics.push(vnic),
             }
         }
-        let mut spec = run::port_spec(name, port, (&devices, &vnics), None);
-        spec.fabric.set_gid_wait(GID_WAIT);
-        // They are made one by one, so that one that fails does not fail them all.
-        spec.devices.clear();
-        spec.vnics.clear();
-        self.add_port(spec).map_err(|e| format!("{name}: {e}"))?;
+        // Later steps create the interfaces one by one, so that an error of one does not affect the others.
+        let spec = PortSpec::of(name, port, (&ipoibs, &vnics), GID_WAIT, None);
+        self.interfaces
+            .add_port(self.cx, spec)
+            .map_err(|e| format!("{name}: {e}"))?;
         Ok(format!("{name}: port opened"))
     }
 
-    fn make_ipoib(&mut self, device: &IpoibConfig) -> Outcome {
-        let name = &device.key();
-        let at = self.port_at(&device.port)?;
-        if let Some(done) = self.made_by_hand(device) {
+    fn make_ipoib(&mut self, ipoib: &IpoibConfig) -> Outcome {
+        let name = &ipoib.key();
+        let at = self.port_at(&ipoib.port)?;
+        if let Some(done) = self.made_by_hand(ipoib) {
             return done;
         }
-        let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        self.add_device(at, device).map_err(|e| failed(&e))?;
+        self.interfaces
+            .add_ipoib(self.cx, at, ipoib)
+            .map_err(|e| format!("{name}: {e}"))?;
         let made = self.configured_ip(name)?.0.queues.len();
-        Ok(if made < device.queue_count() {
-            format!(
-                "{name}: created with {} of {} queues, as many as its port has threads; \
-                 restart ibtapd for more",
-                made,
-                device.queue_count()
-            )
-        } else {
-            format!("{name}: created")
-        })
+        Ok(created(name, made, ipoib.queue_count()))
     }
 
-    /// What is configured now may have been made by hand before. It stays as it is.
-    fn made_by_hand(&mut self, device: &IpoibConfig) -> Option<Outcome> {
-        let name = &device.key();
-        let parent = device.parent.clone();
+    /// Checks for an interface of this name that the user created before. If it fits, it stays and is
+    /// configured now.
+    fn made_by_hand(&mut self, ipoib: &IpoibConfig) -> Option<Outcome> {
+        let name = &ipoib.key();
         let (_, made) = self.configured_ip(name).ok()?;
-        let is_it = made.spec.parent == parent && made.spec.pkey == device.pkey;
-        Some(match is_it {
-            true => Ok(format!("{name}: was there already, and is configured now")),
+        let fits = made.spec.parent == ipoib.parent && made.spec.pkey == ipoib.pkey;
+        Some(match fits {
+            true => Ok(format!("{name}: existed already and is configured now")),
             false => Err(format!(
-                "{name}: another interface of that name was made by hand; remove that first"
+                "{name}: an interface of that name exists with another parent or P_Key; remove it first"
             )),
         })
     }
 
     fn set_configured_pkeys(&mut self, name: &PortName, pkeys: Option<&[PKey]>) -> Outcome {
-        let request = PkeysRequest {
-            port: Some(name.to_string()),
-            pkeys: Some(pkeys.unwrap_or_default().to_vec()),
-        };
-        self.pkeys(&request).map_err(|e| format!("{name}: {e}"))?;
+        let at = self.port_at(name)?;
+        let done = self
+            .interfaces
+            .give_pkeys(self.cx, at, pkeys.unwrap_or_default());
+        done.map_err(|e| format!("{name}: {e}"))?;
         Ok(match pkeys {
-            Some(pkeys) => format!("{name}: pkeys, {} of them", pkeys.len()),
-            None => format!("{name}: pkeys as the interfaces ask for them"),
+            Some(pkeys) => format!("{name}: {} pkeys", pkeys.len()),
+            None => format!("{name}: pkeys automatic"),
         })
     }
 
     fn set_busy_poll(&mut self, name: &PortName, busy_poll: BusyPoll) -> Outcome {
         let at = self.port_at(name)?;
-        self.ports[at].tell(|| Command::SetBusyPoll(busy_poll.duration()));
+        self.cx.ports[at].send(|| Command::SetBusyPoll(busy_poll.duration()));
         Ok(format!("{name}: busy_poll {busy_poll}"))
     }
 
     fn set_peers(&mut self, name: &PortName, peers: &[IpAddr]) -> Outcome {
         let at = self.port_at(name)?;
-        let changed = self.ports[at].port.set_peers(peers.to_vec());
+        let changed = self.cx.ports[at].port.set_peers(peers.to_vec());
         changed.map_err(|e| format!("{name}: {e}"))?;
-        Ok(format!("{name}: peers, {} of them", peers.len()))
+        Ok(format!("{name}: {} peers", peers.len()))
     }
 
     fn set_configured_mtu(&mut self, name: &InterfaceKey, mtu: Option<u32>) -> Outcome {
@@ -189,7 +177,8 @@ impl Daemon {
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         let bytes = ip.limits.wanted(&spec, ip.mode);
         let bytes = bytes.map_err(|e| failed(&e))?;
-        self.set_mtu(id, bytes)
+        self.interfaces
+            .set_mtu(self.cx, id, bytes)
             .map_err(|e| failed(&format_args!("cannot set the MTU {bytes}: {e}")))?;
         let (_, ip) = self.configured_ip(name)?;
         ip.spec.mtu = mtu;
@@ -206,11 +195,13 @@ impl Daemon {
         let (id, mut spec) = (interface.id, ip.spec.clone());
         (spec.mode, spec.mtu) = (mode, mtu);
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        // Else an MTU that the mode does not have would be noticed halfway.
+        // Checked first: after the change of mode, an error of the MTU would leave half of the change.
         let possible = ip.limits.wanted(&spec, mode);
         possible.map_err(|e| failed(&e))?;
         let mtu_differs = ip.spec.mtu != mtu;
-        self.change_mode(id, mode, &spec).map_err(|e| failed(&e))?;
+        self.interfaces
+            .change_mode(self.cx, id, mode, &spec)
+            .map_err(|e| failed(&e))?;
         let (_, ip) = self.configured_ip(name)?;
         ip.spec.mode = mode;
         if mtu_differs {
@@ -218,5 +209,16 @@ impl Daemon {
         }
         let (interface, _) = self.configured_ip(name)?;
         Ok(format!("{name}: mode {mode}, mtu {}", interface.mtu))
+    }
+}
+
+/// The outcome of a new interface that has `made` queues; the configuration asks for `wanted`.
+pub(super) fn created(key: &InterfaceKey, made: usize, wanted: usize) -> String {
+    match made < wanted {
+        true => format!(
+            "{key}: created with {made} of {wanted} queues, one for each thread of its port; restart \
+             ibtapd for more"
+        ),
+        false => format!("{key}: created"),
     }
 }

@@ -1,43 +1,45 @@
-//! Making one change of an interface that both kinds have.
+//! Makes one change of an interface of either kind.
 
 use control::config::InterfaceKey;
 
+use super::Apply;
 use super::apply::Outcome;
-use crate::daemon::{Daemon, Payload};
 use crate::ethernet::Ethernet;
 use crate::interface::Interface;
+use crate::interfaces::Payload;
 use crate::ip::Ip;
 
-impl Daemon {
-    /// The interface that the configuration calls so, whatever it is called now.
+impl Apply<'_> {
+    /// The interface with this key in the configuration, whatever its current name.
     pub(super) fn configured(
         &mut self,
         key: &InterfaceKey,
     ) -> Result<(&mut Interface, &mut Payload), String> {
         let mut all = self.interfaces.iter_mut();
         all.find(|(_, payload)| payload.is_configured_as(key))
-            .ok_or_else(|| format!("{key}: it is not in service"))
+            .ok_or_else(|| format!("{key}: not in service"))
     }
 
-    /// The same for one that carries IP.
+    /// The IPoIB interface with this key in the configuration.
     pub(super) fn configured_ip(
         &mut self,
         key: &InterfaceKey,
     ) -> Result<(&mut Interface, &mut Ip), String> {
         let (interface, payload) = self.configured(key)?;
         let ip = payload.ip_mut();
-        let ip = ip.ok_or_else(|| format!("{key}: it is a VNIC"))?;
+        let ip = ip.ok_or_else(|| format!("{key}: is a VNIC, not an IPoIB interface"))?;
         Ok((interface, ip))
     }
 
-    /// The same for a VNIC.
+    /// The VNIC with this key in the configuration.
     pub(super) fn configured_vnic(
         &mut self,
         key: &InterfaceKey,
     ) -> Result<(&mut Interface, &mut Ethernet), String> {
         let (interface, payload) = self.configured(key)?;
         let ethernet = payload.ethernet_mut();
-        let ethernet = ethernet.ok_or_else(|| format!("{key}: it is no VNIC"))?;
+        let ethernet =
+            ethernet.ok_or_else(|| format!("{key}: is an IPoIB interface, not a VNIC"))?;
         Ok((interface, ethernet))
     }
 
@@ -46,14 +48,14 @@ impl Daemon {
         if payload.config().persist
             && let Err(e) = interface.tap.set_persist(false)
         {
-            log::warn!("{key}: cannot be removed: {e}");
+            log::warn!("{key}: cannot remove the interface: {e}");
         }
-        // Still persistent: by somebody else's wish.
+        // Still persistent: the user has made it so.
         let stays = interface.tap.is_persistent().unwrap_or(false);
         let id = interface.id;
-        self.forget(id);
+        self.interfaces.forget(self.cx, id);
         Ok(if stays {
-            format!("{key}: out of service; the interface was there before ibtapd and stays")
+            format!("{key}: out of service; the interface existed before ibtapd and stays")
         } else {
             format!("{key}: removed")
         })
@@ -63,12 +65,15 @@ impl Daemon {
         let (interface, payload) = self.configured(key)?;
         payload.config_mut().up = up;
         if !up {
-            return Ok(format!("{key}: up false; it stays as it is now"));
+            return Ok(format!("{key}: up false; the state stays as it is"));
         }
         let id = interface.id;
-        self.inside(id, |interface, netlink| netlink.set_up(interface.ifindex))
-            .ok_or_else(|| format!("{key}: its network namespace cannot be entered"))?
-            .map_err(|e| format!("{key}: cannot be set up: {e}"))?;
+        self.interfaces
+            .inside(self.cx, id, |interface, netlink| {
+                netlink.set_up(interface.ifindex)
+            })
+            .ok_or_else(|| format!("{key}: cannot enter its network namespace"))?
+            .map_err(|e| format!("{key}: cannot set the interface up: {e}"))?;
         Ok(format!("{key}: up true"))
     }
 

@@ -1,4 +1,4 @@
-//! The reliable connections of the interfaces, as `ibtap conn`, `show` and `res` tell of them.
+//! The reliable connections of IPoIB interfaces, for `ibtap conn`, `show` and `res`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,21 +10,20 @@ use control::api::{
 use fabric::{ConnectionId, Gid, Instant, Qpn};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Shown;
-use crate::daemon::Daemon;
+use super::{Shown, View};
 use crate::datapath::{LinkId, Snapshot};
 use crate::interface::{Interface, Names};
 use crate::port::PortId;
 
-/// Connections in one reply: with some 700 bytes each it stays under what a client reads.
+/// Maximum number of connections in one reply. With about 700 bytes each, the reply stays below the limit
+/// of clients.
 const CONNECTIONS_MAX: usize = 20_000;
 
-/// The state of a connection that is over, and only keeps its queue pair's number from being used
-/// again (IBA vol. 1, 12.9.8.4).
+/// The state of an ended connection that only reserves its queue pair number (IBA vol. 1, 12.9.8.4).
 const TIMEWAIT: &str = "TIMEWAIT";
 
-impl Daemon {
-    /// The connections of all interfaces, or of one: by interface, peer, role and queue pair.
+impl View<'_> {
+    /// The connections of all interfaces or of one, by interface, peer, role and queue pair.
     pub(crate) fn connections(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
         let ports: BTreeSet<PortId> = selected.iter().map(|(i, _)| i.port).collect();
@@ -41,7 +40,7 @@ impl Daemon {
             .into_iter()
             .flat_map(|(interface, _)| {
                 let netns = interface.namespace.map(|there| names.of(&there));
-                let mut all = of_device(interface, &snapshots[&interface.port], now);
+                let mut all = of_interface(interface, &snapshots[&interface.port], now);
                 all.iter_mut().for_each(|c| c.netns.clone_from(&netns));
                 all
             })
@@ -49,7 +48,7 @@ impl Daemon {
         bounded(connections)
     }
 
-    /// How many connections the interfaces in connected mode have.
+    /// The number of connections of each interface in connected mode.
     pub(super) fn connection_counts(&self, interfaces: &[Shown<'_>]) -> BTreeMap<LinkId, u32> {
         let connected = interfaces.iter();
         let connected = connected.filter(|(_, ip)| ip.mode == ipoib::Mode::Connected);
@@ -59,21 +58,21 @@ impl Daemon {
             .into_iter()
             .flat_map(|at| self.ports[at].snapshots(false))
         {
-            for device in snapshot.ip {
-                *counts.entry(device.id).or_default() += device.connection_count as u32;
+            for lane in snapshot.ip {
+                *counts.entry(lane.id).or_default() += lane.connection_count as u32;
             }
         }
         counts
     }
 
-    /// Adds the queue pairs of a port's connections to what the provider says of the port.
+    /// Adds the queue pairs of a port's connections to the provider's list of resources.
     pub(super) fn add_queue_pairs(&self, at: PortId, to: &mut ResourcesInfo) {
         let known: BTreeSet<Qpn> = to.queue_pairs.iter().map(|qp| qp.qpn).collect();
-        for device in self.ports[at].snapshots(true).iter().flat_map(|s| &s.ip) {
-            let found = self.interfaces.with_link(device.id);
-            let own = found.filter(|(i, _)| i.id.link() == device.id);
+        for lane in self.ports[at].snapshots(true).iter().flat_map(|s| &s.ip) {
+            let found = self.interfaces.with_link(lane.id);
+            let own = found.filter(|(i, _)| i.id.link() == lane.id);
             let interface = own.map(|(i, _)| i.name.clone());
-            let new = device.connections.iter();
+            let new = lane.connections.iter();
             let new = new.filter(|c| c.state != TIMEWAIT && !known.contains(&c.local_qpn));
             to.queue_pairs.extend(new.map(|c| QueuePairInfo {
                 qpn: c.local_qpn,
@@ -89,25 +88,23 @@ impl Daemon {
     }
 }
 
-/// A reply that is not longer than a client reads.
+/// A reply within the limit of clients.
 fn bounded(connections: Vec<ConnectionInfo>) -> Result<Reply, ApiError> {
     match connections.len() {
         0..=CONNECTIONS_MAX => Ok(Reply::Connections { connections }),
         found => Err(ApiError::Refused {
-            message: format!(
-                "there are {found} connections, more than one answer holds; name an interface"
-            ),
+            message: format!("{found} connections are too many for one answer; name an interface"),
         }),
     }
 }
 
-/// CLOCK_MONOTONIC, which the connections' times are of.
+/// CLOCK_MONOTONIC, the clock of the connections' times.
 fn monotonic() -> Instant {
     let t = clock_gettime(ClockId::Monotonic);
     Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
-/// A queue pair number; 0 stands for one that is not known.
+/// A queue pair number; 0 means not known.
 fn known_qpn(qpn: Qpn) -> Option<Qpn> {
     (qpn.get() != 0).then_some(qpn)
 }
@@ -115,34 +112,38 @@ fn known_qpn(qpn: Qpn) -> Option<Qpn> {
 /// The IP addresses of neighbours, by GID and UD queue pair.
 type Neighbours = BTreeMap<(Gid, Qpn), BTreeSet<IpAddr>>;
 
-fn of_device(interface: &Interface, snapshots: &[Snapshot], now: Instant) -> Vec<ConnectionInfo> {
+fn of_interface(
+    interface: &Interface,
+    snapshots: &[Snapshot],
+    now: Instant,
+) -> Vec<ConnectionInfo> {
     let parts = || {
         snapshots.iter().flat_map(|s| {
-            let of_device = s.ip.iter().filter(|d| d.id == interface.id.link());
-            of_device.map(|d| (s.worker.worker, d))
+            let lanes = s.ip.iter().filter(|lane| lane.id == interface.id.link());
+            lanes.map(|lane| (s.worker.worker, lane))
         })
     };
     let mut neighbours = Neighbours::new();
-    for n in parts().flat_map(|(_, d)| &d.neighbours) {
+    for n in parts().flat_map(|(_, lane)| &lane.neighbours) {
         let ips = neighbours.entry((n.address.gid(), n.address.qpn()));
         ips.or_default().extend(&n.ips);
     }
     let mut all: Vec<ConnectionInfo> = parts()
-        .flat_map(|(worker, d)| {
-            let peers: BTreeMap<ConnectionId, Qpn> =
-                d.peers.iter().map(|(c, p)| (*c, p.address.qpn())).collect();
+        .flat_map(|(worker, lane)| {
+            let peers = lane.peers.iter().map(|(c, p)| (*c, p.address.qpn()));
+            let peers: BTreeMap<ConnectionId, Qpn> = peers.collect();
             let shown = |c: &fabric::ConnectionInfo| {
                 let peer = peers.get(&c.connection).copied();
                 connection(&interface.name, worker, c, peer, &neighbours, now)
             };
-            d.connections.iter().map(shown).collect::<Vec<_>>()
+            lane.connections.iter().map(shown).collect::<Vec<_>>()
         })
         .collect();
     all.sort_by_key(|c| (c.peer_gid, c.role == ConnectionRole::Passive, c.qpn));
     all
 }
 
-/// One connection; `peer` is the UD queue pair of the interface at its other end, where that is known.
+/// One connection; `peer` is the UD queue pair of the peer's interface, if known.
 fn connection(
     interface: &str,
     worker: usize,

@@ -1,14 +1,23 @@
-//! Resources of ports, as providers report them, in the words of the control socket.
+//! Resources of ports, converted from the providers' types to those of the control socket.
 
 use control::api::{CompletionQueueInfo, LinkInfo, MemberInfo, QueuePairInfo, ResourcesInfo};
+use fabric::subnet::SubnetInfo;
 use fabric::{DeviceAttributes, EndpointId, PortAttributes, Resources};
 
-/// What carries a port's packets.
-pub fn link_info(port: &PortAttributes, device: &DeviceAttributes) -> LinkInfo {
+use super::subnet::{sm_lid, sm_sl};
+
+/// The link of a port: the attributes of port and RDMA device or underlay.
+pub fn link_info(
+    port: &PortAttributes,
+    device: &DeviceAttributes,
+    subnet: Option<SubnetInfo<'_>>,
+) -> LinkInfo {
     LinkInfo {
         state: port.state,
         link_layer: device.link_layer,
         lid: port.lid.map(|lid| lid.0),
+        sm_lid: subnet.and_then(sm_lid),
+        sm_sl: subnet.and_then(sm_sl),
         gid: port.gid,
         gid_index: device.gid_index,
         guid: port.guid.to_string(),

@@ -1,4 +1,4 @@
-//! The virtual machines themselves: what is told of them elsewhere rests on this.
+//! The virtual machines themselves; all other tests rely on them.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
 }
 
 #[test]
-fn a_command_of_a_guest_tells_its_status_and_both_outputs_and_has_a_limit() {
+fn a_command_of_a_guest_returns_its_status_and_both_outputs_and_has_a_limit() {
     on_stage(|stage| {
         let machine = &stage.machine;
         let done = machine.run("echo one; echo two >&2; exit 3");

@@ -1,15 +1,15 @@
-//! The software fabric and the kernel's `rdma_rxe`, seen by rdma-core's own programs in a virtual machine: the
-//! host is the other side of each of them, by `ibtap-peer`, which checks every payload.
+//! The software fabric and the kernel's `rdma_rxe`: rdma-core's programs run in a virtual machine. The host
+//! is the other side of each of them, with `ibtap-peer`, which checks every payload.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use crate::lab::{Local, Machine, Node, Running, Stage, eventually, ibtap_peer, on_stage};
 
-/// So long one run may take in an emulated machine on a busy host: where a program starts in seconds.
+/// Time limit of one run in an emulated machine on a busy host: a program starts in seconds.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Which addresses the two sides have as GIDs.
+/// The addresses that both sides use as GIDs.
 #[derive(Clone, Copy, Debug)]
 enum Family {
     V4,
@@ -22,7 +22,7 @@ struct Sides<'a> {
     machine: &'a Machine,
     host_gid: String,
     machine_gid: String,
-    /// The place of the virtual machine's GID in the table of its port.
+    /// Index of the virtual machine's GID in the table of its port.
     index: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Sides<'a> {
         ))
     }
 
-    /// One of rdma-core's ping-pongs, without the server's address.
+    /// A ping-pong program of rdma-core, without the server's address.
     fn pingpong(&self, program: &str, options: &str) -> String {
         let index = self.index;
         format!("{program} -d rxe0 -g {index} {options}")
@@ -61,16 +61,16 @@ impl<'a> Sides<'a> {
     /// The virtual machine's program is the client of `ibtap-peer`.
     fn machine_asks(&self, command: &str, ready: &str, client: &str) -> String {
         let mut server = self.peer(command);
-        server.says(ready);
-        let said = self.machine.run_for(client, LIMIT);
+        server.await_output(ready);
+        let output = self.machine.run_for(client, LIMIT);
         assert!(
-            said.code == Some(0),
-            "{client}: {said:?}; {}",
-            server.said()
+            output.code == Some(0),
+            "{client}: {output:?}; {}",
+            server.output()
         );
-        let said = said.out;
+        let output = output.out;
         server.succeeds(LIMIT);
-        said
+        output
     }
 
     /// The virtual machine's program is the server of `ibtap-peer`.
@@ -81,7 +81,7 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Where a GID is in the table of the virtual machine's port.
+/// Index of a GID in the table of the virtual machine's port.
 fn gid_index(machine: &Machine, address: &str) -> usize {
     let wanted: Ipv6Addr = match address.parse().expect("an address") {
         std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -95,7 +95,7 @@ fn gid_index(machine: &Machine, address: &str) -> usize {
     )
 }
 
-/// Datagrams of these sizes to and fro, each side the client once.
+/// Datagrams of these sizes back and forth; each side is the client once.
 fn datagrams(family: Family, sizes: &[usize]) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
@@ -104,11 +104,11 @@ fn datagrams(family: Family, sizes: &[usize]) {
             let program = sides.pingpong("ibv_ud_pingpong", &options);
             let peer = format!("ud-pingpong --size {size} --count 5");
             let client = format!("{program} {}", stage.host.underlay_v4());
-            let said = sides.machine_asks(&peer, "waiting for a client", &client);
-            assert!(said.contains("5 iters"), "{said}");
+            let output = sides.machine_asks(&peer, "waiting for a client", &client);
+            assert!(output.contains("5 iters"), "{output}");
             let to = stage.machine.underlay_v4();
-            let said = sides.host_asks(&program, &format!("{peer} --connect {to}"));
-            assert!(said.contains("5 iters"), "{said}");
+            let output = sides.host_asks(&program, &format!("{peer} --connect {to}"));
+            assert!(output.contains("5 iters"), "{output}");
         }
     });
 }
@@ -123,7 +123,7 @@ fn datagrams_go_to_and_fro_over_ipv6() {
     datagrams(Family::V6, &[2, 4096]);
 }
 
-/// Has the virtual machine lose packets that it sends and packets that it gets.
+/// Makes the virtual machine lose packets in both directions.
 fn lose(machine: &Machine, percent: u32) {
     machine.ok(&format!(
         "set -e
@@ -137,14 +137,14 @@ fn lose(machine: &Machine, percent: u32) {
     ));
 }
 
-/// How many packets a queue of the virtual machine's has lost.
+/// Number of packets that a queue of the virtual machine has lost.
 fn lost(machine: &Machine, interface: &str) -> u64 {
     let queues = machine.json(&format!("tc -s -j qdisc show dev {interface} root"));
     queues[0]["drops"].as_u64().expect("a number")
 }
 
-/// Messages of all sizes to and fro over reliable connections on a network that loses packets both
-/// ways, each side the client in turn.
+/// Messages of all sizes over reliable connections on a network that loses packets both ways; each side is
+/// the client in turn.
 fn messages(family: Family, sizes: &[usize]) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
@@ -154,15 +154,15 @@ fn messages(family: Family, sizes: &[usize]) {
             let options = format!("-c -m 1024 -s {size} -n {count}");
             let program = sides.pingpong("ibv_rc_pingpong", &options);
             let peer = format!("rc-pingpong --size {size} --count {count}");
-            let said = if number % 2 == 0 {
+            let output = if number % 2 == 0 {
                 let client = format!("{program} {}", stage.host.underlay_v4());
                 sides.machine_asks(&peer, "waiting for a client", &client)
             } else {
                 let to = stage.machine.underlay_v4();
                 sides.host_asks(&program, &format!("{peer} --connect {to}"))
             };
-            assert!(said.contains(&format!("{count} iters")), "{said}");
-            assert!(!said.contains("invalid data"), "{said}");
+            assert!(output.contains(&format!("{count} iters")), "{output}");
+            assert!(!output.contains("invalid data"), "{output}");
         }
         for interface in ["eth0", "ifb0"] {
             let lost = lost(&stage.machine, interface);
@@ -184,7 +184,7 @@ fn messages_go_to_and_fro_over_ipv6_whatever_is_lost() {
     messages(Family::V6, &[1025, 65_536, 2048, 65_535]);
 }
 
-/// Connections by rdma_cm, each side the server once.
+/// Connections by rdma_cm; each side is the server once.
 fn connections(family: Family, sizes: &[usize]) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
@@ -193,10 +193,10 @@ fn connections(family: Family, sizes: &[usize]) {
             let program = format!("ucmatose -b {own} -c 1 -C 4 -S {size}");
             let peer = format!("cmatose --size {size} --count 4");
             let client = format!("{program} -s {}", sides.host_gid);
-            let said = sides.machine_asks(&peer, "waiting for a connection", &client);
-            assert!(said.contains("data transfers complete"), "{said}");
-            let said = sides.host_asks(&program, &format!("{peer} --connect {own}"));
-            assert!(said.contains("data transfers complete"), "{said}");
+            let output = sides.machine_asks(&peer, "waiting for a connection", &client);
+            assert!(output.contains("data transfers complete"), "{output}");
+            let output = sides.host_asks(&program, &format!("{peer} --connect {own}"));
+            assert!(output.contains("data transfers complete"), "{output}");
         }
     });
 }
@@ -211,7 +211,7 @@ fn connections_by_rdma_cm_over_ipv6() {
     connections(Family::V6, &[5000]);
 }
 
-/// Queue pairs found by SIDR, each side the server once.
+/// Queue pairs found by SIDR; each side is the server once.
 fn services(family: Family) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
@@ -219,10 +219,10 @@ fn services(family: Family) {
         let program = format!("udaddy -b {own} -c 1 -C 4 -S 1000");
         let peer = "udaddy --size 1000 --count 4";
         let client = format!("{program} -s {}", sides.host_gid);
-        let said = sides.machine_asks(peer, "waiting for requests", &client);
-        assert!(said.contains("data transfers complete"), "{said}");
-        let said = sides.host_asks(&program, &format!("{peer} --connect {own}"));
-        assert!(said.contains("data transfers complete"), "{said}");
+        let output = sides.machine_asks(peer, "waiting for requests", &client);
+        assert!(output.contains("data transfers complete"), "{output}");
+        let output = sides.host_asks(&program, &format!("{peer} --connect {own}"));
+        assert!(output.contains("data transfers complete"), "{output}");
     });
 }
 
@@ -246,12 +246,12 @@ fn multicast_goes_both_ways() {
         sides.machine_asks(peer, "joined", &format!("{program} -s"));
 
         let mut receiver = stage.machine.spawn(&format!("exec {program}"));
-        // The queue pair is attached in the same breath.
+        // The queue pair is attached immediately after.
         stage
             .machine
             .ok("until ip maddr show dev eth0 | grep -q 239.1.2.3; do sleep 0.1; done; sleep 1");
         sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
-        let said = receiver.succeeds(LIMIT);
-        assert!(said.contains("data transfers complete"), "{said}");
+        let output = receiver.succeeds(LIMIT);
+        assert!(output.contains("data transfers complete"), "{output}");
     });
 }

@@ -1,4 +1,4 @@
-//! IP over InfiniBand between daemons, one of them or both in a virtual machine.
+//! IP over InfiniBand between daemons, with one or both of them in a virtual machine.
 
 use serde_json::Value;
 
@@ -9,21 +9,21 @@ use crate::lab::{
 /// The MTU of connected mode.
 const CONNECTED_MTU: u64 = 65_520;
 
-/// Over connections that the virtual machine has asked for, and others that it has been asked for.
+/// Over connections requested by the virtual machine, and over connections requested by the host.
 fn connected(a: &Side, b: &Side) {
     for side in [a, b] {
         assert_eq!(side.node.mtu("ib0"), CONNECTED_MTU);
     }
-    a.connects_to(b);
-    b.connects_to(a);
-    all_arrives(a, b);
+    a.connects_to(b.node);
+    b.connects_to(a.node);
+    all_arrives(a.node, b.node);
 }
 
 #[test]
 fn verbs_reach_the_software_fabric_with_datagrams() {
     on_stage(|stage| {
         let (a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), "");
-        all_arrives(&a, &b);
+        all_arrives(a.node, b.node);
     });
 }
 
@@ -37,8 +37,8 @@ fn verbs_reach_the_software_fabric_over_connections() {
     });
 }
 
-/// What either provider has in use: each connection's queue pair, connected to one that the other side
-/// lists, and what went over it.
+/// Resources of either provider: each connection's queue pair, connected to one that the other side lists,
+/// and its counters.
 fn listed_alike(a: &Side, b: &Side) {
     let [of_a, of_b] = [a, b].map(queue_pairs);
     for (side, mine, theirs) in [(a, &of_a, &of_b), (b, &of_b, &of_a)] {
@@ -63,7 +63,7 @@ fn listed_alike(a: &Side, b: &Side) {
     }
 }
 
-/// The RC queue pairs that are listed, all of `ib0`.
+/// The listed RC queue pairs, all of `ib0`.
 fn queue_pairs(side: &Side) -> Vec<Value> {
     let port = &side.node.ask("res")[0];
     let all = port["queue_pairs"].as_array().expect("an array");
@@ -78,7 +78,7 @@ fn queue_pairs(side: &Side) -> Vec<Value> {
 fn verbs_reach_verbs_with_datagrams() {
     on_both_stages(|one, other| {
         let (a, b) = pair((&one.machine, VERBS), (&other.machine, VERBS), "");
-        all_arrives(&a, &b);
+        all_arrives(a.node, b.node);
     });
 }
 
@@ -91,7 +91,7 @@ fn verbs_reach_verbs_over_connections() {
     });
 }
 
-/// What udhcpc calls: the address is the interface's, and in a file.
+/// The script of udhcpc: configures the address, and writes it to a file.
 const LEASE: &str = r#"#!/bin/sh
 case $1 in
 bound | renew) ip addr replace "$ip/24" dev "$interface"; echo "$ip" >/tmp/lease ;;
@@ -108,7 +108,7 @@ fn leases(stage: &Stage) {
          --dhcp-leasefile={} --pid-file= --dhcp-range=10.9.0.150,10.9.0.159,255.255.255.0,2m",
         leases.display()
     ));
-    server.says("DHCP, IP range");
+    server.await_output("DHCP, IP range");
     machine.ok("ip -4 addr flush dev ib0");
     machine.ok(&format!(
         "printf '%s' '{LEASE}' >/tmp/lease.sh; chmod +x /tmp/lease.sh; rm -f /tmp/lease"

@@ -1,14 +1,15 @@
-//! The kernel's RDMA over Ethernet (`rdma_rxe`), in virtual machines that `scripts/rxe-guest` boots: what the
-//! host runs meets it on an Ethernet of its own. They need root, and QEMU and Debian's kernel to be had
-//! from a package mirror; without these each test says so and passes.
+//! The kernel's RDMA over Ethernet (`rdma_rxe`) in virtual machines that `scripts/rxe-guest` boots, on an
+//! Ethernet with programs of the host. The tests need root, QEMU, and Debian's kernel from a package mirror;
+//! without these each prints that and passes.
 //!
-//! All tests share three virtual machines, and three run at a time. What each of them sends is captured: every packet
-//! must dissect, and every ICRC be right.
+//! All tests share three virtual machines, and three tests run at a time. All their packets are captured:
+//! every packet must dissect, and every ICRC must be right.
 
 mod lab;
 
 mod fabric;
 mod harness;
+mod ib;
 mod interop;
 mod ipoib;
 mod recovery;

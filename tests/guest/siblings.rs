@@ -1,5 +1,5 @@
-//! Two interfaces of one daemon on one RDMA device, each in a namespace of the virtual machine: what is for all
-//! goes to the other one and to the wire, and each is reached from there.
+//! Two interfaces of one daemon on one RDMA device, each in a namespace of the virtual machine: multicast
+//! reaches the other interface and the wire, and each interface is reachable from both.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl<'a> Inner<'a> {
         format!("exec ip netns exec {name} bash -c \"$(cat <<'SCRIPT'\n{script}\nSCRIPT\n)\"")
     }
 
-    /// One of the interface's own counters.
+    /// A counter of the interface.
     fn counter(&self, name: &str) -> u64 {
         let stats = self.machine.ask(&format!("stats {}/ib0", self.name));
         let value = &stats[0]["device"][name];
@@ -86,7 +86,7 @@ netns = "green"
 "#;
 
 #[test]
-fn siblings_over_verbs_hear_each_other_and_the_wire() {
+fn siblings_over_verbs_reach_each_other_and_the_wire() {
     on_stage(|stage| {
         let machine = &stage.machine;
         let [blue, green] = ["blue", "green"].map(|name| Inner::create(machine, name));
@@ -111,14 +111,14 @@ fn siblings_over_verbs_hear_each_other_and_the_wire() {
         multicast(&blue, host.node);
         let all = [&blue as &dyn Node, &green].map(link_local);
         eventually(SOON, "an answer of each to all nodes", || {
-            let said = host.node.run("ping -c 2 -i 0.5 -W 2 ff02::1%ib0").out;
-            all.iter().all(|one| said.contains(one)).then_some(())
+            let output = host.node.run("ping -c 2 -i 0.5 -W 2 ff02::1%ib0").out;
+            all.iter().all(|one| output.contains(one)).then_some(())
         });
         listed(machine);
     });
 }
 
-/// Each has its queue pair on the device, in the groups that it has joined.
+/// Each has its queue pair on the device, attached to the groups that it has joined.
 fn listed(machine: &Machine) {
     let port = &machine.ask("res")[0];
     let of = |kind: &str| port[kind].as_array().expect("an array").clone();

@@ -1,10 +1,10 @@
 //! VNICs over verbs: to the software fabric, to each other, and with the VLANs of a kernel that has them.
-//! They are called `ib0`, as what passes between two sides expects it.
+//! Their name is `ib0`, for the shared traffic checks.
 
 use crate::lab::{Node, SOFT, Side, VERBS, all_arrives, echoes, on_both_stages, on_stage, pair};
 
 const VNIC: &str = "--vnic ib0=1";
-/// What a UD payload of 4096 bytes leaves to an Ethernet frame with a tag.
+/// MTU of Ethernet with a tag in a UD payload of 4096 bytes.
 const VNIC_MTU: u64 = 4053;
 
 /// A counter of the virtual port.
@@ -16,7 +16,7 @@ fn count(side: &Side, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("{name}: {stats}"))
 }
 
-/// It was Ethernet in 16B packets, and none was refused.
+/// Checks that the traffic was Ethernet in 16B packets, and that none was refused.
 fn carried(side: &Side) {
     assert_eq!(side.node.mtu("ib0"), VNIC_MTU);
     let shown = &side.node.ask("show ib0")[0];
@@ -38,13 +38,13 @@ fn carried(side: &Side) {
 fn a_vnic_over_verbs_reaches_one_of_the_software_fabric() {
     on_stage(|stage| {
         let (a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), VNIC);
-        all_arrives(&a, &b);
+        all_arrives(a.node, b.node);
         carried(&a);
         carried(&b);
     });
 }
 
-/// A daemon that is killed and comes back has another queue pair there, which is learned.
+/// A killed daemon returns with another queue pair, which its peer learns.
 #[test]
 fn a_killed_daemon_comes_back_with_its_vnic() {
     on_stage(|stage| {

@@ -1,11 +1,11 @@
-//! Wrong command lines and surroundings: one sentence, a non-zero exit, nothing left behind.
+//! Wrong command lines and environments: one error sentence, a non-zero exit status, nothing left behind.
 
 use std::net::UdpSocket;
 
 use crate::lab::{Done, Host, Lab};
 
-/// One sentence that contains each of `words`, this exit status, and no trace. Before it the log
-/// may tell the steps on the way there, each once.
+/// Checks for one sentence that contains each of `words`, this exit status, and no trace. Log lines about the
+/// start may precede it, each once.
 fn assert_refused(host: &Host, options: &[&str], code: i32, words: &[&str]) -> Done {
     let before = host.link_names();
     let done = host.refused(options);
@@ -79,7 +79,7 @@ fn a_port_in_use_names_the_likely_holder() {
     let own = format!("process {}", std::process::id());
     assert_refused(a, &["--underlay", "eth0"], 2, &["4791", &own, "stop it"]);
     drop(taken);
-    // A socket of the kernel's own, as rdma_rxe has one: a tunnel on its port.
+    // A socket of the kernel, like that of rdma_rxe: a tunnel on its port.
     a.ok("ip link add tunnel type vxlan id 1 group ff02::77 dev eth0 dstport 4791");
     a.ok("ip link set tunnel up");
     let way_out = ["4791", "rdma_rxe", "rdma link delete"];
@@ -87,7 +87,7 @@ fn a_port_in_use_names_the_likely_holder() {
     a.ok("ip link del tunnel");
     a.start(&[]);
 
-    // Another daemon on the same underlay, with an interface and a socket of its own.
+    // Another daemon on the same underlay, with its own interface and socket.
     let first = b.start(&[]).pid();
     let other = b.file("other.sock");
     let second = b.daemon_run(&[
@@ -148,7 +148,7 @@ fn a_name_that_is_taken() {
     let host = lab.host(0);
     host.ok("ip link add ib0 type veth peer name other");
     assert_refused(host, &["--underlay", "eth0"], 2, &["ib0"]);
-    assert!(host.has_link("ib0"), "somebody else's interface stays");
+    assert!(host.has_link("ib0"), "the user's interface stays");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn an_interface_that_another_daemon_holds() {
     let Some(mut lab) = Lab::pair() else { return };
     lab.add_second_underlay();
     let (elsewhere, host) = lab.two();
-    // It holds an interface of the same name in another namespace, and is none of our business.
+    // A daemon with an interface of the same name in another namespace is no conflict.
     elsewhere.start(&[]);
     let first = host.start(&[]).pid();
     let other = host.file("other.sock");
@@ -183,7 +183,7 @@ fn a_start_that_fails_takes_back_what_it_made() {
     let text = device("ib0", "0xffff") + &device("ib7", "0x8001");
     std::fs::write(&file, text).expect("written");
     let path = file.to_str().expect("an ASCII path");
-    assert_refused(host, &["--config", path], 2, &["ib7", "taken", "veth"]);
+    assert_refused(host, &["--config", path], 2, &["ib7", "belongs to", "veth"]);
     assert!(!host.ok("ip -6 maddr show dev eth0").contains("inet6 ff12:"));
 }
 
@@ -218,7 +218,7 @@ fn no_capability_and_no_tun_device() {
     assert!(without.err.contains("CAP_NET_ADMIN"), "{without:?}");
     assert!(!host.has_link("ib0") && !host.socket().exists());
 
-    // A mount namespace of its own, in which /dev/net holds nothing.
+    // A separate mount namespace with an empty /dev/net.
     let hidden = host.run_script(&format!(
         "unshare --mount sh -c 'mount -t tmpfs none /dev/net && exec {program} --socket {socket} --underlay eth0'"
     ));
@@ -228,7 +228,7 @@ fn no_capability_and_no_tun_device() {
     assert!(!host.socket().exists());
 }
 
-/// Whether this machine can load libibverbs: what is said of devices comes after that.
+/// Whether this machine can load libibverbs: errors about devices come later.
 fn has_libraries(host: &Host) -> bool {
     let found = host.run_script(
         "ldconfig -p | grep -q libibverbs.so.1 && ldconfig -p | grep -q librdmacm.so.1",
@@ -240,25 +240,25 @@ fn has_libraries(host: &Host) -> bool {
 fn an_rdma_device_that_is_not_there() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
-    // A name that no machine has.
+    // No machine has a device with this name.
     let options = ["--provider", "verbs", "--device", "nosuch_7"];
     let words = match has_libraries(host) {
         true => ["no rdma device", "nosuch_7"],
         false => ["libibverbs", "apt-get install"],
     };
     assert_refused(host, &options, 2, &words);
-    // The doctor says the same.
+    // The doctor reports the same.
     let doctor = host.ibtap("doctor --device nosuch_7");
     assert_eq!(doctor.code, Some(2), "{doctor:?}");
-    let said = doctor.out.to_lowercase();
-    assert!(words.iter().all(|word| said.contains(word)), "{doctor:?}");
+    let output = doctor.out.to_lowercase();
+    assert!(words.iter().all(|word| output.contains(word)), "{doctor:?}");
 }
 
 #[test]
-fn without_rdma_core_it_says_what_to_install() {
+fn without_rdma_core_the_error_names_the_packages() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
-    // A root directory with the program and what it is linked to, which rdma-core is not.
+    // A root directory with the program and its libraries, but without rdma-core.
     let root = host.file("root");
     let root = root.to_str().expect("an ASCII path");
     let program = env!("CARGO_BIN_EXE_ibtapd");
@@ -275,7 +275,7 @@ fn without_rdma_core_it_says_what_to_install() {
     assert_eq!(done.code, Some(2), "{done:?}");
     assert_eq!(done.err.lines().count(), 1, "{done:?}");
     for word in [
-        "ibtapd: libibverbs.so.1",
+        "ibtapd: cannot load libibverbs.so.1",
         "apt-get install",
         "libibverbs1",
         "librdmacm1",
@@ -289,7 +289,7 @@ fn without_rdma_core_it_says_what_to_install() {
 fn options_of_one_provider_are_not_the_others() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
-    for (options, said) in [
+    for (options, expected) in [
         (
             &["--provider", "verbs", "--underlay", "eth0"][..],
             "no --underlay",
@@ -306,8 +306,8 @@ fn options_of_one_provider_are_not_the_others() {
         let done = host.refused(options);
         assert_eq!(done.code, Some(1), "{options:?}: {done:?}");
         assert!(
-            done.err.contains(said),
-            "{options:?}: {said:?} is not in {done:?}"
+            done.err.contains(expected),
+            "{options:?}: {expected:?} is not in {done:?}"
         );
     }
 }
@@ -316,7 +316,7 @@ fn options_of_one_provider_are_not_the_others() {
 fn modes_mtus_and_connections_that_there_are_not() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
-    for (options, said) in [
+    for (options, expected) in [
         (&["--mode", "rc"][..], "datagram, connected"),
         (&["--mode", "connected", "--mtu", "65521"], "72 to 65520"),
         (&["--mtu", "9000"], "over the link's 4092"),
@@ -325,20 +325,26 @@ fn modes_mtus_and_connections_that_there_are_not() {
         let all = [&["--underlay", "eth0"], options].concat();
         let done = host.refused(&all);
         assert!(matches!(done.code, Some(1 | 2)), "{done:?}");
-        assert!(done.err.contains(said), "{said:?} is not in {done:?}");
+        assert!(
+            done.err.contains(expected),
+            "{expected:?} is not in {done:?}"
+        );
         assert!(!host.has_link("ib0"));
     }
     host.start(&[]);
-    for (words, said) in [("mode ib9", "ib9"), ("mode ib0 rc", "datagram, connected")] {
+    for (words, expected) in [("mode ib9", "ib9"), ("mode ib0 rc", "datagram, connected")] {
         let done = host.ibtap(words);
         assert_eq!(done.code, Some(1), "{done:?}");
-        assert!(done.err.contains(said), "{said:?} is not in {done:?}");
+        assert!(
+            done.err.contains(expected),
+            "{expected:?} is not in {done:?}"
+        );
     }
     assert_eq!(host.ibtap("mode ib0").out, "datagram\n");
 }
 
 #[test]
-fn the_tool_without_a_daemon_says_how_to_reach_one() {
+fn the_tool_without_a_daemon_prints_how_to_reach_one() {
     let Some(mut lab) = Lab::pair() else { return };
     let done = lab.host(0).ibtap("show");
     assert_eq!(done.code, Some(3), "{done:?}");

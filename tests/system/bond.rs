@@ -1,11 +1,11 @@
-//! `ib0` and an ordinary Ethernet as the two ways to another host, one of them in use: an
-//! active-backup bond, and the same done by hand.
+//! `ib0` and an ordinary Ethernet as two paths to another host, one of them active: an active-backup bond,
+//! and the same steps by hand.
 
 use std::time::Duration;
 
 use crate::lab::{Host, Lab, Pinging, SOON, Station, eventually};
 
-/// In which time traffic goes on after a fail-over.
+/// Maximum gap in the traffic after a fail-over.
 const FAILED_OVER: Duration = Duration::from_secs(3);
 
 /// Host `b` has `ib0` and a cable to host `a` on one bridge.
@@ -23,7 +23,7 @@ fn mac(station: &Station, interface: &str) -> String {
     address.as_str().expect("an address").to_owned()
 }
 
-/// Pings both ways over both families go on while `fail_over` is done again and again.
+/// Checks that pings both ways over both families continue while `fail_over` is repeated.
 fn goes_on(a: &Host, b: &Host, mut fail_over: impl FnMut(usize)) {
     b.reaches_all(&[a.v4(), a.v6()]);
     a.reaches_all(&[b.v4(), b.v6()]);
@@ -100,9 +100,8 @@ fn an_active_backup_bond_with_the_active_interfaces_address() {
     active_backup("active");
 }
 
-/// What the bond does, step by step, so that it is tested on kernels without bonds, too: both
-/// interfaces have one Ethernet address, the IP addresses go from one to the other and are
-/// announced by gratuitous ARP and unsolicited advertisements.
+/// The steps of the bond by hand, for kernels without bonds: both interfaces have one Ethernet address; the
+/// IP addresses move between them and are announced by gratuitous ARP and unsolicited advertisements.
 #[test]
 fn addresses_move_between_the_interface_and_an_ethernet_beside_it() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -132,7 +131,7 @@ fn addresses_move_between_the_interface_and_an_ethernet_beside_it() {
     });
 }
 
-/// A bond or an administrator may give `ib0` an Ethernet address that stands for a peer.
+/// A bond or an administrator may give `ib0` the Ethernet address that represents a peer.
 #[test]
 fn the_interface_may_take_the_ethernet_address_that_stood_for_a_peer() {
     let Some(mut lab) = Lab::running_pair() else {

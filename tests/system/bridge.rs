@@ -1,4 +1,4 @@
-//! A bridge over `ib0` with guests behind it, on two hosts, and a third host without.
+//! A bridge over `ib0` with guests behind it, on two hosts, and a third host without a bridge.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::lab::frame::{self, arp_request, udp4};
 use crate::lab::{Bridged, Pinging, arrives_whole, iperf_above, is_duplicate, neighbour};
 
-/// In which time a guest that moved is reached again.
+/// Maximum time until a moved guest is reachable again.
 const MOVED: Duration = Duration::from_secs(3);
 
 fn v4(address: &str) -> Ipv4Addr {
@@ -45,9 +45,9 @@ fn link_local_addresses_and_all_nodes_are_reached_from_a_guest() {
     for address in &others {
         one.reaches_all(&[format!("{address}%eth0")]);
     }
-    let said = one.ok("ping -n -c 3 -i 0.3 -w 3 ff02::1%eth0");
+    let output = one.ok("ping -n -c 3 -i 0.3 -w 3 ff02::1%eth0");
     for address in &others {
-        assert!(said.contains(address), "{address} is silent: {said}");
+        assert!(output.contains(address), "{address} is silent: {output}");
     }
 }
 
@@ -125,13 +125,13 @@ fn arping_finds_the_addresses_of_guests_in_use() {
     }
     for (station, interface) in [(&**one, "eth0"), (&**three, "eth0"), (&**c, "ib0")] {
         let probe = station.run(&format!("arping -D -c 2 -w 3 -I {interface} 10.9.0.250"));
-        assert_eq!(probe.code, Some(0), "nobody has it: {probe:?}");
+        assert_eq!(probe.code, Some(0), "the address is unused: {probe:?}");
     }
 }
 
-/// A guest without an address probes for one (RFC 5227): the reply names no IP of the guest's.
+/// A guest without an address probes for one (RFC 5227): the reply contains no IP address of the guest.
 #[test]
-fn a_guest_without_an_address_hears_the_answer_to_its_probe() {
+fn a_guest_without_an_address_receives_the_answer_to_its_probe() {
     let Some(mut net) = Bridged::start(&[]) else {
         return;
     };
@@ -144,12 +144,12 @@ fn a_guest_without_an_address_hears_the_answer_to_its_probe() {
     assert_eq!(free.code, Some(0), "{free:?}");
 }
 
-/// What a guest does when it has moved.
+/// Activity of a guest after a move.
 #[derive(Clone, Copy, PartialEq)]
 enum Arrival {
     /// It announces its addresses.
     Announced,
-    /// It goes on talking to somebody.
+    /// It continues an exchange.
     Talking,
 }
 
@@ -163,7 +163,7 @@ fn migrates(arrival: Arrival) {
     if arrival == Arrival::Announced {
         one.ok("sysctl -qw net.ipv6.conf.eth0.ndisc_notify=1");
     }
-    // From the plain host, from a guest it leaves behind, and from a guest it comes to.
+    // Pings from the plain host, from a guest at the old place, and from a guest at the new place.
     let watchers = [&**c, &**two, &**three];
     for station in watchers {
         station.reaches_all(&[one.v4(), one.v6()]);
@@ -193,7 +193,7 @@ fn migrates(arrival: Arrival) {
 }
 
 #[test]
-fn a_guest_that_moves_and_says_so_is_reached_again_at_once() {
+fn a_guest_that_announces_its_move_is_reached_again_at_once() {
     migrates(Arrival::Announced);
 }
 
@@ -202,7 +202,7 @@ fn a_guest_that_moves_and_goes_on_talking_is_reached_again_at_once() {
     migrates(Arrival::Talking);
 }
 
-/// A guest is made anew on the other side: a namespace of its own, with the same addresses.
+/// A guest is created again on the other side: a new namespace with the same addresses.
 #[test]
 fn an_address_moves_with_its_mac_to_another_guest() {
     let Some(mut net) = Bridged::start(&[]) else {
@@ -234,7 +234,7 @@ fn a_guest_may_have_the_ethernet_address_that_stood_for_a_peer() {
     let [one, two] = &net.left;
     let taken = neighbour(one, "eth0", &c.v4());
     let before = a.counter("ib0", "mac_clashes");
-    // Others must hear that the guest's own Ethernet address is another now.
+    // Other hosts must learn the guest's new Ethernet address.
     two.ok("sysctl -qw net.ipv4.conf.eth0.arp_notify=1 net.ipv6.conf.eth0.ndisc_notify=1");
     two.ok(&format!("ip link set eth0 address {taken}"));
     two.reaches_all(&[one.v4(), one.v6(), c.v4(), c.v6()]);
@@ -270,7 +270,7 @@ fn quarrel(same_side: bool) {
     std::thread::sleep(Duration::from_secs(1));
     for (host, before) in [&*a, &*b].into_iter().zip(before) {
         let grown = [0, 1].map(|i| host.counter("ib0", names[i]) - before[i]);
-        // A hundred claims, translated once each way, and what the pings need.
+        // A hundred claims, translated once each way, plus the pings.
         assert!(grown[0] < 300, "{} ARP packets", grown[0]);
         assert!(grown[1] < 20, "{} announcements", grown[1]);
     }
@@ -281,10 +281,10 @@ fn quarrel(same_side: bool) {
         .iter()
         .map(|host| host.counter("ib0", "address_conflicts"))
         .sum();
-    assert!(conflicts > 0, "nobody noticed");
-    let said = |log: String| log.lines().filter(|line| line.contains(disputed)).count();
+    assert!(conflicts > 0, "no conflict was counted");
+    let lines_of = |log: String| log.lines().filter(|line| line.contains(disputed)).count();
     let (log_a, log_b) = (a.daemon().log(), b.daemon().log());
-    let [of_a, of_b] = [said(log_a), said(log_b)];
+    let [of_a, of_b] = [lines_of(log_a), lines_of(log_b)];
     assert!(
         of_a <= 1 && of_b <= 1 && of_a + of_b > 0,
         "logged {of_a} and {of_b} times"
@@ -301,7 +301,7 @@ fn two_guests_behind_two_hosts_with_one_address_make_no_storm() {
     quarrel(false);
 }
 
-/// The table of guests has this many addresses for each thread.
+/// The size of the table of guests for each thread.
 const GUESTS_MAX: u64 = 8192;
 
 #[test]
@@ -333,7 +333,7 @@ fn a_guest_with_twenty_thousand_addresses_fills_no_memory() {
     net.all_reach_all();
 }
 
-/// A bridge that has forgotten where a guest is floods, also into `ib0`.
+/// A bridge that has forgotten a guest's port floods, also to `ib0`.
 #[test]
 fn what_the_bridge_floods_between_its_guests_stays_off_the_fabric() {
     let Some(mut net) = Bridged::start(&[]) else {

@@ -1,4 +1,4 @@
-//! What goes over the wire, in the eyes of tshark and of `ibtap decode`.
+//! Packets on the wire, checked by tshark and by `ibtap decode`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::lab::{CONNECTED_MTU, Host, Lab, Pinging, SOON, eventually, ibtap, iperf};
 
-/// Bytes of a pcap file's own header.
+/// Bytes of a pcap file's header.
 const PCAP_HEADER: u64 = 24;
 
 type Traffic = fn(&Host, &Host);
 
-/// Captures the underlay of `b` while there is traffic between the two; gives back the file.
+/// Captures the underlay of `b` during traffic between the two hosts; returns the file.
 fn capture(a: &Host, b: &Host, traffic: Traffic) -> String {
     let file = b.file("underlay.pcap");
     let path = file.to_str().expect("an ASCII path").to_owned();
@@ -24,14 +24,14 @@ fn capture(a: &Host, b: &Host, traffic: Traffic) -> String {
         (written >= PCAP_HEADER).then_some(())
     });
     traffic(a, b);
-    // tcpdump sees each packet as it comes and writes it (-U); it may be a moment behind.
+    // tcpdump writes each packet as it arrives (-U); it may be a moment late.
     std::thread::sleep(Duration::from_millis(500));
     drop(tcpdump);
     path
 }
 
-/// All kinds of traffic: ARP, neighbour discovery, small and full packets, fragments, multicast,
-/// trains of segments both ways.
+/// All kinds of traffic: ARP, neighbour discovery, small and full packets, fragments, multicast, trains of
+/// segments both ways.
 fn mixed_traffic(a: &Host, b: &Host) {
     let size = a.mtu("ib0") - 28;
     a.ok("ip neigh flush dev ib0");
@@ -44,7 +44,7 @@ fn mixed_traffic(a: &Host, b: &Host) {
     iperf(a, b, &b.v4(), "-u -b 5M -l 1000 -t 1");
 }
 
-/// Connections are made, carry all that, and are ended.
+/// Connections start, carry all that, and end.
 fn traffic_over_connections(a: &Host, b: &Host) {
     for host in [a, b] {
         assert_eq!(host.ibtap("mode ib0 connected").code, Some(0));
@@ -74,12 +74,12 @@ fn tshark(host: &Host, path: &str, filter: &str) -> Vec<String> {
     done.out.lines().map(str::to_owned).collect()
 }
 
-/// `layers` is a display filter that every packet must satisfy. Gives back what `ibtap decode` tells
-/// of the packets.
+/// `layers` is a display filter that every packet must match. Returns the output of `ibtap decode` about the
+/// packets.
 fn dissects_cleanly(lab: &mut Lab, layers: &str, traffic: Traffic) -> Vec<Value> {
     let (a, b) = lab.two();
     for host in [&*a, &*b] {
-        // Cut trains before the capture sees them.
+        // Splits trains before the capture.
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
     }
     let path = capture(a, b, traffic);
@@ -105,8 +105,8 @@ fn dissects_cleanly(lab: &mut Lab, layers: &str, traffic: Traffic) -> Vec<Value>
     packets
 }
 
-/// What packets of connections are there, and messages about them.
-fn tells_of_connections(packets: &[Value]) {
+/// Checks for the packets and messages of connections.
+fn has_connections(packets: &[Value]) {
     let names: BTreeSet<_> = packets
         .iter()
         .flat_map(|p| [&p["bth"]["name"], &p["mad"]["summary"]])
@@ -144,7 +144,7 @@ fn connections_over_ipv6_dissect_cleanly_and_every_icrc_is_good() {
     };
     let layers = "ipv6 and infiniband.bth";
     let packets = dissects_cleanly(&mut lab, layers, traffic_over_connections);
-    tells_of_connections(&packets);
+    has_connections(&packets);
 }
 
 /// A pair with IPv4 GIDs.
@@ -171,11 +171,11 @@ fn connections_over_ipv4_dissect_cleanly_and_every_icrc_is_good() {
     let Some(mut lab) = ipv4_pair() else { return };
     let layers = "ip and infiniband.bth";
     let packets = dissects_cleanly(&mut lab, layers, traffic_over_connections);
-    tells_of_connections(&packets);
+    has_connections(&packets);
 }
 
-/// A capture makes the interface promiscuous, which looks as if something were stacked on it: what
-/// comes for the host goes on without a question.
+/// A capture makes the interface promiscuous, as if something were stacked on it: traffic for the host
+/// continues without queries.
 #[test]
 fn a_capture_costs_the_host_no_packet() {
     let Some(mut lab) = Lab::running_pair() else {

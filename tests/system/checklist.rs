@@ -1,5 +1,5 @@
-//! Statements of the checklist in `docs/conformance.md` that concern the daemon as a whole: what is
-//! on the wire, what the kernel shows of the interface. Each test is named after its statement.
+//! Statements of the checklist in `docs/conformance.md` about the whole daemon: packets on the wire, and the
+//! interface as the kernel shows it. Each test is named after its statement.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -14,7 +14,7 @@ const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 const ALL_HOSTS: &str = "ff12:401b:ffff::1";
 const ALL_NODES: &str = "ff12:601b:ffff::1";
 
-/// What a host's underlay carries.
+/// A capture of a host's underlay.
 struct Wire {
     _tcpdump: Background,
     file: std::path::PathBuf,
@@ -22,7 +22,7 @@ struct Wire {
 
 impl Wire {
     fn of(host: &Host) -> Wire {
-        // Cut trains before the capture sees them.
+        // Splits trains before the capture.
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
         let file = host.file("wire.pcap");
         let path = file.display();
@@ -36,7 +36,7 @@ impl Wire {
         }
     }
 
-    /// The UD packets so far, whose ICRCs are right.
+    /// The UD packets so far; all must have correct ICRCs.
     fn packets(&self) -> Vec<Ud> {
         let file = std::fs::read(&self.file).expect("a capture");
         frames(&file)
@@ -51,7 +51,7 @@ impl Wire {
     }
 }
 
-/// Starts the daemon with `ib0` as this piece of a configuration file describes it.
+/// Starts the daemon with `ib0` from this part of a configuration file.
 fn start_described(host: &mut Host, device: &str) {
     let path = host.file("ibtapd.toml");
     let text = format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{device}\n");
@@ -150,7 +150,8 @@ fn c32_an_mtu_of_the_administrators_stays_and_the_links_own_is_followed() {
     }
 }
 
-/// The kernel gives a TAP no say in its MTU, so what kernel IPoIB refuses is put right instead.
+/// The kernel does not let a TAP refuse an MTU; the daemon corrects an MTU that the kernel's IPoIB would
+/// refuse.
 #[test]
 fn c33_mtus_that_the_link_cannot_have_are_put_right() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -183,14 +184,14 @@ fn c40_what_the_port_can_carry_is_received_whatever_the_interfaces_mtu() {
     a.ok(&format!("ping -M do -c 3 -i 0.1 -W 2 -s {size} {}", b.v4()));
 }
 
-/// Whether `ibtap mcg` has a group as full or send-only member; `None` where it is not there.
+/// Whether `ibtap mcg` has a group as full or send-only member; `None` if the group is missing.
 fn sends_only(host: &Host, mgid: &str) -> Option<bool> {
     let groups = host.ask("mcg ib0");
     let group = groups.iter().find(|group| group["mgid"] == mgid)?;
     Some(group["send_only"] == true)
 }
 
-/// Whether the underlay hears the multicast address that a group is.
+/// Whether the underlay listens to a group's multicast address.
 fn is_attached(host: &Host, mgid: &str) -> bool {
     let shown = host.json("ip -6 -j maddr show dev eth0");
     let entries = shown[0]["maddr"].as_array().expect("entries").clone();
@@ -215,7 +216,7 @@ fn c71_c72_c73_c77_a_group_is_sent_to_then_joined_then_left() {
     eventually(SOON, "a send-only group", || {
         (sends_only(a, mgid)?).then_some(())
     });
-    assert!(!is_attached(a, mgid), "who only sends hears nothing");
+    assert!(!is_attached(a, mgid), "a sender is not attached");
 
     socket.join_multicast_v4(&group, &own).expect("joined");
     eventually(SOON, "full membership", || {
@@ -232,7 +233,7 @@ fn c78_all_hosts_and_all_nodes_are_joined_without_a_report() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     a.start(&[]);
-    // As a bridge port has it: no address of its own.
+    // Like a bridge port: without an address.
     a.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1");
     a.ok("ip link set ib0 up");
     a.await_carrier("ib0", true);
@@ -243,7 +244,7 @@ fn c78_all_hosts_and_all_nodes_are_joined_without_a_report() {
     }
 }
 
-/// The partition of the limited member is the full member's in everything that both see.
+/// A limited member has the same partition as the full member in all addresses.
 #[test]
 fn c84_a_limited_key_names_the_full_members_groups() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -279,7 +280,7 @@ fn c118_a_new_gid_is_in_the_address_and_is_announced() {
     let text = |shown: &Value| shown["address"].as_str().expect("text").to_owned();
     assert_ne!(text(&after), text(&before));
     assert!(text(&after).ends_with("00:00:00:ff:fe:00:77:01"), "{after}");
-    // A gratuitous ARP request: hardware type 32, sender and target address the same.
+    // A gratuitous ARP request: hardware type 32, equal sender and target address.
     wire.expect("an announcement", |ud| {
         let arp = &ud.payload;
         ud.source.to_string() == gid
@@ -308,7 +309,7 @@ fn c119_counters_have_the_kernels_names() {
     }
 }
 
-/// Between two daemons; with the kernel's own packets, see `kernel_peer.rs`.
+/// Between two daemons; `kernel_peer.rs` uses packets of the kernel.
 #[test]
 fn c121_the_usual_programs_work_both_ways_at_the_usual_mtu() {
     let Some(mut lab) = Lab::pair() else { return };

@@ -1,4 +1,4 @@
-//! Children, made and managed with `ip link` and with `ibtap child`.
+//! Children, created and managed with `ip link` and with `ibtap child`.
 
 mod input;
 mod leaks;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::lab::{Done, Host, SOON, eventually};
 
-/// Makes a child as `ip` does, and waits until it is one.
+/// Creates a child with `ip`, and waits until it is in service.
 fn tuntap(host: &Host, name: &str) {
     host.ok(&format!("ip tuntap add dev {name} mode tap"));
     await_child(host, name);
@@ -61,7 +61,7 @@ fn alias(host: &Host, name: &str) -> String {
     alias.as_str().unwrap_or_default().to_owned()
 }
 
-/// A child by `ibtap`, which must succeed; gives back its name.
+/// Creates a child with `ibtap`, which must succeed; returns its name.
 fn add(host: &Host, words: &str) -> String {
     done(&host.ibtap(&format!("child add {words}")))
 }

@@ -1,4 +1,4 @@
-//! Configuration files, several devices, partitions.
+//! Configuration files, several interfaces, partitions.
 
 use rustix::process::Signal;
 
@@ -52,7 +52,7 @@ fn two_devices_in_two_partitions_share_an_underlay() {
     );
 }
 
-/// Whether hosts whose `ib0` have these P_Keys hear each other.
+/// Whether hosts whose `ib0` have these P_Keys reach each other.
 fn connected(here: &str, there: &str) -> Option<bool> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
@@ -84,7 +84,7 @@ fn limited_members_reach_full_ones_and_not_each_other() {
 }
 
 #[test]
-fn check_config_says_yes_or_where_it_is_wrong() {
+fn check_config_accepts_a_file_or_prints_the_place_of_the_error() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
     let good = write(host, TWO_PARTITIONS);

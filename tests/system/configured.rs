@@ -1,4 +1,4 @@
-//! Children, P_Key tables and namespaces as the configuration and `ibtap` have them.
+//! Children, P_Key tables and namespaces from the configuration and by `ibtap`.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ fn ib0_with(rest: &str) -> String {
     format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{rest}")
 }
 
-/// The sentences of `ibtap reload`, which is to have that status.
+/// The sentences of `ibtap reload`, which must exit with that status.
 fn reload(host: &Host, status: i32) -> (Vec<String>, Vec<String>) {
     let done = host.ibtap("--json reload");
     assert_eq!(done.code, Some(status), "{done:?}");
@@ -71,7 +71,7 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
     );
     assert_eq!(a.show("ib0.8001")["queues"], 1);
 
-    // One goes, one changes, one comes; what was made by hand stays.
+    // One is removed, one changes, one is added; manual changes stay.
     assert_eq!(a.ibtap("child add ib0 0x8009").out, "ib0.8009\n");
     write(
         a,
@@ -91,19 +91,16 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
     eventually(SOON, "st0 after the change", || {
         a.pings("10.7.1.2").then_some(())
     });
-    // It is configured now, and left as it is.
+    // Configured now, and left unchanged.
     write(
         a,
         &ib0_with("children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003, 0x8009]"),
     );
     let (applied, _) = reload(a, 0);
-    assert_eq!(
-        applied,
-        ["ib0.8009: was there already, and is configured now"]
-    );
+    assert_eq!(applied, ["ib0.8009: existed already and is configured now"]);
     assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
 
-    // What is deleted by hand comes back, parent and children.
+    // The parent and its children are created again after a manual deletion.
     a.ok("ip link del ib0");
     eventually(SOON, "the daemon to let go", || {
         a.ask("show").is_empty().then_some(())
@@ -112,7 +109,7 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
     assert_eq!(applied[0], "ib0: created");
     assert_eq!(applied.len(), 4, "{applied:?}");
     assert_eq!(names(a), ["st0", "ib0.8003", "ib0.8009"]);
-    // A parent that is taken out takes them with it.
+    // A removed parent takes its children along.
     write(a, "[[ipoib]]\nname = \"ib7\"\nunderlay = \"eth0\"\n");
     let (applied, refused) = reload(a, 0);
     assert_eq!(refused, [""; 0]);
@@ -146,7 +143,7 @@ fn p_key_tables_are_set_and_reloaded() {
     );
     let text = a.ibtap("child list").out;
     assert!(text.contains(&format!("off: {reason}")), "{text}");
-    // The doctor knows the remedy, to the letter.
+    // The doctor prints the exact remedy.
     let diagnosis = a.ibtap("doctor");
     assert_eq!(diagnosis.code, Some(2), "{diagnosis:?}");
     let remedy = "ibtap pkey set soft/eth0 0xffff,0x8001";
@@ -154,7 +151,7 @@ fn p_key_tables_are_set_and_reloaded() {
     assert_eq!(a.ibtap(&remedy["ibtap ".len()..]).code, Some(0));
     a.await_carrier("ib0.8001", true);
 
-    // A limited member is told of.
+    // A limited member is reported.
     assert_eq!(a.ibtap("pkey set eth0 0xffff,1").code, Some(0));
     a.await_carrier("ib0.8001", true);
     assert_eq!(child(a, "ib0.8001")["entry"], 1);
@@ -166,11 +163,11 @@ fn p_key_tables_are_set_and_reloaded() {
 
     write(a, &table("0xffff, 0x8005"));
     let (applied, _) = reload(a, 0);
-    assert_eq!(applied, ["eth0: pkeys, 2 of them"]);
+    assert_eq!(applied, ["eth0: 2 pkeys"]);
     a.await_carrier("ib0.8001", false);
     write(a, &ib0_with("children = [1]"));
     let (applied, _) = reload(a, 0);
-    assert_eq!(applied, ["eth0: pkeys as the interfaces ask for them"]);
+    assert_eq!(applied, ["eth0: pkeys automatic"]);
     a.await_carrier("ib0.8001", true);
     let tables = a.ask("pkey");
     assert_eq!(tables[0]["automatic"], true);

@@ -1,8 +1,8 @@
-//! The control tool against a running daemon.
+//! The tool `ibtap` with a running daemon.
 
 use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually};
 
-/// For interfaces that were down, and so have lost their IPv6 addresses.
+/// For interfaces that were down and therefore lost their IPv6 addresses.
 fn reaches_over_ipv4(from: &Host, to: &Host) {
     eventually(SOON, "an answer over IPv4", || {
         from.pings(&to.v4()).then_some(())
@@ -10,7 +10,7 @@ fn reaches_over_ipv4(from: &Host, to: &Host) {
 }
 
 #[test]
-fn show_says_what_the_kernel_says() {
+fn show_agrees_with_the_kernel() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -90,7 +90,7 @@ fn groups_are_printed_as_debugfs_prints_them() {
         };
         let groups = gid.strip_prefix("GID: ").expect("a GID").split(':');
         assert_eq!(groups.count(), 8, "{gid}");
-        // Widths as in ipoib_mcg_seq_show of Linux' ipoib_fs.c.
+        // Widths of ipoib_mcg_seq_show in Linux' ipoib_fs.c.
         assert_eq!(created.len(), "  created: ".len() + 10, "{created:?}");
         assert_eq!(queuelen.len(), "  queuelen: ".len() + 9, "{queuelen:?}");
         assert_eq!(complete.len(), "  complete: ".len() + 9, "{complete:?}");
@@ -148,7 +148,7 @@ fn the_log_level_changes_while_running() {
         let before = a.daemon().log().len();
         a.ok("ip link set ib0 down");
         a.ok("ip link set ib0 up");
-        // A log line that must not come would have come by the time that traffic flows again.
+        // An unwanted log line would have arrived by the time that traffic flows again.
         a.await_carrier("ib0", true);
         reaches_over_ipv4(a, b);
         eventually(SOON, &format!("{words:?} in the log"), || {
@@ -283,7 +283,7 @@ fn an_interface_that_is_deleted_is_let_go() {
 }
 
 #[test]
-fn while_it_waits_for_its_underlay_it_says_so() {
+fn a_daemon_that_waits_for_its_underlay_logs_that() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     a.ok("ip link set eth0 down");

@@ -10,14 +10,14 @@ use crate::lab::{Guest, Host, LINK_MTU, Lab, SOON, Station, eventually};
 use frame::{ETHERNET, advertisement, discover, mtu_option, signature_option, udp4};
 use programs::{Capture, Client, Dnsmasq, InfinibandServer, Server, script};
 
-/// The first and the last address that the servers lease.
+/// The first and the last address of the servers' leases.
 const FIRST: &str = "10.9.0.150";
 const LAST: &str = "10.9.0.159";
 
 const DHCP: &str = "udp port 67 or udp port 68";
 
-/// Two hosts with daemons that have these options: the first without an IPv4 address, as a DHCP
-/// client finds itself, the second with its own.
+/// Two hosts with daemons that have these options: the first without an IPv4 address, like a DHCP client at
+/// first, the second with its address.
 fn client_and_server(options: &[&str]) -> Option<Lab> {
     let mut lab = Lab::pair()?;
     let (client, server) = lab.two();
@@ -29,12 +29,12 @@ fn client_and_server(options: &[&str]) -> Option<Lab> {
     Some(lab)
 }
 
-/// A station and the interface of its own that matters.
+/// A station and its interface in the test.
 #[derive(Clone, Copy)]
 struct At<'a>(&'a Station, &'a str);
 
-/// Starts a client, and sees it get a lease, renew it by unicast, and give it back. The server is at
-/// `own` and gives leases from 10.9.0.150 on.
+/// Starts a client, and checks that it gets a lease, renews it by unicast, and releases it. The server has
+/// the address `own` and leases from 10.9.0.150.
 fn lease_renewal_release(
     client: At,
     start: impl Fn(&Station, &str) -> Client,
@@ -74,7 +74,7 @@ fn dhclient(station: &Station, interface: &str) -> Client {
     Client::dhclient(station, interface, "-4")
 }
 
-/// A client on `ib0` and dnsmasq on the other side's.
+/// A client on `ib0` and dnsmasq on that of the other host.
 fn on_ib0_from_dnsmasq(start: impl Fn(&Station, &str) -> Client) {
     let Some(mut lab) = client_and_server(&[]) else {
         return;
@@ -94,8 +94,8 @@ fn dhclient_leases_from_dnsmasq() {
     on_ib0_from_dnsmasq(dhclient);
 }
 
-/// A client on `ib0` and a server that knows of no Ethernet addresses: it gives back none, and
-/// answers nobody who does not ask for a broadcast answer.
+/// A client on `ib0` and a server that ignores Ethernet addresses: it returns none in answers, and answers
+/// only requests for a broadcast answer.
 fn on_ib0_from_infiniband(start: impl Fn(&Station, &str) -> Client) {
     let Some(mut lab) = client_and_server(&[]) else {
         return;
@@ -111,7 +111,7 @@ fn on_ib0_from_infiniband(start: impl Fn(&Station, &str) -> Client) {
         assert_eq!(found.len(), seen.fields(a, &all, &["frame.number"]).len());
         let own = a.link("ib0")["address"].as_str().expect("a MAC").to_owned();
         for fields in found {
-            // A client identifier may have it again.
+            // The client identifier may contain the hardware type.
             assert_eq!(fields[0].split(',').next(), Some(own.as_str()));
             assert_ne!(fields[1], "0", "a wrong checksum");
         }
@@ -147,7 +147,7 @@ fn c122_requests_arrive_asking_for_broadcast_answers() {
             assert_eq!(request["answer"], "255.255.255.255", "{request}");
         }
     }
-    // Of the server's own answers the capture sees checksums that are still to be finished.
+    // The capture sees unfinished checksums in the server's own answers.
     let requests = seen.await_fields(b, "dhcp.type == 1", &["udp.checksum.status"]);
     assert!(
         requests.iter().all(|fields| fields[0] == "1"),
@@ -155,8 +155,7 @@ fn c122_requests_arrive_asking_for_broadcast_answers() {
     );
 }
 
-/// Two hosts with daemons, the first with a bridge over `ib0` and a guest behind it that has no
-/// address.
+/// Two hosts with daemons, the first with a bridge over `ib0` and a guest behind it without an address.
 fn guest_and_server() -> Option<(Lab, Guest)> {
     let mut lab = Lab::running_pair()?;
     let a = lab.host(0);
@@ -205,23 +204,23 @@ fn guests_lease_from_a_server_with_infiniband_answers() {
     }
 }
 
-/// A client of a kernel IPoIB host on the first host's `ib0` leases from dnsmasq.
+/// A client of a kernel IPoIB host, on the first host's `ib0`, leases from dnsmasq.
 fn infiniband_client_leases(client: &Station, at: At) {
     let server = Dnsmasq::v4(at.0, at.1, FIRST, LAST);
     // RFC 4361: type 255, an IAID, a DUID-LL of hardware type 32.
     let id = "ff00000001000300200002c90300e77e12";
-    let said = client.ok(&format!("python3 {} ib0 {id}", script("client.py")));
-    let answers: Vec<serde_json::Value> = said
+    let output = client.ok(&format!("python3 {} ib0 {id}", script("client.py")));
+    let answers: Vec<serde_json::Value> = output
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
-    assert_eq!(answers.len(), 2, "{said}");
+    assert_eq!(answers.len(), 2, "{output}");
     for answer in &answers {
-        assert_eq!(answer["htype"], 32, "{said}");
-        assert_eq!(answer["hlen"], 0, "{said}");
+        assert_eq!(answer["htype"], 32, "{output}");
+        assert_eq!(answer["hlen"], 0, "{output}");
     }
     let address = answers[1]["yiaddr"].as_str().expect("an address");
-    assert!(server.logged(&["DHCPACK", address]), "{said}");
+    assert!(server.logged(&["DHCPACK", address]), "{output}");
 }
 
 #[test]
@@ -264,7 +263,7 @@ fn send(station: &Station, interface: &str, frames: &[Vec<u8>]) {
     ));
 }
 
-/// Sends frames on one `ib0` and expects as many on the other; gives back the latter.
+/// Sends frames on one `ib0` and expects as many on the other; returns the latter.
 fn carried(lab: &mut Lab, filter: &str, sent: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (a, b) = lab.two();
     let seen = Capture::start(b, "ib0", filter);
@@ -276,7 +275,7 @@ fn carried(lab: &mut Lab, filter: &str, sent: &[Vec<u8>]) -> Vec<Vec<u8>> {
     })
 }
 
-/// Frames of two flows may come in another order.
+/// Frames of two flows may be reordered.
 fn assert_untouched(sent: &[Vec<u8>], arrived: &[Vec<u8>]) {
     let packets = |frames: &[Vec<u8>]| {
         let mut packets: Vec<_> = frames.iter().map(|f| f[ETHERNET..].to_vec()).collect();
@@ -286,7 +285,7 @@ fn assert_untouched(sent: &[Vec<u8>], arrived: &[Vec<u8>]) {
     assert_eq!(packets(sent), packets(arrived));
 }
 
-/// What looks like DHCP but is not, or is not for us to change.
+/// Packets similar to DHCP that must stay unchanged.
 fn malformed_and_foreign(mac: [u8; 6]) -> Vec<Vec<u8>> {
     let good = discover(mac);
     let edited = |at: usize, bytes: &[u8]| {
@@ -311,7 +310,7 @@ fn malformed_and_foreign(mac: [u8; 6]) -> Vec<Vec<u8>> {
         edited(0, &[2]),
         edited(2, &[17]),
         edited(24, &[10, 9, 0, 77]),
-        // Options that run over the end, and no end.
+        // Options longer than the packet, and options without an end.
         edited(240, &[53, 200]),
         udp4(mac, 68, 67, &good[..good.len() - 1]),
         udp4(mac, 68, 67, &good[..241]),
@@ -334,7 +333,7 @@ fn malformed_passes_untouched(options: &[&str]) {
     let arrived = carried(&mut lab, "udp", &sent);
     assert_untouched(&sent, &arrived);
     assert_eq!(lab.host(0).counter("ib0", "dhcp_translated"), 0);
-    // The same message in good health is another matter.
+    // The correct message is changed.
     let good = [udp4(own, 68, 67, &discover(own))];
     let arrived = carried(&mut lab, DHCP, &good);
     assert_ne!(good[0][ETHERNET..], arrived[0][ETHERNET..]);
@@ -381,12 +380,12 @@ fn c123_requests_leave_in_infiniband_form_and_answers_come_back_in_ethernets() {
             (all.len() >= 4).then_some((inner, all))
         });
         for fields in &all {
-            // A client identifier may have a hardware type, too.
+            // The client identifier may have a hardware type, too.
             assert_eq!(fields[0].split(',').next(), Some("0x20"), "{all:?}");
             assert_eq!(fields[1], "0", "{all:?}");
             assert_eq!(fields[2], "1", "a wrong checksum: {all:?}");
         }
-        // RFC 4390, section 2.1: chaddr is zero and option 61 is there, once.
+        // RFC 4390, section 2.1: chaddr is zero and option 61 appears once.
         let strict = "dhcp.type == 1 && dhcp[28:16] == 00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00 \
                       && dhcp.option.type == 61";
         assert_eq!(inner.fields(b, strict, &["frame.number"]).len(), all.len());
@@ -400,7 +399,7 @@ fn c123_requests_leave_in_infiniband_form_and_answers_come_back_in_ethernets() {
 
 const ADVERTISED: &str = "icmpv6.type == 134";
 
-/// An address of `ib0` that `keep` accepts and that may be used.
+/// A valid address of `ib0` that `keep` accepts.
 fn await_v6(station: &Station, interface: &str, keep: impl Fn(&Ipv6Addr) -> bool) -> String {
     eventually(SOON, "an IPv6 address", || {
         let shown = station.json(&format!("ip -6 -j addr show dev {interface} -tentative"));
@@ -411,19 +410,19 @@ fn await_v6(station: &Station, interface: &str, keep: impl Fn(&Ipv6Addr) -> bool
     })
 }
 
-/// Formed from an advertised prefix, fd09::/64, and not given by DHCPv6.
+/// Formed from an advertised prefix, fd09::/64, not assigned by DHCPv6.
 fn is_autoconfigured(address: &Ipv6Addr) -> bool {
     address.segments()[..4] == [0xfd09, 0, 0, 0] && address.segments()[4..7] != [0, 0, 0]
 }
 
-/// One of those that dnsmasq leases.
+/// An address of dnsmasq's leases.
 fn is_leased(address: &Ipv6Addr) -> bool {
     address.segments()[..7] == [0xfd09, 0, 0, 0, 0, 0, 0]
         && (0x100..=0x1ff).contains(&address.segments()[7])
 }
 
-/// Sees a station form an address from router advertisements, and lease one by DHCPv6, renew it and
-/// give it back.
+/// Checks that a station forms an address from router advertisements, and gets, renews and releases a DHCPv6
+/// lease.
 fn autoconfiguration_and_dhcpv6(client: At, server: &Station, dnsmasq: &Dnsmasq) {
     let own = await_v6(client.0, client.1, is_autoconfigured);
     eventually(SOON, "an answer to the advertised address", || {
@@ -449,7 +448,7 @@ fn hosts_configure_themselves_by_advertisements_and_dhcpv6() {
     };
     let (a, b) = lab.two();
     let seen = Capture::start(a, "ib0", "icmp6");
-    // Less than the link's is the router's business.
+    // A smaller MTU is the router's decision.
     let dnsmasq = Dnsmasq::v6(b, "ib0", "fd09::", 2000);
     autoconfiguration_and_dhcpv6(At(a, "ib0"), b, &dnsmasq);
     let mtu = a.ok("sysctl -n net.ipv6.conf.ib0.mtu");
@@ -502,7 +501,7 @@ fn guests_configure_themselves_by_advertisements_and_dhcpv6() {
         return;
     };
     let b = lab.host(1);
-    // A guest whose own link would carry what the advertisement says.
+    // The guest's own link could carry the advertised MTU.
     guest.ok("ip link set eth0 mtu 9000");
     let dnsmasq = Dnsmasq::v6(b, "ib0", "fd09::", 9000);
     autoconfiguration_and_dhcpv6(At(&guest, "eth0"), b, &dnsmasq);

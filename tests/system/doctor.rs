@@ -1,4 +1,4 @@
-//! `ibtap doctor` in the situations that users are in when they ask it.
+//! `ibtap doctor` in typical situations of its users.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::lab::{Bridged, Host, Lab, SOON, eventually, ibtap};
 
-/// What the doctor says in the host's namespace, and its exit status.
+/// The findings of the doctor in the host's namespace, and its exit status.
 fn doctor(host: &Host, options: &str) -> (Vec<Value>, i32) {
     let socket = host.socket();
     let words = format!(
@@ -21,8 +21,8 @@ fn doctor(host: &Host, options: &str) -> (Vec<Value>, i32) {
     }
 }
 
-/// The text of the first finding of this check and level.
-fn told(findings: &[Value], check: &str, level: &str) -> Option<(String, String)> {
+/// The text of the first finding with this check and level.
+fn finding(findings: &[Value], check: &str, level: &str) -> Option<(String, String)> {
     let finding = findings
         .iter()
         .find(|f| f["check"] == check && f["level"] == level)?;
@@ -31,7 +31,8 @@ fn told(findings: &[Value], check: &str, level: &str) -> Option<(String, String)
 }
 
 fn failed(findings: &[Value], check: &str) -> (String, String) {
-    told(findings, check, "fail").unwrap_or_else(|| panic!("no failure of {check}: {findings:#?}"))
+    finding(findings, check, "fail")
+        .unwrap_or_else(|| panic!("no failure of {check}: {findings:#?}"))
 }
 
 fn no_failure(findings: &[Value]) {
@@ -62,17 +63,17 @@ fn a_healthy_pair_is_found_healthy() {
         "counters",
     ] {
         assert!(
-            told(&findings, check, "ok").is_some(),
+            finding(&findings, check, "ok").is_some(),
             "{check}: {findings:#?}"
         );
     }
     assert_eq!(
-        told(&findings, "multicast", "warn"),
+        finding(&findings, "multicast", "warn"),
         None,
         "the other answers"
     );
 
-    // The same for people, asked from outside the daemon's namespace.
+    // The text output, from outside the daemon's namespace.
     let done = a.ibtap("doctor ib0");
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("another network namespace"), "{done:?}");
@@ -83,7 +84,7 @@ fn a_healthy_pair_is_found_healthy() {
 }
 
 #[test]
-fn without_a_daemon_it_says_so_and_looks_all_the_same() {
+fn without_a_daemon_the_doctor_reports_that_and_checks_the_rest() {
     let Some(mut lab) = Lab::pair() else {
         return;
     };
@@ -92,7 +93,7 @@ fn without_a_daemon_it_says_so_and_looks_all_the_same() {
     assert_eq!(status, 2);
     assert!(failed(&findings, "daemon").1.contains("ibtapd --underlay"));
     assert!(
-        told(&findings, "gid", "ok").is_some(),
+        finding(&findings, "gid", "ok").is_some(),
         "eth0 was guessed: {findings:#?}"
     );
 
@@ -101,7 +102,7 @@ fn without_a_daemon_it_says_so_and_looks_all_the_same() {
     no_failure(&findings);
     assert_eq!(status, 0);
     assert_eq!(
-        told(&findings, "port 4791", "ok").expect("a verdict").0,
+        finding(&findings, "port 4791", "ok").expect("a verdict").0,
         "is free"
     );
 
@@ -110,7 +111,7 @@ fn without_a_daemon_it_says_so_and_looks_all_the_same() {
     std::fs::write(&file, text).expect("a file");
     let (findings, status) = doctor(a, &format!("--config {}", file.display()));
     assert_eq!(status, 2);
-    assert!(told(&findings, "config", "ok").is_some());
+    assert!(finding(&findings, "config", "ok").is_some());
     assert!(
         failed(&findings, "underlay")
             .0
@@ -171,7 +172,7 @@ fn a_running_daemon_whose_underlay_goes_down() {
 }
 
 #[test]
-fn whoever_holds_the_port_is_named() {
+fn the_process_on_the_port_is_named() {
     let Some(mut lab) = Lab::pair() else {
         return;
     };
@@ -181,12 +182,12 @@ fn whoever_holds_the_port_is_named() {
                 s.bind(('::',4791))\ntime.sleep(600)\n";
     std::fs::write(&script, text).expect("a file");
     let holder = a.spawn(&format!("python3 {}", script.display()));
-    let said = eventually(SOON, "the port to be taken", || {
+    let failure = eventually(SOON, "the port to be taken", || {
         let (findings, _) = doctor(a, "--underlay eth0");
-        told(&findings, "port 4791", "fail")
+        finding(&findings, "port 4791", "fail")
     });
     let expected = format!("process {} (python3)", holder.0.id());
-    assert!(said.0.contains(&expected), "{said:?}");
+    assert!(failure.0.contains(&expected), "{failure:?}");
 }
 
 #[test]
@@ -198,12 +199,12 @@ fn another_daemon_on_the_underlay_is_named() {
     let other = a.start_other("other.sock", &["--underlay", "eth0"]);
     let (findings, status) = doctor(a, "--underlay eth0");
     assert_eq!(status, 2);
-    let said = failed(&findings, "port 4791");
+    let failure = failed(&findings, "port 4791");
     assert!(
-        said.0.contains(&format!("(process {})", other.pid())),
-        "{said:?}"
+        failure.0.contains(&format!("(process {})", other.pid())),
+        "{failure:?}"
     );
-    assert!(said.1.contains("--socket"), "{said:?}");
+    assert!(failure.1.contains("--socket"), "{failure:?}");
 }
 
 #[test]
@@ -225,18 +226,18 @@ fn a_firewall_rule_that_drops_the_port_is_found_and_the_advice_helps() {
         "{found}"
     );
     assert!(
-        told(&findings, "multicast", "warn").is_some(),
+        finding(&findings, "multicast", "warn").is_some(),
         "{findings:#?}"
     );
 
-    // The rule drops ib0's own traffic, too, which is no concern of the fabric's.
+    // The rule also drops ib0's own traffic, which does not affect the fabric.
     let (_, command) = advice.split_once(": ").expect("a command");
     let done = a.run_script(command);
     assert_eq!(done.code, Some(0), "{command}: {done:?}");
     let (findings, status) = doctor(a, "");
     assert_eq!(status, 0, "{findings:#?}");
-    assert!(told(&findings, "firewall", "ok").is_some());
-    // It was the cause: what is said to be open is open.
+    assert!(finding(&findings, "firewall", "ok").is_some());
+    // The rule was the cause: after the advice, packets pass.
     a.ok("nft insert rule inet guard input iifname ib0 accept");
     a.reaches(b);
 }
@@ -261,7 +262,7 @@ fn the_commands_of_iptables_are_understood() {
     assert_eq!(status, 0, "{findings:#?}");
 }
 
-/// What a switch does that snoops and has forgotten the groups; unicast goes on.
+/// Simulates a snooping switch that has forgotten the groups; unicast continues.
 fn lose_multicast(host: &Host) {
     let rules = host.file("rules.nft");
     let text = "table inet switch {\n chain pre {\n type filter hook prerouting priority 0; policy accept;\n \
@@ -277,12 +278,12 @@ fn a_network_without_multicast_is_noticed() {
     };
     let (a, b) = lab.two();
     let (findings, _) = doctor(a, "");
-    assert_eq!(told(&findings, "multicast", "warn"), None, "not yet");
+    assert_eq!(finding(&findings, "multicast", "warn"), None, "not yet");
     lose_multicast(b);
     assert!(a.pings(&b.v4()), "unicast goes on");
     let (findings, status) = doctor(a, "");
     assert_eq!(status, 0, "{findings:#?}");
-    let (found, advice) = told(&findings, "multicast", "warn").expect("a warning");
+    let (found, advice) = finding(&findings, "multicast", "warn").expect("a warning");
     assert!(found.contains("none answers"), "{found}");
     assert!(
         advice.contains("querier") && advice.contains("--peers"),
@@ -300,17 +301,21 @@ fn a_bridge_that_snoops_without_a_querier_is_noticed() {
     a.ok("ip link set eth0 master br0");
     a.bring_up("br0");
     let (findings, status) = doctor(a, "--underlay eth0");
-    assert_eq!(status, 2, "a port of a bridge hears nothing");
+    assert_eq!(status, 2, "a port of a bridge receives nothing");
     assert!(failed(&findings, "underlay").1.contains("--underlay br0"));
 
     a.await_link_local("br0");
     let (findings, status) = doctor(a, "--underlay br0");
     assert_eq!(status, 0, "{findings:#?}");
-    let (_, advice) = told(&findings, "multicast", "warn").expect("a warning");
+    let (_, advice) = finding(&findings, "multicast", "warn").expect("a warning");
     let command = advice.split_once(',').expect("two ways out").0;
     a.ok(command);
     let (findings, _) = doctor(a, "--underlay br0");
-    assert_eq!(told(&findings, "multicast", "warn"), None, "{findings:#?}");
+    assert_eq!(
+        finding(&findings, "multicast", "warn"),
+        None,
+        "{findings:#?}"
+    );
 }
 
 #[test]
@@ -327,14 +332,14 @@ fn peers_and_keys_of_the_running_daemon_are_known() {
     }
     let (findings, status) = doctor(a, "");
     assert_eq!(status, 0, "{findings:#?}");
-    let (found, _) = told(&findings, "multicast", "ok").expect("a verdict");
+    let (found, _) = finding(&findings, "multicast", "ok").expect("a verdict");
     assert!(found.contains("unicast copies to 1 peers"), "{found}");
 
-    // The other one's packets are of another partition.
+    // The packets of the other host have another partition.
     b.run(&format!("ping -c 2 -W 1 {}", a.v4()));
     let (found, advice) = eventually(SOON, "a violation to be counted", || {
         std::thread::sleep(Duration::from_millis(100));
-        told(&doctor(a, "").0, "counters", "warn")
+        finding(&doctor(a, "").0, "counters", "warn")
     });
     assert!(found.contains("rx_pkey_violations"), "{found}");
     assert!(advice.contains("P_Key"), "{advice}");
@@ -349,11 +354,15 @@ fn a_bridge_over_the_interface_is_healthy_unless_multicast_is_not() {
     let (a, b, c) = bridged.lab.three();
     let (findings, status) = doctor(a, "");
     assert_eq!(status, 0, "{findings:#?}");
-    assert_eq!(told(&findings, "multicast", "warn"), None, "{findings:#?}");
-    // The host's own guests, who hear it through the bridge, do not make good for the fabric.
+    assert_eq!(
+        finding(&findings, "multicast", "warn"),
+        None,
+        "{findings:#?}"
+    );
+    // Guests of the host, which receive multicast through the bridge, must not hide a fault of the fabric.
     lose_multicast(b);
     lose_multicast(c);
     let (findings, _) = doctor(a, "");
-    let (found, _) = told(&findings, "multicast", "warn").expect("a warning");
+    let (found, _) = finding(&findings, "multicast", "warn").expect("a warning");
     assert!(found.contains("none answers"), "{found}");
 }

@@ -61,7 +61,7 @@ fn a_peer_answers_by_address_and_by_gid_up_to_the_link_mtu() {
 }
 
 #[test]
-fn everybody_answers_and_strangers_are_found_by_their_gid() {
+fn all_peers_answer_and_strangers_are_found_by_their_gid() {
     let Some(mut lab) = Lab::running_segment(3) else {
         return;
     };
@@ -77,7 +77,7 @@ fn everybody_answers_and_strangers_are_found_by_their_gid() {
     others.sort_by_key(Value::to_string);
     assert_eq!(from, others, "{objects:?}");
 
-    // A daemon that has just started knows nobody.
+    // A daemon that has just started knows no peers.
     let gid = others[0].as_str().expect("a GID").to_owned();
     let host = lab.host(0);
     host.stop();
@@ -89,7 +89,7 @@ fn everybody_answers_and_strangers_are_found_by_their_gid() {
 }
 
 #[test]
-fn nobody_there_and_nonsense_have_a_status_and_a_sentence_each() {
+fn a_missing_peer_and_a_wrong_value_have_a_status_and_a_sentence_each() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -105,7 +105,7 @@ fn nobody_there_and_nonsense_have_a_status_and_a_sentence_each() {
     );
     for (words, status, sentence) in [
         ("ib0 10.9.0.77", 2, "ping -c 1 10.9.0.77"),
-        ("ib0 host.example", 1, "is no peer"),
+        ("ib0 host.example", 1, "is not a peer"),
         ("ib0 all -s 39", 1, "use 40 to 128"),
         (&*too_big, 1, "use 40 to 4096"),
         (&*own, 1, "own GID"),
@@ -146,7 +146,7 @@ fn it_goes_on_until_ctrl_c_over_a_peer_that_comes_back() {
         "{summary}"
     );
     assert_eq!(ping.complaints(), "");
-    // The daemon has let go of it.
+    // The daemon has removed the request.
     eventually(SOON, "the last echo", || {
         let before = a.counter("ib0", "tx_packets");
         std::thread::sleep(std::time::Duration::from_millis(300));

@@ -1,5 +1,5 @@
-//! The interfaces as files, with a real daemon behind them. What the files are is tested with
-//! `ibtap-fs` itself; here that what is written there happens, and what is read is so.
+//! The interfaces as files, with a real daemon. The tests of `ibtap-fs` check the files; these tests check
+//! that writes take effect and that reads are correct.
 
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -8,14 +8,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{Host, LINK_MTU, Lab, Namespace, SOON, eventually, ibtap_fs};
 
-/// The files of a host's daemon. Unmounted when this value goes.
+/// The files of a host's daemon. Unmounted when dropped.
 struct Files {
     program: Child,
     root: PathBuf,
 }
 
 impl Files {
-    /// `None`, said loudly, where there is no FUSE.
+    /// `None`, with a message, without FUSE.
     fn of(host: &Host) -> Option<Files> {
         if std::fs::File::open("/dev/fuse").is_err() {
             eprintln!("SKIPPED: mounting needs /dev/fuse");
@@ -43,12 +43,12 @@ impl Files {
         std::fs::read_to_string(self.root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// The same while it may not be there.
+    /// A whole file, which may be missing.
     fn try_read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.root.join(path)).ok()
     }
 
-    /// The error number of writing, 0 for none.
+    /// The error number of a write, 0 for none.
     fn write(&self, path: &str, text: &str) -> i32 {
         match std::fs::write(self.root.join(path), text) {
             Ok(()) => 0,
@@ -59,7 +59,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // It has ended by itself only where the test fails for that already.
+        // It ends by itself only if the test has failed already.
         let _ = kill_process(Pid::from_child(&self.program), Signal::TERM);
         let _ = self.program.wait();
     }
@@ -196,7 +196,7 @@ fn files_are_the_same_in_every_namespace() {
         return;
     };
     let elsewhere = Namespace::create();
-    // As somebody there does it, who sees the mount.
+    // From a process in that namespace, which sees the mount.
     let file = |path: &str| files.root.join(path).display().to_string();
     let done = Command::new("ip")
         .args(["netns", "exec", elsewhere.name(), "sh", "-c"])
@@ -208,7 +208,7 @@ fn files_are_the_same_in_every_namespace() {
     eventually(SOON, "the move", || files.try_read(&qualified));
     assert_eq!(files.read("ib0.8001/pkey"), "0x8001\n");
 
-    // Another of the same name, in the daemon's own.
+    // Another interface of the same name, in the daemon's namespace.
     a.ok("ip tuntap add dev ib0.8002 mode tap");
     eventually(SOON, "its adoption", || files.try_read("ib0.8002/pkey"));
     a.ok("ip link set ib0.8002 name ib0.8001");

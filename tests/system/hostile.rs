@@ -1,4 +1,4 @@
-//! Anything at all at UDP port 4791: counted, dropped, no harm to what goes on beside it.
+//! Arbitrary packets to UDP port 4791: counted and dropped; other traffic continues.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::lab::frame::{
 use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
 use crate::lab::{Alone, Host, Lab, Load, Pinging, SOON, eventually, iperf_above};
 
-/// Why the fabric refuses a packet.
+/// Drop reasons of the fabric.
 const REFUSALS: &[&str] = &[
     "rx_length_errors",
     "rx_bad_opcode",
@@ -25,7 +25,7 @@ const REFUSALS: &[&str] = &[
     "rx_mads_unhandled",
 ];
 
-/// Why the protocol refuses a payload.
+/// Drop reasons of the protocol.
 const MALFORMED: &[&str] = &[
     "rx_malformed",
     "rx_unsupported_type",
@@ -36,14 +36,14 @@ const MALFORMED: &[&str] = &[
     "rx_too_long",
 ];
 
-/// What a flood does not get as far as: the socket was full.
+/// Drops before the daemon: the socket was full.
 const LOST: &str = "rx_socket_drops";
 
-/// Makes the next datagram of a flood.
+/// Creates the next datagram of a flood.
 type Spoiled = fn(&Attacker, &mut Numbers, usize) -> Vec<u8>;
 
-/// Runs the flood, of which each datagram is bad, while a ping goes on. The ping must survive, and
-/// each datagram that arrived must be counted under one of `causes`.
+/// Runs a flood of bad datagrams during a ping. The ping must succeed, and each datagram that arrived must be
+/// counted under one of `causes`.
 fn survives(count: usize, causes: &[&str], make: Spoiled) {
     let Some(mut lab) = Lab::running_pair() else {
         return;
@@ -58,8 +58,8 @@ fn survives(count: usize, causes: &[&str], make: Spoiled) {
             let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
             attacker.flood(count, |number| make(&attacker, &mut numbers, number));
         });
-        let said = a.ok(&format!("ping -q -c 40 -i 0.05 -W 2 {}", b.v4()));
-        assert!(said.contains(" 0% packet loss"), "{said}");
+        let output = a.ok(&format!("ping -q -c 40 -i 0.05 -W 2 {}", b.v4()));
+        assert!(output.contains(" 0% packet loss"), "{output}");
     });
     assert!(b.daemon().is_running());
     a.reaches(b);
@@ -86,7 +86,7 @@ fn packets_with_flipped_bits() {
         let payload = numbers.bytes(100);
         let mut datagram = attacker.packet(payload).datagram();
         let bit = numbers.next() as usize % (datagram.len() * 8);
-        // Byte 4 of the BTH is outside the ICRC; flip what is inside.
+        // Byte 4 of the BTH is outside the ICRC; flips bytes inside.
         let byte = if bit / 8 == 4 { 5 } else { bit / 8 };
         datagram[byte] ^= 1 << (bit % 8);
         datagram
@@ -106,7 +106,7 @@ fn forged_queue_pairs_keys_and_partitions() {
     });
 }
 
-/// An ARP request as IPoIB carries it (RFC 4391, 9.2), from a made-up neighbour.
+/// An ARP request in IPoIB (RFC 4391, 9.2) from an invented neighbour.
 fn arp(numbers: &mut Numbers, sender_gid: Ipv6Addr) -> Vec<u8> {
     let mut packet = vec![0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 1, 0];
     packet.extend(numbers.bytes(3));
@@ -135,7 +135,7 @@ fn arp_with_lying_lengths() {
 #[test]
 fn neighbour_discovery_with_lying_lengths() {
     survives(20_000, MALFORMED, |attacker, numbers, number| {
-        // An IPv6 header, a neighbour solicitation, an option whose length lies.
+        // An IPv6 header, a neighbour solicitation, an option with a wrong length.
         let mut packet = vec![0x86, 0xdd, 0, 0, 0x60, 0, 0, 0, 0, 48, 58, 255];
         packet.extend(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number as u16).octets());
         packet.extend(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2).octets());
@@ -148,14 +148,14 @@ fn neighbour_discovery_with_lying_lengths() {
     });
 }
 
-/// Every ICMPv6 checksum is right, so that it is the options that are refused.
+/// Every ICMPv6 checksum is correct: the options must be the reason of the drop.
 #[test]
 fn neighbour_discovery_with_options_that_do_not_add_up() {
     survives(
         20_000,
         &["rx_bad_nd_option"],
         |attacker, numbers, number| {
-            // What is right by itself: a source link-layer address, a prefix, an MTU.
+            // Valid options: a source link-layer address, a prefix, an MTU.
             let good: [&[u8]; 3] = [&[&[1, 3, 0, 0][..], &[7; 20]].concat(), &[3, 4], &[5, 1]];
             let mut options = match number % 4 {
                 0 => Vec::new(),
@@ -165,11 +165,11 @@ fn neighbour_discovery_with_options_that_do_not_add_up() {
             };
             let kind = numbers.next() as u8;
             match number % 3 {
-                // No length at all.
+                // Length zero.
                 0 => options.extend([kind, 0, 0, 0, 0, 0, 0, 0]),
-                // A length beyond the end.
+                // A length beyond the packet.
                 1 => options.extend([kind, 2 + (numbers.next() as u8 & 0x7f), 0, 0, 0, 0, 0, 0]),
-                // An end within an option's header.
+                // A packet that ends within an option's header.
                 _ => options.push(kind),
             }
             let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number as u16);
@@ -190,7 +190,7 @@ fn neighbour_discovery_with_options_that_do_not_add_up() {
     );
 }
 
-/// Link-layer addresses that nobody can have: a group's GID, none, queue pair 0 or all ones.
+/// Impossible link-layer addresses: a multicast GID, no GID, queue pair 0 or all ones.
 #[test]
 fn arp_from_senders_that_cannot_be() {
     survives(20_000, MALFORMED, |attacker, numbers, number| {
@@ -206,8 +206,8 @@ fn arp_from_senders_that_cannot_be() {
     });
 }
 
-/// Somebody says that a host's addresses are his. ARP and neighbour discovery believe it, as on any
-/// Ethernet; when he stops, the owner is found again.
+/// An attacker claims a host's addresses. ARP and neighbour discovery accept that, as on any Ethernet; after
+/// the attack, the owner is found again.
 #[test]
 fn a_stolen_address_comes_back_to_its_owner() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -223,7 +223,7 @@ fn a_stolen_address_comes_back_to_its_owner() {
         packet[32..36].copy_from_slice(&[10, 9, 0, 1]);
         attacker.packet(packet).datagram()
     });
-    // What the kernel has taken for true it asks again within half a minute.
+    // The kernel checks a learned entry again within half a minute.
     let patience = Duration::from_secs(60);
     for (from, to) in [(&*b, &*a), (&*a, &*b)] {
         for address in [to.v4(), to.v6()] {
@@ -272,11 +272,11 @@ fn a_storm_of_neighbours_leaves_established_ones_alone() {
     assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
 }
 
-/// A port attaches to this many.
+/// Maximum number of groups of a port.
 const GROUPS_MAX: usize = 8192;
 
 #[test]
-fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
+fn a_storm_of_memberships_is_bounded_and_removes_no_other_group() {
     let _alone = Alone::begin();
     let Some(mut lab) = Lab::running_pair() else {
         return;
@@ -314,14 +314,14 @@ fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
         assert!(is_full_member(b, group), "{} was lost", group.address);
         heard(&sender(a, "ib0", group), listening, "a packet of the group");
     }
-    let told = "more multicast groups than there is room for";
-    assert_eq!(b.daemon().log().matches(told).count(), 1, "told once");
+    let warning = "more multicast groups than the table holds";
+    assert_eq!(b.daemon().log().matches(warning).count(), 1, "logged once");
     a.reaches(b);
     b.reaches(a);
 }
 
-/// Each report names as many groups as fit, with the host's own Ethernet address, so that the host's
-/// own groups must be looked at for every one.
+/// Each report has as many groups as fit, with the host's own Ethernet address, so that the host's own groups
+/// are checked for every one.
 #[test]
 fn a_storm_of_forged_reports_of_the_host_does_not_pile_up() {
     let _alone = Alone::begin();
@@ -342,7 +342,7 @@ fn a_storm_of_forged_reports_of_the_host_does_not_pile_up() {
         .collect();
     b.send_frames("ib0", 10_000, &reports);
     ping.stop().lost_at_most(2);
-    // The control thread answers, and joins what is new, all the same.
+    // The control thread still answers and joins new groups.
     let snooped = b.counter("ib0", "reports_snooped") - before;
     assert!(snooped > 5000, "{snooped} reports snooped");
     let listening = receiver(b, "ib0", &V4);
@@ -352,8 +352,8 @@ fn a_storm_of_forged_reports_of_the_host_does_not_pile_up() {
     assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
 }
 
-/// A signature covers the options (RFC 3971): such a message cannot be rewritten, so it goes as it
-/// is, and an administrator reads once that it does.
+/// A signature covers the options (RFC 3971). Such a message cannot be rewritten: it passes unchanged, and
+/// the log reports that once.
 #[test]
 fn signed_neighbour_discovery_passes_untouched_and_is_logged_once() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -387,12 +387,12 @@ fn signed_neighbour_discovery_passes_untouched_and_is_logged_once() {
     for host in [a, b] {
         assert!(host.counter("ib0", "nd_signed") >= 5);
         let log = host.daemon().log();
-        let said = log.lines().filter(|line| line.contains("SEND")).count();
-        assert_eq!(said, 1, "{log}");
+        let logged = log.lines().filter(|line| line.contains("SEND")).count();
+        assert_eq!(logged, 1, "{log}");
     }
 }
 
-/// The daemon's table of neighbours has this many, in each of its threads.
+/// Size of the daemon's table of neighbours, for each thread.
 const NEIGHBOURS_MAX: usize = 2 * 16384;
 
 #[test]
@@ -422,7 +422,7 @@ fn a_flood_of_made_up_neighbours_is_bounded() {
     assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
 }
 
-/// Everything at once, from addresses that nobody has, beside a TCP stream.
+/// All attacks at once, from unused addresses, during a TCP stream.
 #[test]
 fn a_flood_from_unknown_addresses_beside_a_stream() {
     let Some(mut lab) = Lab::running_pair() else {

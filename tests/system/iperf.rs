@@ -1,11 +1,11 @@
-//! TCP and UDP in bulk.
+//! Bulk TCP and UDP traffic.
 
 use serde_json::Value;
 
 use crate::lab::{Host, Lab, arrives_whole, iperf_above, udp_arrives};
 
-/// Far below what any machine reaches with super-frames, far above what it reaches without them
-/// and with a fault: a floor that only a broken data path misses.
+/// Far below the speed of any machine with super-frames, far above the speed without them and with a fault:
+/// only a broken data path misses it.
 const FLOOR: f64 = 200e6;
 
 /// Interface counters that must stay 0.

@@ -1,4 +1,4 @@
-//! IPv4 GIDs, where multicast travels as unicast copies to a list of peers.
+//! IPv4 GIDs; multicast travels as unicast copies to a list of peers.
 
 use crate::lab::{Host, Lab, iperf_above};
 

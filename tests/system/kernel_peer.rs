@@ -1,7 +1,7 @@
-//! The kernel's own `ib_ipoib` as the peer: its packets, captured from an unmodified module, are
-//! sent to a daemon, whose answers are checked field by field.
+//! The kernel's `ib_ipoib` as the peer: packets captured from an unmodified module are sent to a daemon, and
+//! its answers are checked field by field.
 //!
-//! The kernel's side was the port `fe80::99:ff:fe00:10` with queue pair 0x11 for `ib0`.
+//! The kernel's port was `fe80::99:ff:fe00:10`, its `ib0` had queue pair 0x11.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -31,15 +31,15 @@ mod arp {
     pub const END: usize = TARGET_IP + 4;
 }
 
-/// The kernel's end: a host without a daemon whose sockets send and receive its packets.
+/// The kernel's side: a host without a daemon whose sockets send and receive its packets.
 struct Kernel {
     hears: UdpSocket,
     ifindex: u32,
 }
 
 impl Kernel {
-    /// Gives both hosts the captured ports' MACs, starts the daemon with `options` on the second,
-    /// and lets the first hear a broadcast group.
+    /// Sets the captured ports' MACs on both hosts, starts the daemon with `options` on the second, and joins
+    /// a broadcast group on the first.
     fn with_daemon(lab: &mut Lab, options: &[&str], address: &str, broadcast: &str) -> Kernel {
         let (kernel, peer) = lab.two();
         for (host, mac) in [(&*kernel, KERNEL_PORT), (&*peer, PEER_PORT)] {
@@ -69,7 +69,7 @@ impl Kernel {
         Kernel { hears, ifindex }
     }
 
-    /// Sends a packet from the UDP port that the kernel sent it from.
+    /// Sends a packet from the UDP port of the capture.
     fn send(&self, host: &Host, packet: &Ud) {
         let from = SocketAddrV6::new(packet.source, packet.source_port, 0, self.ifindex);
         let to = SocketAddrV6::new(packet.destination, ROCE_PORT, 0, self.ifindex);
@@ -79,7 +79,7 @@ impl Kernel {
         });
     }
 
-    /// The first packet to the kernel's port or a group, with a right ICRC, that satisfies `keep`.
+    /// The first packet to the kernel's port or a group, with a correct ICRC, that `keep` accepts.
     fn expect(&self, what: &str, keep: impl Fn(&Ud) -> bool) -> Ud {
         let end = Instant::now() + SOON;
         let mut bytes = [0; 4096];
@@ -92,7 +92,7 @@ impl Kernel {
                 }
                 Err(e) => panic!("cannot receive: {e}"),
             };
-            // Unicast first: a group's destination would give another ICRC.
+            // Unicast first: a group as destination gives another ICRC.
             let found = [KERNEL_GID]
                 .into_iter()
                 .find_map(|to| Ud::parse(*from.ip(), to, from.port(), &bytes[..n]));
@@ -100,11 +100,11 @@ impl Kernel {
                 return ud;
             }
         }
-        panic!("waited in vain for {what}");
+        panic!("no {what} arrived");
     }
 }
 
-/// The daemon's queue pair, which stands where the captured peer's 0x4242 did.
+/// The daemon's queue pair; it replaces 0x4242 of the captured peer.
 fn qpn(host: &Host) -> u32 {
     let qpn = host.show("ib0")["qpn"].as_u64().expect("a number");
     u32::try_from(qpn).expect("24 bits")
@@ -134,7 +134,7 @@ fn assert_arp_reply(reply: &Ud, request: &Ud, host: &Host) {
         out[arp::TARGET_IP..],
         asked[arp::SENDER_IP..arp::TARGET_HARDWARE]
     );
-    // Flags may differ: the kernel says that it can do connected mode.
+    // Flags may differ: the kernel announces connected mode.
     assert_eq!(
         out[arp::TARGET_HARDWARE + 1..arp::TARGET_IP],
         asked[arp::SENDER_HARDWARE + 1..arp::SENDER_IP]
@@ -216,8 +216,8 @@ fn the_kernels_neighbour_solicitation_is_answered() {
         ud.payload.starts_with(IPV6) && ud.payload.get(44) == Some(&136)
     });
     assert_addressed(&advertisement, peer, 0xffff, KERNEL_QPN);
-    // IPv6 header, 24 bytes of advertisement, then the option (RFC 4391, 9.3): type 2, three
-    // units of eight bytes, two bytes of nothing, the 20-byte address.
+    // IPv6 header, 24 bytes of advertisement, then the option (RFC 4391, 9.3): type 2, three units of eight
+    // bytes, two reserved bytes, the 20-byte address.
     let option = &advertisement.payload[44 + 24..];
     assert_eq!(option[..4], [2, 3, 0, 0]);
     assert_eq!(option[5..8], qpn(peer).to_be_bytes()[1..]);
@@ -225,7 +225,7 @@ fn the_kernels_neighbour_solicitation_is_answered() {
     assert_eq!(icmpv6_sum(&advertisement.payload[4..]), 0xffff);
 }
 
-/// The one's complement sum that a right ICMPv6 checksum makes 0xffff (RFC 4443, 2.3).
+/// The one's complement sum, 0xffff for a correct ICMPv6 checksum (RFC 4443, 2.3).
 fn icmpv6_sum(packet: &[u8]) -> u16 {
     let mut bytes = packet[8..].to_vec();
     bytes.extend([0, 58]);
@@ -273,8 +273,8 @@ fn the_kernels_multicast_reaches_a_member() {
     assert_eq!(from.ip(), Ipv4Addr::new(10, 50, 0, 16));
 }
 
-/// The unicast packets that the kernel sent to the userspace peer of capture 05, with the peer's
-/// queue pair and address replaced by the daemon's: all else is the kernel's.
+/// The unicast packets of the kernel to the userspace peer of capture 05, with the daemon's queue pair and
+/// address instead of the peer's.
 #[test]
 fn the_daemon_stands_in_the_userspace_peers_place() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -288,7 +288,7 @@ fn the_daemon_stands_in_the_userspace_peers_place() {
         ud
     };
 
-    // 37: the kernel asks again, unicast, for the peer it knows.
+    // 37: the kernel repeats the request, by unicast to the known peer.
     let mut request = captured(37);
     let hardware = arp::TARGET_HARDWARE + 1..arp::TARGET_HARDWARE + 4;
     if request.payload[hardware.clone()] != [0; 3] {

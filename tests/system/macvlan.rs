@@ -1,4 +1,4 @@
-//! Macvlans on `ib0`, in namespaces of their own, as containers have them.
+//! Macvlans on `ib0` in separate namespaces, as for containers.
 
 use std::ops::Deref;
 
@@ -22,7 +22,7 @@ impl Deref for Container {
 }
 
 impl Container {
-    /// Makes it, with an address of each family.
+    /// Creates it, with an address of each family.
     fn create(host: &Host, number: usize, mode: &str) -> Container {
         let container = Container {
             station: Station::create(&format!("{mode} container {number}")),
@@ -58,8 +58,8 @@ fn addresses(host: &Host) -> [String; 2] {
     [host.v4(), host.v6()]
 }
 
-/// What every mode must do: each container reaches the other host and is reached by it, by unicast
-/// and by multicast, and sees its duplicates.
+/// Requirements of every mode: each container and the other host reach each other by unicast and multicast,
+/// and detect duplicate addresses.
 fn serves(b: &Host, containers: &[Container]) {
     for container in containers {
         container.reaches_all(&addresses(b));
@@ -79,7 +79,7 @@ fn macvlans_in_bridge_mode() {
     let (a, b) = lab.two();
     let containers = [1, 2].map(|number| Container::create(a, number, "bridge"));
     serves(b, &containers);
-    // The kernel carries frames between them, and none of them is the fabric's.
+    // The kernel switches frames between them without the fabric.
     let [one, two] = &containers;
     one.reaches_all(&two.addresses());
     two.reaches_all(&one.addresses());
@@ -109,7 +109,7 @@ fn macvlans_in_vepa_mode_reach_each_other_by_reflection() {
     a.configure("ib0");
     b.configure("ib0");
     a.reaches(b);
-    // Its own probes come back to the host; it knows them by their nonce (RFC 7527).
+    // The host's own probes come back; it recognizes them by their nonce (RFC 7527).
     a.await_link_local("ib0");
     let containers = [1, 2].map(|number| Container::create(a, number, "vepa"));
     serves(b, &containers);
@@ -139,7 +139,7 @@ fn macvlans_in_vepa_mode_are_apart_without_reflection() {
     assert!(!one.pings(&two.v4()));
 }
 
-/// The one macvlan has the interface to itself, and its Ethernet address too.
+/// The only macvlan has the interface and its Ethernet address.
 #[test]
 fn a_macvlan_in_passthru_mode() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -166,7 +166,7 @@ fn a_macvlan_in_passthru_mode_with_another_ethernet_address() {
     serves(b, &[container]);
 }
 
-/// It hears the Ethernet addresses that it is told to, and a peer's is one like any other.
+/// It listens to configured Ethernet addresses; the address of a peer works like any other.
 #[test]
 fn a_macvlan_in_source_mode() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -235,5 +235,5 @@ fn macvlans_come_and_go_beside_a_ping() {
         container.ok("ip link del eth0");
     }
     pinging.stop().lost_at_most(2);
-    assert!(!b.pings("10.9.0.101"), "nobody has it now");
+    assert!(!b.pings("10.9.0.101"), "the address is unused now");
 }

@@ -1,7 +1,7 @@
-//! Whole-system tests: real daemons in real network namespaces, driven by the programs that
-//! administrators use. They need root; without it each says so and passes.
+//! Whole-system tests: real daemons in network namespaces, driven by administrators' programs. They need
+//! root; without it each prints that and passes.
 //!
-//! Every name carries the process id, so that runs do not meet, and everything is removed by that
+//! All names contain the process id, so that concurrent runs do not collide. Everything is removed by that
 //! name, also when a test panics.
 
 mod lab;
@@ -40,6 +40,8 @@ mod reload;
 mod restart;
 mod siblings;
 mod snooping;
+mod subnet;
+mod subnet_lab;
 mod takeover;
 mod underlay;
 mod vlan;

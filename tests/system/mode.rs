@@ -1,5 +1,5 @@
-//! The mode of an interface, and what follows it: MTU, address, what `ip link` says. What travels over
-//! connections is elsewhere.
+//! The mode of an interface and its consequences: MTU, address, output of `ip link`. Other modules test
+//! traffic over connections.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually};
 /// The largest MTU of connected mode.
 const CONNECTED_MTU: u64 = 65_520;
 
-/// The first byte of the interface's IPoIB address, which says whether it accepts connections.
+/// The first byte of the interface's IPoIB address: it indicates whether the interface accepts connections.
 fn flags(host: &Host) -> String {
     let address = host.show("ib0")["address"].clone();
     address.as_str().expect("an address")[..2].to_owned()
 }
 
-/// Waits until a peer knows the interface under an address with these flags, which peers keep until
-/// they are told better.
+/// Waits until a peer has the interface under an address with these flags. Peers keep an address until they
+/// receive another.
 fn await_seen(from: &Host, host: &Host, flags: &str) {
     let gid = host.show("ib0")["gid"].clone();
     eventually(SOON, &format!("an address with the flags {flags}"), || {
@@ -34,13 +34,13 @@ fn gso_max(host: &Host) -> Value {
     host.json("ip -d -j link show dev ib0")[0]["gso_max_size"].clone()
 }
 
-/// Changes the mode as an administrator does, and expects that nothing is said about it.
+/// Changes the mode with `ibtap`, which must print nothing.
 fn set(host: &Host, mode: &str) {
     let done = host.ibtap(&format!("mode ib0 {mode}"));
     assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
 }
 
-/// The mode and both places where the MTU can be read.
+/// The mode and both places that show the MTU.
 fn assert_is(host: &Host, mode: &str, mtu: u64) {
     assert_eq!(host.ibtap("mode ib0").out, format!("{mode}\n"));
     let shown = host.show("ib0");
@@ -77,7 +77,7 @@ fn connected_mode_from_the_start() {
     let other = a.ibtap("conn ib9");
     assert_eq!(other.code, Some(1), "{other:?}");
 
-    // Without the flag nobody asks for a connection; packets travel all the same.
+    // Without the flag, peers request no connection; packets still travel.
     b.start(&["--mode", "connected", "--connections", "0"]);
     assert_is(b, "connected", CONNECTED_MTU);
     assert_eq!(
@@ -117,15 +117,15 @@ fn c112_c113_c114_the_mode_changes_while_it_runs() {
     a.reaches(b);
     b.reaches(a);
 
-    // The same mode again changes nothing, not even what the administrator did since.
+    // The same mode again changes nothing, also not the administrator's later changes.
     a.ok("ip link set ib0 mtu 9000");
     eventually(SOON, "the administrator's MTU", || {
         (a.show("ib0")["mtu"] == 9000).then_some(())
     });
     set(a, "connected");
     assert_is(a, "connected", 9000);
-    let told = monitor.objects();
-    assert_eq!(told.iter().filter(|e| mode(e)).count(), 1, "{told:?}");
+    let events = monitor.objects();
+    assert_eq!(events.iter().filter(|e| mode(e)).count(), 1, "{events:?}");
 
     set(a, "datagram");
     assert_is(a, "datagram", u64::from(LINK_MTU));
@@ -137,7 +137,7 @@ fn c112_c113_c114_the_mode_changes_while_it_runs() {
     a.reaches(b);
     b.reaches(a);
 
-    // A smaller MTU is kept on the way back.
+    // A smaller MTU stays after the change back.
     set(a, "connected");
     a.ok("ip link set ib0 mtu 1400");
     eventually(SOON, "the smaller MTU", || {
@@ -153,14 +153,14 @@ fn c113_mtus_that_connected_mode_cannot_have_are_put_right() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     a.start(&["--mode", "connected"]);
-    // The largest that a TAP takes.
+    // The largest MTU of a TAP.
     a.ok("ip link set ib0 mtu 65521");
     eventually(SOON, "the mode's MTU again", || {
         (a.mtu("ib0") == CONNECTED_MTU).then_some(())
     });
     let log = a.daemon().log();
     assert!(log.contains("over connected mode's 65520"), "{log}");
-    // The underlay's MTU is the datagrams' matter.
+    // The underlay's MTU only affects datagrams.
     a.ok("ip link set eth0 mtu 2400");
     eventually(SOON, "smaller datagrams", || {
         (a.show("ib0")["link_mtu"] == 2048).then_some(())
@@ -226,15 +226,15 @@ fn a_reload_changes_the_mode_but_not_the_number_of_connections() {
         reloaded(a, &format!("{connected}mtu = 9000\n")),
         (Some(0), "applied  ib0: mtu 9000\n".into())
     );
-    let (status, said) = reloaded(a, &format!("{one}mtu = 9000\n"));
+    let (status, output) = reloaded(a, &format!("{one}mtu = 9000\n"));
     assert_eq!(status, Some(2));
-    assert!(said.contains("refused  ib0: the MTU 9000"), "{said}");
-    assert!(said.contains("use mode \"connected\""), "{said}");
+    assert!(output.contains("refused  ib0: the MTU 9000"), "{output}");
+    assert!(output.contains("use mode \"connected\""), "{output}");
     assert_is(a, "connected", 9000);
-    let (status, said) = reloaded(a, &format!("{one}mtu = 2000\nconnections = 8\n"));
+    let (status, output) = reloaded(a, &format!("{one}mtu = 2000\nconnections = 8\n"));
     assert_eq!(status, Some(2));
     assert_eq!(
-        said,
+        output,
         "applied  ib0: mode datagram, mtu 2000\n\
          refused  ib0: connections cannot change while it runs; restart ibtapd\n"
     );

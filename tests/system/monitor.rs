@@ -1,4 +1,4 @@
-//! `ibtap monitor`: events as they happen.
+//! `ibtap monitor`: events at the time when they occur.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ fn is(event: &Value, kind: &str) -> bool {
 }
 
 #[test]
-fn what_happens_to_interface_port_neighbours_and_groups_is_told() {
+fn events_of_interface_port_neighbours_and_groups_are_reported() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -80,7 +80,7 @@ fn what_happens_to_interface_port_neighbours_and_groups_is_told() {
 }
 
 #[test]
-fn neighbours_are_told_while_somebody_listens() {
+fn neighbours_are_reported_while_a_client_watches() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     a.start(&[]);
@@ -106,7 +106,7 @@ fn it_is_text_for_people_and_ends_when_the_daemon_does() {
     let a = lab.host(0);
     let mut monitor = a.follow("monitor ib0");
     eventually(SOON, "the first line", || {
-        monitor.text().contains("tells events").then_some(())
+        monitor.text().contains("reports events").then_some(())
     });
     a.ok("ip link set ib0 down");
     eventually(SOON, "a line for it", || {
@@ -123,7 +123,7 @@ fn it_is_text_for_people_and_ends_when_the_daemon_does() {
     assert_eq!(unknown.code, Some(1), "{unknown:?}");
     a.stop();
     assert_eq!(monitor.ended().code(), Some(3));
-    assert!(monitor.complaints().contains("has gone away"));
+    assert!(monitor.complaints().contains("has closed the connection"));
 }
 
 fn call_for_more(host: &Host) -> UnixStream {
@@ -135,7 +135,7 @@ fn call_for_more(host: &Host) -> UnixStream {
     stream
 }
 
-/// Reads messages until one satisfies the condition.
+/// Reads messages until one matches.
 fn read_until(stream: UnixStream, found: impl Fn(&Value) -> bool) -> Value {
     let messages = BufReader::new(stream).split(0);
     let mut parsed = messages.map(|message| {
@@ -145,9 +145,8 @@ fn read_until(stream: UnixStream, found: impl Fn(&Value) -> bool) -> Value {
     parsed.find(found).expect("such an event")
 }
 
-/// Changes the MAC of `ib0` that often, and waits until the daemon has seen it. (A change of the
-/// name would be as good an event, but the kernel makes it wait for a grace period of RCU, which
-/// takes milliseconds each on a busy machine.)
+/// Changes the MAC of `ib0` `times` times, and waits until the daemon has seen it. (A change of the name
+/// takes milliseconds for an RCU grace period on a busy machine.)
 fn change_macs(host: &Host, times: u32) {
     let mac = |i: u32| format!("02:00:00:00:{:02x}:{:02x}", i >> 8, i & 0xff);
     let path = host.file("macs");
@@ -160,7 +159,7 @@ fn change_macs(host: &Host, times: u32) {
 }
 
 #[test]
-fn a_monitor_that_does_not_read_is_told_what_it_missed_and_holds_nobody_up() {
+fn a_monitor_that_does_not_read_gets_the_number_of_lost_events_and_delays_no_other() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -168,27 +167,29 @@ fn a_monitor_that_does_not_read_is_told_what_it_missed_and_holds_nobody_up() {
     a.ok("ip link set ib0 down");
     let lazy = call_for_more(a);
     let before = a.daemon().resident_kib();
-    // Each change is an event; many more than the daemon and a socket keep. Not all at once: what
-    // overruns netlink is read anew, and is one event then.
+    // Each change is an event: many more than the daemon and a socket store. Not all at once: after a netlink
+    // overrun the state is read again, and that is one event.
     for _ in 0..8 {
         change_macs(a, 500);
     }
     let grown = a.daemon().resident_kib().saturating_sub(before);
     assert!(grown < 8192, "it grew by {grown} KiB");
-    // It reads at last. What came is in order, and some event says how many did not come.
+    // Reads at last. The events are in order, and one event has the number of lost events.
     let reader =
         std::thread::spawn(move || read_until(lazy, |m| m["parameters"]["event"]["lost"].is_u64()));
-    eventually(SOON, "an event that says so", || {
+    eventually(SOON, "an event with the number of lost events", || {
         a.ok("ip link set ib0 up");
         a.ok("ip link set ib0 down");
         reader.is_finished().then_some(())
     });
-    let told = reader.join().expect("an event that tells of lost ones");
-    assert_eq!(told["continues"], true);
+    let event = reader
+        .join()
+        .expect("an event with the number of lost events");
+    assert_eq!(event["continues"], true);
 }
 
 #[test]
-fn guests_are_told_and_listed() {
+fn guests_are_reported_and_listed() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -215,7 +216,7 @@ fn guests_are_told_and_listed() {
 }
 
 #[test]
-fn an_interface_is_followed_to_other_namespaces_and_told_from_its_namesake() {
+fn an_interface_is_followed_to_other_namespaces_and_distinguished_from_its_namesake() {
     let Some(mut lab) = Lab::pair() else { return };
     let (blue, green) = (Station::create("blue"), Station::create("green"));
     let a = lab.host(0);
@@ -249,11 +250,11 @@ fn an_interface_is_followed_to_other_namespaces_and_told_from_its_namesake() {
     assert_eq!(at_home["netns"], Value::Null);
     blue.ok("ip link set ib0 mtu 1400");
     let elsewhere = all.await_object("the MTU", |e| mtu(e, 1400));
-    // To the other one it is the first that is told.
+    // The other watcher sees it first.
     let first = one.await_object("the MTU", |e| is(e, "mtu-changed"));
-    for told in [elsewhere, first] {
+    for event in [elsewhere, first] {
         assert_eq!(
-            (&told["netns"], &told["mtu"]),
+            (&event["netns"], &event["mtu"]),
             (&json!(in_blue), &json!(1400))
         );
     }
@@ -266,7 +267,7 @@ fn an_interface_is_followed_to_other_namespaces_and_told_from_its_namesake() {
             [json!("ib0"), json!(in_green), json!(in_blue)]
         );
     }
-    // It is followed, by whatever name.
+    // The watch continues after a rename.
     green.ok("ip link set ib0 name st0");
     one.await_object("the name", |e| is(e, "renamed") && e["interface"] == "st0");
     let home = a.namespace().name();

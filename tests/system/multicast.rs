@@ -1,4 +1,4 @@
-//! Multicast senders and receivers, IPv4 and IPv6: joins, sends without being a member, leaves.
+//! Multicast senders and receivers, IPv4 and IPv6: joins, packets from non-members, leaves.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -111,7 +111,7 @@ fn no_echo(group: &Group) {
     heard(&sending, &there, "a packet at the other member");
     while receive(&here).is_some() {}
     sending.0.send_to(b"once", sending.1).expect("sent");
-    // The kernel's own loop gives the sender's host one copy; the fabric must not add another.
+    // The kernel's loopback gives one copy to the sender's host; the fabric must not add another.
     assert_eq!(receive(&here).as_deref(), Some(&b"once"[..]));
     assert_eq!(receive(&here), None);
     assert_eq!(receive(&there).as_deref(), Some(&b"once"[..]));
@@ -137,12 +137,16 @@ fn broadcast_and_all_nodes_reach_every_host() {
     for host in [&*b, &*c] {
         host.ok("sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0");
     }
-    let said = a.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
+    let output = a.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
     for host in [&*b, &*c] {
-        assert!(said.contains(&host.v4()), "{} is silent: {said}", host.v4());
+        assert!(
+            output.contains(&host.v4()),
+            "{} is silent: {output}",
+            host.v4()
+        );
     }
-    let said = a.ok("ping -c 3 -i 0.3 -w 3 ff02::1%ib0");
-    assert!(said.contains("+"), "only one host answered: {said}");
+    let output = a.ok("ping -c 3 -i 0.3 -w 3 ff02::1%ib0");
+    assert!(output.contains("+"), "only one host answered: {output}");
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn a_group_joined_before_the_daemon_restarts_is_joined_again() {
     heard(&sending, &listening, "a packet after the restart");
 }
 
-/// `ib0` has all groups that the port takes when the daemon starts, and leaves none for `ib1`.
+/// `ib0` has all groups of the port when the daemon starts, and leaves none for `ib1`.
 #[test]
 fn an_interface_starts_without_its_broadcast_group_and_has_its_carrier_when_it_is_joined() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -180,7 +184,7 @@ fn an_interface_starts_without_its_broadcast_group_and_has_its_carrier_when_it_i
     b.configure("ib1");
     start(a, ib0);
     a.await_carrier("ib0", true);
-    // More than a port attaches to.
+    // More groups than a port accepts.
     let groups = (0..8400).map(|n| Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 7, n));
     let sockets = join_all_v6(a, "ib0", &groups.collect::<Vec<_>>());
     a.stop();
@@ -195,11 +199,11 @@ fn an_interface_starts_without_its_broadcast_group_and_has_its_carrier_when_it_i
     assert_eq!(shown["carrier"], false);
     a.await_carrier("ib1", false);
     a.await_carrier("ib0", true);
-    // It is tried after 1, 2, 4 and more seconds, and logged once.
+    // Retries after 1, 2, 4 and more seconds, with one log line.
     std::thread::sleep(Duration::from_secs(4));
     let log = a.daemon().log();
-    let told = log.matches("ib1: multicast join failed").count();
-    assert_eq!(told, 1, "{log}");
+    let logged = log.matches("ib1: multicast join failed").count();
+    assert_eq!(logged, 1, "{log}");
     drop(sockets);
     eventually(Duration::from_secs(60), "the carrier", || {
         let shown = a.show("ib1");

@@ -1,4 +1,4 @@
-//! Interfaces in other network namespaces than their daemon's.
+//! Interfaces in other network namespaces than the daemon's.
 
 mod config;
 mod moves;
@@ -12,13 +12,13 @@ fn beside(name: &str) -> Station {
     Station::create(name)
 }
 
-/// Moves an interface with `ip link`, from a place to another.
+/// Moves an interface with `ip link` from one place to another.
 fn carry(interface: &str, from: &Station, to: &Station) {
     let name = to.namespace().name();
     from.ok(&format!("ip link set {interface} netns {name}"));
 }
 
-/// Gives an interface this host's addresses, wherever it is.
+/// Adds this host's addresses to an interface at any place.
 fn configure(station: &Station, interface: &str, host: &Host) {
     let (v4, v6) = (host.v4(), host.v6());
     station.ok(&format!("ip addr add {v4}/24 dev {interface}"));
@@ -33,7 +33,7 @@ fn meet(here: &Station, host: &Host, there: &Host) {
     there.reaches_all(&[host.v4(), host.v6()]);
 }
 
-/// Waits until `ibtap show` says something of an interface: `None` for a member that is absent.
+/// Waits for a value in `ibtap show` of an interface: `None` for an absent member.
 fn await_shown(host: &Host, interface: &str, member: &str, value: Option<&str>) {
     let what = format!("{member} of {interface} to be {value:?}");
     eventually(SOON, &what, || {

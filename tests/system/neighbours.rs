@@ -49,12 +49,12 @@ fn arping_is_answered_with_the_neighbours_mac() {
         return;
     };
     let (a, b) = lab.two();
-    let said = a.ok(&format!("arping -c 2 -w 5 -I ib0 {}", b.v4()));
+    let output = a.ok(&format!("arping -c 2 -w 5 -I ib0 {}", b.v4()));
     assert!(a.pings(&b.v4()));
     let mac = neighbour(a, "ib0", &b.v4());
     assert!(
-        said.to_lowercase().contains(&format!("[{mac}]")),
-        "{mac} is not in {said}"
+        output.to_lowercase().contains(&format!("[{mac}]")),
+        "{mac} is not in {output}"
     );
 }
 
@@ -64,10 +64,13 @@ fn ndisc6_is_answered_with_the_neighbours_mac() {
         return;
     };
     let (a, b) = lab.two();
-    let said = a.ok(&format!("ndisc6 -1 -r 3 -w 2000 {} ib0", b.v6()));
+    let output = a.ok(&format!("ndisc6 -1 -r 3 -w 2000 {} ib0", b.v6()));
     assert!(a.pings(&b.v6()));
     let mac = neighbour(a, "ib0", &b.v6());
-    assert!(said.to_lowercase().contains(&mac), "{mac} is not in {said}");
+    assert!(
+        output.to_lowercase().contains(&mac),
+        "{mac} is not in {output}"
+    );
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn ones_own_probe_does_not_come_back() {
     };
     let (a, b) = lab.two();
     for host in [a, b] {
-        // The link-local address came up with duplicate address detection on.
+        // Duplicate address detection was on when the link-local address came up.
         host.await_link_local("ib0");
     }
 }
@@ -148,8 +151,8 @@ fn address_flags(host: &Host, address: &str) -> AddressFlags {
     }
 }
 
-/// An address that goes from the interface to its bridge is still reached through it, and one of a
-/// bridge that it has left is not.
+/// An address that moves from the interface to its bridge stays reachable through it. After the interface
+/// leaves the bridge, the bridge's addresses do not.
 #[test]
 fn what_is_announced_follows_the_addresses_of_interface_and_bridge() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -162,20 +165,20 @@ fn what_is_announced_follows_the_addresses_of_interface_and_bridge() {
     a.ok("ip link set ib0 master br0");
     a.ok("ip link set br0 up");
     let v4 = a.v4();
-    let said = |a: &mut Host, what: &str, count: usize| {
+    let await_lines = |a: &mut Host, what: &str, count: usize| {
         eventually(SOON, &format!("{count} times {what:?}"), || {
             (a.daemon().log().matches(what).count() == count).then_some(())
         });
     };
-    let announced = format!("announcing {v4}");
+    let announced = format!("ib0: announces {v4}");
     a.ok(&format!("ip addr add {v4}/24 dev ib0"));
-    said(a, &announced, 1);
+    await_lines(a, &announced, 1);
     a.ok(&format!("ip addr add {v4}/24 dev br0"));
     a.ok(&format!("ip addr del {v4}/24 dev ib0"));
-    said(a, &announced, 2);
+    await_lines(a, &announced, 2);
     b.reaches_all(&[&v4]);
-    let no_more = format!("ib0: {v4} is announced no more");
-    said(a, &no_more, 1);
+    let no_more = format!("ib0: no longer announces {v4}");
+    await_lines(a, &no_more, 1);
     a.ok("ip link set ib0 nomaster");
-    said(a, &no_more, 2);
+    await_lines(a, &no_more, 2);
 }

@@ -1,17 +1,17 @@
-//! `scripts/netns-lab`, as a person would use it.
+//! `scripts/netns-lab`, used as by a person.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::lab::{Done, ibtap, ibtapd};
 
-/// Runs the script with the programs under test. `None`, said loudly, without root.
+/// Runs the script with the programs under test. `None`, with a message, without root.
 fn netns_lab(options: &[&str]) -> Option<Done> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: labs are made of network namespaces, which needs root");
         return None;
     }
-    // Beside it.
+    // The helper program must be in the same folder.
     assert_eq!(ibtap().parent(), ibtapd().parent());
     let folder = ibtapd().parent().expect("a program is in a folder");
     let mut command = Command::new("timeout");
@@ -25,12 +25,12 @@ fn netns_lab(options: &[&str]) -> Option<Done> {
     Some(Done::of(&mut command))
 }
 
-/// The namespaces that there are.
+/// The existing namespaces.
 fn namespaces() -> String {
     Done::of(Command::new("ip").args(["netns", "list"])).out
 }
 
-/// The lab's ID that a command has printed.
+/// The lab's ID in the output of a command.
 fn id(done: &Done) -> &str {
     let line = done.out.lines().find_map(|line| line.strip_prefix("lab "));
     line.unwrap_or_else(|| panic!("{done:?}"))
@@ -68,7 +68,7 @@ fn a_routed_lab_has_a_subnet_for_each_host() {
 
 #[test]
 fn a_lab_is_kept_until_it_is_taken_down() {
-    // With a file, and something that is left running.
+    // With a file, and a process that keeps running.
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nqpn = 0x10{n}\n";
     std::fs::write(file.path(), text).expect("a file");
@@ -79,7 +79,7 @@ fn a_lab_is_kept_until_it_is_taken_down() {
         return;
     };
     let id = id(&done).to_owned();
-    // The socket is where the script says.
+    // The socket has the path that the script prints.
     let ask = done
         .out
         .lines()
@@ -107,7 +107,7 @@ fn a_lab_that_fails_leaves_nothing() {
         return;
     };
     assert_eq!(done.code, Some(1), "{done:?}");
-    // The daemon's own words, about its copy of the file, which is in a folder named after the lab.
+    // The daemon's own error about its copy of the file, in a folder named after the lab.
     let (before, _) = done
         .err
         .split_once("/1.toml")

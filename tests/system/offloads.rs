@@ -2,7 +2,7 @@
 
 use crate::lab::{Host, Lab, SOON, eventually, iperf, iperf_above};
 
-/// State of a feature as `ethtool -k` prints it: "on" or "off", with "[fixed]" cut off.
+/// State of a feature in `ethtool -k`: "on" or "off", without "[fixed]".
 pub fn feature(host: &Host, interface: &str, name: &str) -> String {
     let shown = host.ok(&format!("ethtool -k {interface}"));
     let line = shown
@@ -31,7 +31,7 @@ fn the_offloads_that_the_daemon_does_are_shown_as_on() {
     }
 }
 
-/// Mean bytes of the packets that `ib0` of a host hands to its kernel in one second of TCP.
+/// Mean size in bytes of the packets that a host's `ib0` passes to the kernel in one second of TCP.
 fn mean_received_bytes(a: &mut Host, b: &mut Host) -> u64 {
     let count = |host: &Host, what: &str| {
         host.link("ib0")["stats64"]["rx"][what]
@@ -52,7 +52,7 @@ fn coalescing_follows_gro() {
     let mtu = b.mtu("ib0");
     for (gro, expected) in [("on", true), ("off", false), ("on", true)] {
         b.ok(&format!("ethtool -K ib0 gro {gro}"));
-        // The daemon hears of the change from the kernel, a moment later.
+        // The kernel notifies the daemon of the change a moment later.
         eventually(
             SOON,
             &format!("coalescing {expected} with gro {gro}"),

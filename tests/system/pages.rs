@@ -1,5 +1,5 @@
-//! The commands of the pages `docs/ip-link.md`, `docs/bridges.md` and `docs/vnic.md`, typed as
-//! printed, and the configurations of all pages.
+//! The commands of the pages `docs/ip-link.md`, `docs/bridges.md` and `docs/vnic.md`, typed as printed, and
+//! the configurations of all pages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn page(path: &Path) -> String {
     std::fs::read_to_string(path).expect("a page")
 }
 
-/// The contents of the blocks in a language, in their order.
+/// The contents of the blocks in a language, in order.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     page.split(&format!("```{language}\n"))
         .skip(1)
@@ -29,8 +29,8 @@ fn commands(name: &str) -> Vec<String> {
     blocks(&page(&folder().join(name)), "sh")
 }
 
-/// A shell on a host that has a `/run` of its own, as two machines have: namespaces may have the same
-/// name on both, and the control socket is where it is on a machine with one daemon.
+/// A shell on a host with its own `/run`, as on two machines: both may have namespaces with the same name,
+/// and the control socket has its default path.
 struct Shell {
     alive: Background,
     number: usize,
@@ -53,7 +53,7 @@ impl Shell {
         shell
     }
 
-    /// Runs a script as `sh -e` does, with `N` set to this host's number.
+    /// Runs a script with `sh -e` and `N` set to this host's number.
     fn run(&self, script: &str) -> Done {
         let folder = ibtap().parent().expect("a program is in a folder");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -67,7 +67,7 @@ impl Shell {
         Done::of(&mut command)
     }
 
-    /// The same for a script that must succeed; gives back what it prints.
+    /// Runs a script that must succeed; returns its output.
     fn ok(&self, script: &str) -> String {
         let done = self.run(script);
         assert_eq!(done.code, Some(0), "{script}\n{}{}", done.out, done.err);
@@ -75,7 +75,7 @@ impl Shell {
     }
 }
 
-/// Two running hosts, whose `ib0` has no addresses, with a shell each.
+/// Two running hosts without addresses on `ib0`, with a shell each.
 fn two_hosts() -> Option<(Lab, [Shell; 2])> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
@@ -119,8 +119,8 @@ fn the_pages_ip_link_works_as_printed() {
     both_do(&shells, make);
     for host in hosts {
         eventually(SOON, "the alias", || {
-            let says = "ibtap: soft/eth0 child of ib0 pkey 0x8001 datagram";
-            (host.link("ib0.8001")["ifalias"] == says).then_some(())
+            let alias = "ibtap: soft/eth0 child of ib0 pkey 0x8001 datagram";
+            (host.link("ib0.8001")["ifalias"] == alias).then_some(())
         });
     }
     both_do(&shells, ping);
@@ -196,9 +196,9 @@ fn the_pages_vnic_works_as_printed() {
     b.start_with(options);
     let shells = [Shell::open(a, 1), Shell::open(b, 2)];
     both_do(&shells, set_up);
-    for said in both_do(&shells, look) {
+    for output in both_do(&shells, look) {
         for word in ["0% packet loss", "vnic0", "learned"] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(output.contains(word), "{word}: {output}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ibtap-peer` against itself; `tests/guest` has it against rdma-core's programs.
+//! `ibtap-peer` with itself; `tests/guest` runs it with rdma-core's programs.
 
 use std::fs;
 use std::io::Write;
@@ -7,12 +7,12 @@ use std::thread;
 
 use crate::lab::{Background, Host, Lab, SOON, eventually, ibtap_peer};
 
-/// A command line of it on `eth0`.
+/// A command line of `ibtap-peer` on `eth0`.
 fn line(words: &str) -> String {
     format!("{} {words} --underlay eth0", ibtap_peer().display())
 }
 
-/// A side that runs.
+/// A running side.
 struct Side<'a> {
     host: &'a Host,
     line: String,
@@ -26,46 +26,45 @@ impl<'a> Side<'a> {
         Side { host, line, child }
     }
 
-    /// All that it has printed.
-    fn said(&self) -> String {
+    /// Its output so far.
+    fn output(&self) -> String {
         fs::read_to_string(self.host.file("peer.log")).expect("a log")
     }
 
-    /// Waits until it has said this.
-    fn says(&mut self, words: &str) {
+    /// Waits until its output contains `words`.
+    fn await_output(&mut self, words: &str) {
         eventually(SOON, &format!("{words:?} of {}", self.line), || {
             let ended = self.child.0.try_wait().expect("a child");
-            let said = self.said();
-            let found = said.contains(words);
-            assert!(found || ended.is_none(), "{}: {said}", self.line);
+            let output = self.output();
+            let found = output.contains(words);
+            assert!(found || ended.is_none(), "{}: {output}", self.line);
             found.then_some(())
         });
     }
 
-    /// Waits for its end; gives its status and all that it has printed.
+    /// Waits for its end; returns status and output.
     fn ends(mut self) -> (Option<i32>, String) {
         let status = eventually(SOON * 2, &format!("the end of {}", self.line), || {
             self.child.0.try_wait().expect("a child")
         });
-        (status.code(), self.said())
+        (status.code(), self.output())
     }
 }
 
-/// Runs a server on the first host and, when it is ready, its client on the second, each to its end.
+/// Runs a server on the first host and, when it is ready, its client on the second, until both end.
 fn both(lab: &mut Lab, [server, client]: [&str; 2]) -> [(Option<i32>, String); 2] {
     let (a, b) = lab.two();
     let mut server = Side::start(a, server);
-    server.says("waiting for");
+    server.await_output("waiting for");
     let client = Side::start(b, client).ends();
     [server.ends(), client]
 }
 
-/// The same for sides that must succeed.
+/// Runs two sides that must succeed.
 fn agree(lab: &mut Lab, sides: [&str; 2]) {
     let ended = both(lab, sides);
-    let right = |(code, said): &(Option<i32>, String)| {
-        *code == Some(0) && said.contains("all of them right")
-    };
+    let right =
+        |(code, output): &(Option<i32>, String)| *code == Some(0) && output.contains("all correct");
     assert!(ended.iter().all(right), "{sides:?}: {ended:?}");
 }
 
@@ -78,7 +77,7 @@ fn refusal(host: &Host, words: &str, code: i32, sentence: &str) {
 #[test]
 fn every_program_is_client_and_server_over_both_families() {
     let Some(mut lab) = Lab::pair() else { return };
-    // Programs that find each other by TCP do so over IPv4, whatever their GIDs are.
+    // Programs that find each other by TCP use IPv4 for that, with any GIDs.
     for gid in ["auto", "ipv4"] {
         for (program, sizes) in [
             ("ud-pingpong", [1, 4096]),
@@ -114,16 +113,19 @@ fn groups_of_both_families() {
         let common = format!("mckey --gid {gid} --group {group} --count 20");
         let (a, b) = lab.two();
         let mut receiver = Side::start(a, &common);
-        receiver.says("joined");
+        receiver.await_output("joined");
         let sent = b.run(&line(&format!("{common} --send")));
         assert_eq!(sent.code, Some(0), "{sent:?}");
-        let (code, said) = receiver.ends();
-        assert!(code == Some(0) && said.contains("20 datagrams"), "{said}");
+        let (code, output) = receiver.ends();
+        assert!(
+            code == Some(0) && output.contains("20 datagrams"),
+            "{output}"
+        );
     }
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_requests_are_reported() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
     for words in [
@@ -142,7 +144,7 @@ fn what_cannot_be_is_said() {
     let usage = host.run(&format!("{} mckey --group ff15::1", ibtap_peer().display()));
     assert_eq!(usage.code, Some(1), "{usage:?}");
     refusal(host, "ud-pingpong --size 8193", 2, "lower --size");
-    refusal(host, "mckey --group 10.8.0.2", 2, "no multicast address");
+    refusal(host, "mckey --group 10.8.0.2", 2, "not a multicast address");
     refusal(
         host,
         "mckey --group 239.1.2.3",
@@ -166,7 +168,7 @@ fn what_cannot_be_is_said() {
         host,
         &format!("udaddy --gid ipv4 {alone} 10.8.0.2"),
         2,
-        "in vain",
+        "timeout of 0.5 s",
     );
     refusal(
         host,
@@ -176,7 +178,7 @@ fn what_cannot_be_is_said() {
     );
 }
 
-/// Two sides that do not agree find out, and each says what is wrong.
+/// Two sides with different parameters: each reports the difference.
 #[test]
 fn what_differs_is_noticed() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -184,11 +186,11 @@ fn what_differs_is_noticed() {
     for program in ["ud-pingpong", "rc-pingpong"] {
         let server = format!("{program} --size 200 --timeout 1");
         let client = format!("{program} --size 100 --timeout 1 --connect 10.8.0.1");
-        let [(server, said), (client, _)] = both(&mut lab, [&server, &client]);
-        assert_eq!((server, client), (failed, failed), "{said}");
+        let [(server, output), (client, _)] = both(&mut lab, [&server, &client]);
+        assert_eq!((server, client), (failed, failed), "{output}");
         assert!(
-            said.contains("message 0 has 100 bytes instead of 200"),
-            "{said}"
+            output.contains("message 0 has 100 bytes instead of 200"),
+            "{output}"
         );
     }
     let server = "rc-pingpong --timeout 1";
@@ -200,7 +202,7 @@ fn what_differs_is_noticed() {
 }
 
 #[test]
-fn a_peer_that_tells_no_parameters_is_told_of() {
+fn a_peer_without_parameters_is_reported() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     let listener = b
@@ -210,18 +212,18 @@ fn a_peer_that_tells_no_parameters_is_told_of() {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().expect("a client");
             stream.write_all(&[b'x'; 52]).expect("sent");
-            // It says nothing at all.
+            // This client sends nothing.
             let (stream, _) = listener.accept().expect("a client");
             thread::sleep(SOON / 10);
             drop(stream);
         });
         let client = "ud-pingpong --connect 10.8.0.2 --timeout 0.5";
         refusal(a, client, 2, "which are no parameters");
-        refusal(a, client, 2, "does not tell its parameters");
+        refusal(a, client, 2, "does not send its parameters");
     });
 }
 
-/// Who has got the last message may be gone when its acknowledgement turns out to be lost.
+/// The receiver of the last message may have ended when the loss of its acknowledgement shows.
 #[test]
 fn a_lost_last_acknowledgement_is_no_failure() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -233,15 +235,15 @@ fn a_lost_last_acknowledgement_is_no_failure() {
     );
     let server = "rc-pingpong --count 1";
     let client = "rc-pingpong --count 1 --timeout 3 --connect 10.8.0.1";
-    let [(server, said), (client, got)] = both(&mut lab, [server, client]);
-    assert_eq!((server, client), (Some(0), Some(0)), "{said} {got}");
-    assert!(said.contains("was not acknowledged"), "{said}");
-    assert!(got.contains("all of them right"), "{got}");
+    let [(server, output), (client, got)] = both(&mut lab, [server, client]);
+    assert_eq!((server, client), (Some(0), Some(0)), "{output} {got}");
+    assert!(output.contains("was not acknowledged"), "{output}");
+    assert!(got.contains("all correct"), "{got}");
 }
 
-/// Whichever side is killed, the other ends with a sentence.
+/// If one side is killed, the other ends with an error sentence.
 #[test]
-fn a_peer_that_vanishes_is_told_of() {
+fn a_peer_that_disappears_is_reported() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     let endless = "--gid ipv4 --count 4000000000 --timeout 1";
@@ -249,19 +251,19 @@ fn a_peer_that_vanishes_is_told_of() {
         let server = format!("{program} {endless}");
         let client = format!("{server} --connect 10.8.0.1");
         let mut server = Side::start(a, &server);
-        server.says("waiting for");
+        server.await_output("waiting for");
         let mut client = Side::start(b, &client);
-        server.says(met);
-        client.says(met);
+        server.await_output(met);
+        client.await_output(met);
         [server, client]
     };
     let is_told = |survivor: Side<'_>| {
-        let (code, said) = survivor.ends();
-        let (_, why) = said.split_once("ibtap-peer: ").expect("a sentence");
-        // It may have vanished in the middle of the exchange of parameters.
-        let named = ["in vain for", "ended", "left before", "does not take"];
+        let (code, output) = survivor.ends();
+        let (_, why) = output.split_once("ibtap-peer: ").expect("a sentence");
+        // The peer may end during the exchange of parameters.
+        let named = ["timeout of", "ended", "left before", "does not accept"];
         let is_named = named.iter().any(|words| why.contains(words));
-        assert!(code == Some(2) && is_named, "{code:?}: {said}");
+        assert!(code == Some(2) && is_named, "{code:?}: {output}");
     };
     for (program, met) in [
         ("rc-pingpong", "remote address"),
@@ -275,7 +277,7 @@ fn a_peer_that_vanishes_is_told_of() {
         drop(server);
         is_told(client);
     }
-    // Its client would send four thousand million datagrams before it listens.
+    // Its client would send 4,000,000,000 datagrams before it receives.
     let [server, client] = meet("udaddy", "QPN");
     drop(client);
     is_told(server);

@@ -1,4 +1,4 @@
-//! ICMP echoes over IPv4 and IPv6, of every size that matters.
+//! ICMP echoes over IPv4 and IPv6, of all sizes that matter.
 
 use crate::lab::{LINK_MTU, Lab};
 
@@ -56,12 +56,12 @@ fn every_echo_of_a_long_series_comes_back_once() {
     };
     let (a, b) = lab.two();
     for address in [b.v4(), b.v6()] {
-        let said = a.ok(&format!("ping -q -c 500 -i 0.002 -W 2 {address}"));
+        let output = a.ok(&format!("ping -q -c 500 -i 0.002 -W 2 {address}"));
         assert!(
-            said.contains("500 received, 0% packet loss"),
-            "lost: {said}"
+            output.contains("500 received, 0% packet loss"),
+            "lost: {output}"
         );
-        assert!(!said.contains("duplicates"), "{said}");
+        assert!(!output.contains("duplicates"), "{output}");
     }
 }
 

@@ -1,10 +1,11 @@
-//! What a daemon leaves behind for the next one: aliases, labels in the descriptor store, and the names
-//! that MACs and queue pair numbers are made from. `tests/data/takeover` has them as the daemon of version
-//! 0.1 at commit 0e7606d left them, a file for each configuration here. They must stay: a new daemon takes
-//! an old one's interfaces over, and peers notice nothing of it.
+//! Traces that a daemon leaves for the next one: aliases, labels in the descriptor store, and the identities
+//! from which MACs and queue pair numbers are derived. `tests/data/takeover` has those of version 0.1 at
+//! commit 0e7606d, one file for each configuration here. They must not change: a new daemon takes over an old
+//! one's interfaces, unnoticed by peers.
 //!
-//! With `IBTAP_BEFORE=FOLDER` the programs in that folder, of a version before `[[ipoib]]`, go first, and
-//! today's take over from them. With `IBTAP_RECORD=FOLDER` as well what they leave is written there.
+//! With `IBTAP_BEFORE=FOLDER`, the programs in that folder, of a version before `[[ipoib]]`, run first, and
+//! today's programs take over from them. With `IBTAP_RECORD=FOLDER` as well, the traces are written to that
+//! folder.
 
 mod left;
 
@@ -19,25 +20,25 @@ use serde_json::{Map, Value, json};
 
 use crate::lab::{Done, Em, Host, Lab, SOON, Station, eventually, ibtap, ibtapd, older};
 
-/// The table of an IPoIB interface in the configuration file, of today and of older versions.
+/// The table of an IPoIB interface in the configuration file, today and in older versions.
 const TABLE: &str = "ipoib";
 const OLDER_TABLE: &str = "device";
 
-/// The network namespace of those configurations that name one: the name is recorded with the rest.
+/// The network namespace of the configurations with one: the record contains its name.
 const NETNS: &str = "ibtap-recorded";
 
-/// Descriptors that the manager may keep.
+/// Maximum number of descriptors in the store.
 const STORE: usize = 64;
 
-/// What has to be kept alive for a configuration to stay as it is.
+/// Processes that must live for a configuration.
 type Kept = Option<Box<dyn Any>>;
 
 /// A configuration.
 struct Case {
-    /// What its record is called.
+    /// Name of its record.
     name: &'static str,
-    /// The last byte of the underlay's MAC, from which the port has its GID: a daemon finds what another one
-    /// on a port of the same GID has left in any namespace.
+    /// Last byte of the underlay's MAC, from which the port derives its GID: a daemon finds interfaces left
+    /// by another daemon on a port with the same GID, in any namespace.
     mac: u8,
     /// Keys of the port.
     port: &'static str,
@@ -45,13 +46,13 @@ struct Case {
     ipoib: &'static [(&'static str, &'static str)],
     /// VNICs with further keys.
     vnics: &'static [(&'static str, &'static str)],
-    /// What is done by hand, once the daemon is ready.
+    /// Manual changes, once the daemon is ready.
     then: fn(&Host, Option<&Station>) -> Kept,
-    /// The interfaces in the end, and whether each is in the other namespace.
+    /// The interfaces at the end, and whether each is in the other namespace.
     interfaces: &'static [(&'static str, bool)],
-    /// Those whose MAC the kernel drew: nobody has given them one.
+    /// Interfaces with a random MAC from the kernel.
     drawn: &'static [&'static str],
-    /// Those whose carrier goes and comes at a restart: their P_Key comes to the port's table after them.
+    /// Interfaces whose carrier changes at a restart: their P_Key enters the port's table after them.
     late: &'static [&'static str],
 }
 
@@ -72,7 +73,7 @@ const CASE: Case = Case {
 };
 
 impl Case {
-    /// As a configuration file.
+    /// The configuration file.
     fn text(&self, table: &str) -> String {
         let mut text = format!("[port.eth0]\n{}\n", self.port);
         let ipoib = self.ipoib.iter().map(|interface| (table, interface));
@@ -101,7 +102,7 @@ impl Case {
             || keys.into_iter().any(|(_, keys)| keys.contains(NETNS))
     }
 
-    /// What is recorded of it.
+    /// Its record.
     fn record(&self) -> Value {
         let path = records().join(format!("{}.json", self.name));
         let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -117,7 +118,7 @@ fn records() -> PathBuf {
 struct Stage {
     lab: Lab,
     elsewhere: Option<Station>,
-    /// Held while there is a namespace of the recorded name.
+    /// Held while the namespace of the recorded name exists.
     _lock: Option<fs::File>,
 }
 
@@ -130,7 +131,7 @@ impl Stage {
             lock.lock().expect("a lock");
             lock
         });
-        // One that was killed may have left it.
+        // A killed test may have left it.
         let elsewhere = lock.as_ref().map(|_| {
             let _ = Done::of(Command::new("ip").args(["netns", "del", NETNS]));
             Station::called(NETNS)
@@ -150,7 +151,7 @@ impl Stage {
     }
 }
 
-/// The interfaces of a case by name, each with where it is.
+/// The interfaces of a case by name, each with its place.
 fn placed<'a>(
     case: &'a Case,
     host: &'a Host,
@@ -170,7 +171,7 @@ fn ask(program: &Path, host: &Host, words: &str) -> Value {
     serde_json::from_str(&done.out).unwrap_or_default()
 }
 
-/// What a daemon says of its interfaces and writes on them.
+/// The daemon's report about its interfaces, and the aliases.
 fn described(program: &Path, case: &Case, host: &Host, elsewhere: Option<&Station>) -> Value {
     let shown = ask(program, host, "show");
     let shown = shown.as_array().cloned().unwrap_or_default();
@@ -210,7 +211,7 @@ fn described(program: &Path, case: &Case, host: &Host, elsewhere: Option<&Statio
     json!({ "interfaces": interfaces, "queue_pairs": queue_pairs })
 }
 
-/// What the manager keeps in the end, from its `stored` and `removed` lines.
+/// The descriptors in the store at the end, from the `stored` and `removed` lines.
 fn labels(events: &[String]) -> Value {
     let mut kept = Map::new();
     for event in events {
@@ -231,7 +232,7 @@ fn labels(events: &[String]) -> Value {
     Value::Object(kept)
 }
 
-/// What the kernel has of an interface and a restart must not change.
+/// The kernel's state of an interface, which a restart must not change.
 fn state(case: &Case, station: &Station, interface: &str, with_carrier: bool) -> Value {
     let link = station.link(interface);
     let addresses = station.ok(&format!("ip -o addr show dev {interface} scope global"));
@@ -250,7 +251,7 @@ fn state(case: &Case, station: &Station, interface: &str, with_carrier: bool) ->
     })
 }
 
-/// Gives each interface addresses in networks of its own.
+/// Adds addresses of separate networks to each interface.
 fn number(case: &Case, host: &Host, elsewhere: Option<&Station>) {
     for (i, (name, station)) in placed(case, host, elsewhere).enumerate() {
         station.ok(&format!("ip addr add 10.60.{i}.1/24 dev {name}"));
@@ -258,7 +259,7 @@ fn number(case: &Case, host: &Host, elsewhere: Option<&Station>) {
     }
 }
 
-/// Waits until what is found is what is expected; shows both where it never is.
+/// Waits until the traces are as expected; prints both if they never are.
 fn await_same(what: &str, expected: &Value, found: impl Fn() -> Value) {
     let mut last = Value::Null;
     let end = std::time::Instant::now() + SOON;
@@ -272,7 +273,7 @@ fn await_same(what: &str, expected: &Value, found: impl Fn() -> Value) {
     panic!("{what}:\n{last:#}\nand not as recorded:\n{expected:#}");
 }
 
-/// Holds what a daemon leaves against the record, and has today's take it over.
+/// Compares a daemon's traces with the record, and lets today's daemon take over.
 fn check(case: &Case) {
     let Some(mut stage) = Stage::set(case) else {
         return;
@@ -284,7 +285,7 @@ fn check(case: &Case) {
         Some(folder) => (folder.join("ibtapd"), folder.join("ibtap"), OLDER_TABLE),
         None => (ibtapd().to_owned(), ibtap().to_owned(), TABLE),
     };
-    // The manager starts what this link leads to.
+    // The manager starts the target of this link.
     let program = host.file("ibtapd");
     std::os::unix::fs::symlink(&daemon, &program).expect("a link");
     let path = case.write(host, table);
@@ -296,7 +297,7 @@ fn check(case: &Case) {
         found
     };
     if let (Some(_), Some(folder)) = (&before, std::env::var_os("IBTAP_RECORD")) {
-        // Whatever is still on its way has arrived.
+        // All pending changes have arrived.
         let settle = || std::thread::sleep(std::time::Duration::from_secs(4));
         settle();
         let mut record = found(&tool);

@@ -1,4 +1,4 @@
-//! SIGHUP and `ibtap reload`: what can change while the daemon runs, changes; the rest is told.
+//! SIGHUP and `ibtap reload`: supported changes take effect; others are reported.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -16,7 +16,7 @@ const ONE: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 const TWO_PARTITIONS: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
                               [[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n";
 
-/// What `ibtap --json reload` says, and its status.
+/// The result of `ibtap --json reload`, and its status.
 fn reload(host: &Host) -> (Value, Option<i32>) {
     let done = host.ibtap("--json reload");
     let all: Value = serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{e}: {done:?}"));
@@ -85,7 +85,7 @@ fn what_can_change_changes_without_a_flap() {
     assert!(!a.daemon().log().contains("ib0: down"));
     a.reaches(b);
 
-    // The new device works, too.
+    // The new interface works, too.
     let path = write(b, TWO_PARTITIONS);
     b.stop();
     b.start_with(&["--config", &path]);
@@ -122,7 +122,7 @@ fn devices_and_ports_come_and_go() {
     eventually(SOON, "the other network", || {
         a.pings("10.10.0.2").then_some(())
     });
-    // The first one goes, so that ports change places.
+    // The first port is removed, so that ports change places.
     write(a, "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n");
     let (outcome, status) = reload(a);
     assert_eq!(status, Some(0), "{outcome}");
@@ -138,7 +138,7 @@ fn devices_and_ports_come_and_go() {
     let options = ["--underlay", "eth0", "--name", "ib5"];
     let mut other = a.start_other("other.sock", &options);
     assert!(other.end_by(Signal::TERM).success());
-    // What is deleted by hand is made again.
+    // An interface that was deleted manually is created again.
     a.ok("ip link del ib1");
     eventually(SOON, "the daemon to let go", || {
         a.ask("show").is_empty().then_some(())
@@ -154,7 +154,7 @@ fn devices_and_ports_come_and_go() {
 }
 
 #[test]
-fn what_cannot_change_is_told_and_told_again() {
+fn refused_changes_are_reported_at_each_reload() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let path = write(a, ONE);
@@ -176,7 +176,7 @@ fn what_cannot_change_is_told_and_told_again() {
                 "ib0: pkey cannot change while it runs; restart ibtapd",
             ]
         );
-        assert!(refused[2].contains("60000 asked for ib0"), "{refused:?}");
+        assert!(refused[2].contains("60000 of ib0"), "{refused:?}");
         assert!(refused[3].starts_with("nosuch0: "), "{refused:?}");
         assert_eq!(refused.len(), 5, "{refused:?}");
     }
@@ -199,7 +199,7 @@ fn a_wrong_file_changes_nothing_and_the_daemon_goes_on() {
 }
 
 #[test]
-fn sighup_does_the_same_and_the_log_says_it() {
+fn sighup_does_the_same_and_logs_the_result() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     let path = write(a, ONE);
@@ -213,7 +213,7 @@ fn sighup_does_the_same_and_the_log_says_it() {
         let refused = log.contains("not reloaded: ib0: qkey cannot change while it runs");
         (applied && refused).then_some(())
     });
-    // Without a file there is nothing to read; it must not end either.
+    // Without a file there is nothing to read; the daemon must not end.
     b.start(&[]);
     hang_up(b);
     eventually(SOON, "a sentence about it", || {

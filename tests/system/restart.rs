@@ -1,4 +1,4 @@
-//! Daemons that end, are killed and come back.
+//! Daemons that end, are killed and return.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually, iperf_across};
 
-/// How soon after a daemon is back its host and its peers must reach each other again.
+/// Maximum time after a daemon's return until its host and its peers reach each other.
 const HEALED: Duration = Duration::from_secs(2);
 
-/// Asks ten times a second until `address` answers.
+/// Sends ten requests a second until `address` answers.
 fn answers(from: &Host, address: &str) {
     eventually(HEALED, &format!("an answer from {address}"), || {
         let ping = from.run(&format!("ping -c 1 -W 0.1 {address}"));
@@ -18,13 +18,13 @@ fn answers(from: &Host, address: &str) {
     });
 }
 
-/// The same over both families.
+/// Waits for both families.
 fn heals(from: &Host, to: &Host) {
     answers(from, &to.v4());
     answers(from, &to.v6());
 }
 
-/// Two hosts whose interfaces outlive their daemons.
+/// Two hosts whose interfaces survive their daemons.
 fn persistent_pair(lab: &mut Lab, options: &[&str]) {
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
@@ -70,7 +70,7 @@ fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
     }
     a.reaches(b);
     let old = b.show("ib0")["qpn"].clone();
-    // Twice, and on either side, because the first of the two had learned the second.
+    // Twice, and on both sides, because the first of the two had learned the second.
     for _ in 0..2 {
         b.kill_daemon();
         assert!(!a.pings(&b.v4()));
@@ -126,7 +126,7 @@ fn after_a_kill_on_either_side_traffic_heals_in_seconds() {
         let options = ["--persist", "--qpn", qpn];
         persistent_pair(&mut lab, &options);
         let (a, b) = lab.two();
-        // The far side first sends, then the near one: either may be the one that has to be taught.
+        // First the far side sends, then the near one: either may have outdated information.
         for near_first in [false, true] {
             for side in 0..2 {
                 let (near, far) = if side == 0 {
@@ -163,7 +163,7 @@ fn a_port_of_a_bridge_heals_in_seconds_too() {
             host.ok("ip link set ib0 master br0");
             host.configure("br0");
         }
-        // Who speaks first after the restart is taught or teaches: both have to do.
+        // After the restart, either side may send first: both must work.
         for near_first in [false, true] {
             for (from, to) in [(&*a, &*b), (&*b, &*a)] {
                 from.reaches(to);
@@ -191,10 +191,10 @@ fn a_peer_that_came_back_answers_unicast_probes_and_is_known_by_its_new_number()
     a.await_link_local("ib0");
     b.kill_daemon();
     b.start(&options);
-    // A probe goes to the MAC that the kernel has, not to everybody (RFC 1122, 2.3.2.1).
+    // A probe goes to the kernel's MAC, not to broadcast (RFC 1122, 2.3.2.1).
     for address in [b.v4(), b.v6()] {
         eventually(HEALED, &format!("{address} to be confirmed"), || {
-            // Again, since the announcement of its new number makes the entry stale.
+            // Repeated, because the announcement of its new number makes the entry stale.
             a.ok(&format!("ip neigh change {address} dev ib0 nud probe"));
             std::thread::sleep(Duration::from_millis(100));
             let entries = a.json(&format!("ip -j neigh show to {address} dev ib0"));

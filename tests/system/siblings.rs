@@ -1,5 +1,5 @@
-//! Devices of one daemon in one partition, each in a namespace of its own: they reach each other
-//! without the wire, and only if their partition lets them.
+//! Interfaces of one daemon in one partition, each in its own namespace: they reach each other without the
+//! wire, and only if the partition allows it.
 
 use crate::lab::{Host, Lab, SOON, Station, eventually, iperf_above};
 
@@ -12,7 +12,7 @@ fn write(host: &Host, text: &str) -> String {
     path.to_str().expect("an ASCII path").to_owned()
 }
 
-/// `ib0` in both namespaces, with more keys for each.
+/// `ib0` in both namespaces, with further keys for each.
 fn config(blue: (&Station, &str), green: (&Station, &str)) -> String {
     let device = |(station, more): (&Station, &str)| {
         let place = station.namespace().name();
@@ -29,7 +29,7 @@ fn configure(station: &Station, addresses: [&str; 2]) {
     station.await_carrier("ib0", true);
 }
 
-/// The device's name for `ibtap`.
+/// The interface's name for `ibtap`.
 fn of(station: &Station) -> String {
     format!("{}/ib0", station.namespace().name())
 }
@@ -38,7 +38,7 @@ fn to_siblings(host: &Host, station: &Station) -> u64 {
     host.counter(&of(station), "tx_to_siblings")
 }
 
-/// Packets that the underlay has carried.
+/// Number of packets on the underlay.
 fn on_the_wire(host: &Host) -> u64 {
     let stats = host.json("ip -s -j link show dev eth0")[0]["stats64"].clone();
     stats["tx"]["packets"].as_u64().expect("a number")
@@ -63,9 +63,9 @@ fn siblings_talk_without_the_wire() {
     let carried = on_the_wire(a) - before;
     assert!(carried < 500, "{carried} packets for 100 MB");
     assert!(to_siblings(a, &blue) > frames + 1000);
-    assert!(a.ask("conn").is_empty(), "nobody connects to himself");
+    assert!(a.ask("conn").is_empty(), "siblings need no connection");
 
-    // The other end of the wire is reached as ever, and so are both from there.
+    // The other host is reachable, and reaches both.
     b.start(&[]);
     b.ok("ip addr add 10.77.0.3/24 dev ib0");
     b.ok("ip link set ib0 up");
@@ -86,12 +86,12 @@ fn a_packet_that_the_sibling_does_not_take_is_answered() {
     blue.reaches_all(&GREEN);
     blue.ok(&format!("ping -c 1 -W 5 -M do -s 60000 {}", GREEN[0]));
     green.ok("ip link set ib0 mtu 3000");
-    eventually(SOON, "the smaller MTU to be told", || {
+    eventually(SOON, "an error with the smaller MTU", || {
         let ping = blue.run(&format!("ping -c 1 -W 1 -M do -s 4000 {}", GREEN[0]));
         ping.out.contains("mtu = 3000").then_some(())
     });
     blue.ok(&format!("ping -c 1 -W 5 -M do -s 2972 {}", GREEN[0]));
-    // Who may cut, does.
+    // Packets that may be fragmented are fragmented.
     iperf_above(&blue, &green, GREEN[0], "-n 10M", 50e6);
 }
 

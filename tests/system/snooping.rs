@@ -1,4 +1,4 @@
-//! Memberships of guests behind a bridge, memberships without reports, and more of them than usual.
+//! Memberships of guests behind a bridge, memberships without reports, and large numbers of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::lab::frame::{self, solicitation};
 use crate::lab::group::{Group, V4, V6, heard, is_full_member, join, receive, receiver, sender};
 use crate::lab::{Bridged, Guest, Host, Lab, SOON, Station, eventually};
 
-/// Our own query is answered within 10 s.
+/// The daemon's query is answered within 10 s.
 const QUERIED: Duration = Duration::from_secs(30);
 
 const ALL_HOSTS_V4: &str = "ff12:401b:ffff::1";
@@ -20,7 +20,7 @@ fn await_member(host: &Host, group: &Group, member: bool) {
     });
 }
 
-/// Sends fifty packets, of which each must arrive once and in order.
+/// Sends fifty packets; each must arrive once and in order.
 fn each_once(from: (&Station, &str), to: &UdpSocket, group: &Group) {
     let sending = sender(from.0, from.1, group);
     heard(&sending, to, &format!("a packet from {}", from.0.name()));
@@ -32,10 +32,10 @@ fn each_once(from: (&Station, &str), to: &UdpSocket, group: &Group) {
     assert_eq!(received, expected, "from {}", from.0.name());
 }
 
-/// What a bridge and its guests are like.
+/// Properties of a bridge and its guests.
 struct Setting {
     snooping: bool,
-    /// The guests' kernels speak IGMPv2 and MLDv1.
+    /// The guests' kernels use IGMPv2 and MLDv1.
     old: bool,
 }
 
@@ -73,7 +73,7 @@ fn join_send_leave(group: &Group, setting: Setting) {
     );
     drop(listening);
     await_member(a, group, false);
-    // And again: what was left may be joined.
+    // A left group can be joined again.
     let listening = receiver(one, "eth0", group);
     await_member(a, group, true);
     each_once((three, "eth0"), &listening, group);
@@ -115,8 +115,7 @@ fn a_guest_that_speaks_mld_version_1_joins() {
     join_send_leave(&V6, Setting { snooping, old });
 }
 
-/// A bridge that snoops must go on sending to `ib0` what a guest sends to a group that has members
-/// on the bridge, too.
+/// A snooping bridge must still send a guest's packets to `ib0` if the group also has members on the bridge.
 fn members_on_both_sides(group: &Group) {
     let Some(mut net) = Bridged::start(&[]) else {
         return;
@@ -146,7 +145,7 @@ fn members_on_both_sides(group: &Group) {
     heard(&own, &members[1], "the member's own packet at another");
     while receive(&members[0]).is_some() {}
     own.0.send_to(b"once", own.1).expect("sent");
-    // The kernel's own loop gives the sender one copy; neither bridge nor fabric adds another.
+    // The kernel's loopback gives the sender one copy; neither bridge nor fabric adds another.
     assert_eq!(receive(&members[0]).as_deref(), Some(&b"once"[..]));
     assert_eq!(receive(&members[0]), None);
 }
@@ -161,7 +160,7 @@ fn an_ipv6_group_with_members_on_both_sides_of_a_snooping_bridge() {
     members_on_both_sides(&V6);
 }
 
-/// Reports are sent once; a daemon that comes back has to ask.
+/// Reports are sent once; a restarted daemon has to query.
 #[test]
 fn a_guests_group_is_found_again_by_a_daemon_that_comes_back() {
     let Some(mut net) = Bridged::start(&["--persist"]) else {
@@ -184,9 +183,9 @@ fn a_guests_group_is_found_again_by_a_daemon_that_comes_back() {
     }
 }
 
-/// All hosts and all nodes are reported by nobody (RFC 3376, 5; RFC 3810, 6).
+/// No host reports all-hosts and all-nodes (RFC 3376, 5; RFC 3810, 6).
 #[test]
-fn groups_that_nobody_reports_are_joined() {
+fn unreported_groups_are_joined() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -198,7 +197,7 @@ fn groups_that_nobody_reports_are_joined() {
     }
 }
 
-/// A guest's solicited-node groups follow from its addresses, whether it reports them or not.
+/// A guest's solicited-node groups follow from its addresses, with or without reports.
 #[test]
 fn a_guest_that_reports_nothing_is_solicited() {
     let Some(mut net) = Bridged::start(&[]) else {
@@ -237,7 +236,7 @@ fn groups_joined_before_the_daemon_comes_are_joined() {
     }
 }
 
-/// `igmp_max_memberships` is 20 a socket, and the underlay's sockets have limits of their own.
+/// `igmp_max_memberships` is 20 for each socket, and the underlay's sockets have limits of their own.
 #[test]
 fn hundreds_of_ipv4_and_thousands_of_ipv6_groups_are_joined_and_left() {
     const IPV4: u16 = 200;
@@ -246,7 +245,7 @@ fn hundreds_of_ipv4_and_thousands_of_ipv6_groups_are_joined_and_left() {
         return;
     };
     let (a, b) = lab.two();
-    // Groups that are only sent to come by themselves and go by themselves.
+    // Groups of non-member senders are joined and left automatically.
     let joined = |host: &Host| host.groups("ib0", |g| g["send_only"] == false).len();
     let before = joined(b);
     let mut sockets: Vec<UdpSocket> = (0..IPV4)
@@ -271,8 +270,8 @@ fn hundreds_of_ipv4_and_thousands_of_ipv6_groups_are_joined_and_left() {
     });
 }
 
-/// Static routes of smcrouted(8): what comes from a source on `ib0` goes out of another interface,
-/// and the reverse. The router joins nothing; the kernel asks the interface for all multicast.
+/// Static routes of smcrouted(8): packets from a source on `ib0` leave by another interface, and the reverse.
+/// The router joins nothing; the kernel requests all multicast from the interface.
 fn routed(group: &Group, sources: [&str; 2]) {
     let Some(mut lab) = Lab::running_pair() else {
         return;
@@ -333,9 +332,9 @@ fn ipv6_multicast_is_routed_from_and_to_the_interface() {
     routed(&V6, ["fd09::2", "fd10::2"]);
 }
 
-/// A guest that moves takes its memberships along: it sees its carrier come back and reports.
+/// A moved guest keeps its memberships: it sees its carrier return and reports.
 #[test]
-fn a_guest_that_moves_hears_its_group_on_the_other_side() {
+fn a_guest_that_moves_receives_its_group_on_the_other_side() {
     let Some(mut net) = Bridged::start(&[]) else {
         return;
     };
@@ -350,7 +349,7 @@ fn a_guest_that_moves_hears_its_group_on_the_other_side() {
     each_once((c, "ib0"), &listening, &V6);
 }
 
-/// A guest that is a plain receiver behind a bridge whose other guest sends hears nothing twice.
+/// A guest that only receives, behind a bridge whose other guest sends, receives nothing twice.
 #[test]
 fn a_guest_without_addresses_joins_too() {
     let Some(mut net) = Bridged::start(&[]) else {

@@ -1,14 +1,14 @@
-//! Interfaces that stay as they are while the daemon is away: a service manager keeps their queues.
+//! Interfaces that stay unchanged while the daemon is absent: a service manager keeps their queues.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::lab::{Host, Lab, SOON, Service, eventually, iperf_across};
 
-/// Descriptors that the manager may keep, unless a test says otherwise.
+/// Maximum number of descriptors in the store, by default.
 const STORE: usize = 64;
 
-/// What a restart must not change: index, MAC, flags with the carrier, master, addresses, routes.
+/// State that a restart must not change: index, MAC, flags with the carrier, master, addresses, routes.
 fn state(host: &Host) -> Value {
     let mut link = host.json("ip -d -j link show dev ib0")[0].clone();
     let addresses = host.json("ip -j addr show dev ib0")[0]["addr_info"].clone();
@@ -33,7 +33,7 @@ fn pair_with_service(lab: &mut Lab, store: usize, options: &[&str]) -> Service {
     a.ok("ip route add 10.77.0.0/16 via 10.9.0.2 dev ib0");
     a.reaches(b);
     b.reaches(a);
-    // What is no longer tentative changes no more.
+    // An address that is no longer tentative does not change.
     a.await_link_local("ib0");
     service
 }
@@ -103,7 +103,7 @@ fn a_bridge_port_keeps_its_place() {
 }
 
 #[test]
-fn a_renamed_interface_is_found_again_and_one_that_nobody_wants_goes() {
+fn a_renamed_interface_is_found_again_and_an_unused_one_is_removed() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let service = a.start_service(STORE, &[]);
@@ -189,7 +189,7 @@ fn what_a_reload_takes_out_of_service_leaves_the_store_and_goes() {
     a.ok("ip tuntap add dev ib1 mode tap");
     write(one.clone() + &two);
     let service = a.start_service_with(STORE, &["--config", file.to_str().expect("a path")]);
-    // Both are there before the daemon is; only one of them is somebody else's.
+    // Both exist before the daemon starts; one of them was created by the user.
     service.restart_by(Signal::TERM);
     write(device("ib2", 0x8003));
     let reloaded = a.ibtap("--json reload");
@@ -197,7 +197,7 @@ fn what_a_reload_takes_out_of_service_leaves_the_store_and_goes() {
     assert_eq!(
         reloaded[0]["applied"],
         serde_json::json!([
-            "ib1: out of service; the interface was there before ibtapd and stays",
+            "ib1: out of service; the interface existed before ibtapd and stays",
             "ib0: removed",
             "ib2: created"
         ])
@@ -206,7 +206,7 @@ fn what_a_reload_takes_out_of_service_leaves_the_store_and_goes() {
     service.await_count("removed ibtap-ib1", 1);
     eventually(SOON, "ib0 to go", || (!a.has_link("ib0")).then_some(()));
     assert!(a.has_link("ib1"), "it was the user's");
-    // What comes back under the name of one that went is a new one.
+    // A new interface with the name of a removed one is new.
     write(one + &two);
     assert_eq!(a.ibtap("reload").code, Some(0));
     assert_eq!(a.ask("show").len(), 2);

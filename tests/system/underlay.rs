@@ -1,4 +1,4 @@
-//! What happens below: the underlay goes down, changes its MTU or address, vanishes, comes back.
+//! Changes of the underlay: it goes down, changes its MTU or address, disappears, returns.
 
 use crate::lab::{Host, Lab, Load, SOON, UNDERLAY_MTU, eventually};
 

@@ -1,5 +1,5 @@
-//! 802.1Q tags on `ib0` that select partitions. This kernel need have no 802.1Q: a VLAN link is a
-//! program here (`lab/vlan_link.py`); [`kernel`] has its own where there is one.
+//! 802.1Q tags on `ib0` that select partitions. They need no 802.1Q in the kernel: a VLAN link is a program
+//! here (`lab/vlan_link.py`); [`kernel`] uses the kernel's links.
 
 mod kernel;
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 use crate::lab::frame::{BROADCAST, Mac, arp_request, mac, udp4};
 use crate::lab::{Alone, Background, Host, Lab, SOON, Sniffer, Station, eventually, iperf};
 
-/// `ib0` on `eth0` whose tags select partitions, with further keys of the port and more devices.
+/// `ib0` on `eth0` with tags for partitions, with further keys of the port and more interfaces.
 fn config(port: &str, more: &str) -> String {
     format!(
         "[port.eth0]\n{port}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nvlan_pkey = true\n{more}"
     )
 }
 
-/// A device of its own in the partition of VLAN 5.
+/// An interface in the partition of VLAN 5.
 const PARTITION_5: &str = "[[ipoib]]\nname = \"p5\"\nunderlay = \"eth0\"\npkey = 0x8005\n";
 
 impl Host {
@@ -48,7 +48,7 @@ impl Host {
         link
     }
 
-    /// Gives an interface the addresses of this host in the network of a VLAN.
+    /// Adds the addresses of this host in the network of a VLAN to an interface.
     fn number_in(&self, interface: &str, vid: u16) {
         self.ok(&format!(
             "ip addr add {}/24 dev {interface}",
@@ -97,7 +97,7 @@ fn mac_of(host: &Station, interface: &str) -> Mac {
     mac(host.link(interface)["address"].as_str().expect("a MAC"))
 }
 
-/// Puts a tag into a frame.
+/// Inserts a tag into a frame.
 fn tagged(frame: &[u8], control: u16) -> Vec<u8> {
     let mut tagged = frame[..12].to_vec();
     tagged.extend([0x81, 0]);
@@ -120,11 +120,11 @@ fn tagged_ends_reach_each_other_and_large_sends_stay_whole() {
     for size in [1400, 4064, 9000] {
         a.ok(&format!("ping -c 2 -i 0.05 -W 5 -s {size} {}", b.v4_in(5)));
     }
-    let said = a.ok("ping -n -c 3 -i 0.3 -w 5 ff02::1%v5");
+    let output = a.ok("ping -n -c 3 -i 0.3 -w 5 ff02::1%v5");
     let known = [b.await_link_local("v5"), b.v6_in(5)];
     assert!(
-        known.iter().any(|ip| said.contains(ip)),
-        "multicast: {said}"
+        known.iter().any(|ip| output.contains(ip)),
+        "multicast: {output}"
     );
     let reads = one.counter(a, "tap_reads");
     let (packets, writes) = (
@@ -143,7 +143,7 @@ fn tagged_ends_reach_each_other_and_large_sends_stay_whole() {
     assert_eq!(one.counter(a, "tap_write_errors"), 0);
     assert_eq!(other.counter(b, "tap_write_errors"), 0);
     assert_eq!(other.counter(b, "tx_bad_frame"), 0);
-    // What shows is the VLAN's own.
+    // The VLAN's own values are shown.
     let neighbours = a.ask("neigh ib0:vlan5");
     assert!(!neighbours.is_empty());
     let groups = a.groups("ib0:vlan5", |_| true);
@@ -167,8 +167,7 @@ fn a_tagged_end_reaches_an_interface_of_the_partition_and_no_other() {
     b.reaches_in(5, a);
     iperf(a, b, &b.v4_in(5), "-n 10M");
     iperf(b, a, &a.v4_in(5), "-n 10M");
-    // VLAN 6 is another partition: its questions come to nobody, though the other host would know the
-    // answers.
+    // VLAN 6 is another partition: its requests reach no host, though the other host could answer them.
     let heard = Sniffer::start(b, "any", "arp and (host 10.6.0.2 or host 10.5.0.77)");
     let done = a.run("arping -c 3 -w 3 -I v6 10.6.0.2");
     assert_ne!(done.code, Some(0), "{done:?}");
@@ -177,7 +176,7 @@ fn a_tagged_end_reaches_an_interface_of_the_partition_and_no_other() {
     });
     std::thread::sleep(Duration::from_millis(500));
     assert!(heard.is_empty(), "something crossed partitions");
-    // In its own partition a question is heard.
+    // In its own partition a request arrives.
     a.run("arping -c 1 -w 1 -I v5 10.5.0.77");
     eventually(SOON, "a question", || (!heard.is_empty()).then_some(()));
 }
@@ -215,7 +214,7 @@ fn a_priority_is_the_traffic_class_on_the_wire() {
     let mut frames: Vec<Vec<u8>> = [5, 0, 7, 5]
         .map(|priority| marked(priority, 5, &b.v4_in(5), to_peer))
         .to_vec();
-    // A priority without a VLAN is the interface's own partition; groups have priorities, too.
+    // A priority tag without a VLAN selects the interface's own partition; groups have priorities, too.
     frames.push(marked(3, 0, "255.255.255.255", BROADCAST));
     frames.push(marked(6, 5, "255.255.255.255", BROADCAST));
     a.send_frames("ib0", 100, &frames);
@@ -225,7 +224,7 @@ fn a_priority_is_the_traffic_class_on_the_wire() {
         ));
         done.out.lines().count()
     };
-    // Errors that are answered quote what was sent.
+    // Answered errors quote the original packet.
     let shown = a.show("ib0");
     let gid = shown["gid"].as_str().expect("a GID");
     let expected = [
@@ -244,7 +243,7 @@ fn a_priority_is_the_traffic_class_on_the_wire() {
 }
 
 #[test]
-fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
+fn tags_without_a_partition_are_counted_and_hostile_ones_do_no_harm() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     let table = |pkeys: &str| config(&format!("pkeys = [{pkeys}]"), "");
@@ -263,10 +262,12 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
     eventually(SOON, "ten frames without a partition", || {
         (unserved(a) == before + 10).then_some(())
     });
-    let told = |a: &mut Host| a.daemon().log().matches("VLAN 7 is not served").count();
-    eventually(SOON, "one line in the log", || (told(a) > 0).then_some(()));
-    assert_eq!(told(a), 1);
-    // Reserved, twice tagged, a service provider's, cut off.
+    let logged = |a: &mut Host| a.daemon().log().matches("VLAN 7 is not served").count();
+    eventually(SOON, "one line in the log", || {
+        (logged(a) > 0).then_some(())
+    });
+    assert_eq!(logged(a), 1);
+    // Reserved, tagged twice, service provider's tag, truncated.
     let mut provider = tagged(&asks, 5);
     provider[12..14].copy_from_slice(&[0x88, 0xa8]);
     let mut hostile = vec![
@@ -289,7 +290,7 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
     assert!(a.daemon().is_running());
     a.reaches_in(5, b);
     a.reaches(b);
-    // The table gets the key: the VLAN is served without another frame; loses one, and it is not.
+    // After an added key the VLAN is served without another frame; after a removed key it is not.
     let path = a.file("ibtapd.toml");
     std::fs::write(&path, table("0xffff, 0x8007")).expect("written");
     assert_eq!(a.ibtap("reload").code, Some(0));
@@ -302,7 +303,7 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
     a.reaches(b);
 }
 
-/// Ports change places when one before them is closed.
+/// Ports change places when an earlier port closes.
 #[test]
 fn a_vlan_stays_with_its_port_when_another_is_closed() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -351,14 +352,14 @@ fn a_vlan_follows_its_interface() {
     });
     a.ok("ip link set ib0 up");
     a.reaches_in(5, b);
-    // Another mode, and the MTU of it.
+    // Another mode, with another MTU.
     for host in [&*a, &*b] {
         assert_eq!(host.ibtap("mode ib0 connected").code, Some(0));
         eventually(SOON, "the MTU of connected mode", || {
             (host.mtu("ib0") == 65_520).then_some(())
         });
         host.ok("ip link set v5 mtu 65520");
-        // Its own addresses are not announced: peers learn from the next question.
+        // Its own addresses are not announced: peers learn them from the next request.
         host.ok("ip neigh flush dev v5");
     }
     eventually(SOON, "a packet of 40000 bytes", || {
@@ -370,7 +371,7 @@ fn a_vlan_follows_its_interface() {
     a.ok("ip link set v5 address 02:00:00:00:12:34");
     a.ok("ip neigh flush dev v5");
     a.reaches_in(5, b);
-    // The interface goes, and all queue pairs with it.
+    // The interface is deleted, with all queue pairs.
     a.ok("ip link del ib0");
     eventually(SOON, "no queue pair", || {
         let all = a.ask("res");
@@ -422,11 +423,11 @@ fn tags_begin_and_cease_to_select_partitions_by_a_reload() {
     };
     assert_eq!(pairs(a), 1);
     let qpn = a.show("ib0")["qpn"].clone();
-    let reload = |text: &str, said: &str| {
+    let reload = |text: &str, expected: &str| {
         std::fs::write(a.file("ibtapd.toml"), text).expect("written");
         let done = a.ibtap("reload");
         assert_eq!(done.code, Some(0), "{done:?}");
-        assert!(done.out.contains(said), "{done:?}");
+        assert!(done.out.contains(expected), "{done:?}");
     };
     for _ in 0..2 {
         reload(&config("", ""), "ib0: vlan_pkey true");
@@ -440,7 +441,7 @@ fn tags_begin_and_cease_to_select_partitions_by_a_reload() {
     }
 }
 
-/// The groups that an interface's queue pair is attached to.
+/// The groups of an interface's queue pair.
 fn attached(host: &Host, interface: &str) -> Vec<String> {
     let ports = host.ask("res");
     let list = |what: &str| ports[0][what].as_array().cloned().expect("a list");
@@ -459,7 +460,7 @@ fn moderation_spares_wake_ups_and_answers_still() {
         return;
     };
     let (a, b) = lab.two();
-    // The same load whatever becomes of it, unlike a flood of pings, which waits for answers.
+    // A constant load, unlike a flood of pings, which waits for answers.
     let flood = |a: &Host| {
         let before = (b.counter("ib0", "wakeups"), b.counter("ib0", "rx_packets"));
         iperf(a, b, &b.v4(), "-u -b 8M -l 100 -t 2");
@@ -470,7 +471,7 @@ fn moderation_spares_wake_ups_and_answers_still() {
     };
     let set = |words: &str| b.ibtap(&format!("coalesce ib0 {words}"));
     let mut seen = Vec::new();
-    // A daemon that a busy machine lets wait is woken less often by itself: such a round says nothing.
+    // On a busy machine the daemon wakes up less often by itself: such a round proves nothing.
     let spares = (0..3).any(|_| {
         let usual = flood(a);
         let done = set("--rx-usecs 5000 --rx-frames 64");

@@ -1,4 +1,4 @@
-//! The commands that ask the daemon.
+//! Commands that send requests to the daemon.
 
 mod children;
 mod vnics;
@@ -17,13 +17,13 @@ use crate::follow;
 use crate::output::{Failure, Format, print};
 use crate::text;
 
-/// The daemon answers from memory, within milliseconds; a machine under load may take longer.
+/// The daemon answers within milliseconds; on a loaded machine it may take longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reading the configuration again may take as long as an underlay that is new takes to come up.
+/// A reload may wait for a new underlay to come up.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks, and prints the answer; gives the exit status.
+/// Sends the request, prints the answer, and returns the exit status.
 pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
     let format = Format::of(cli);
     let connect = || ControlClient::connect(&cli.socket, TIMEOUT);
@@ -80,14 +80,14 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
             })
         }
         Command::Version => version(format, connect),
-        Command::Doctor(_) | Command::Decode(_) | Command::Generate { .. } => {
-            unreachable!("none only asks a daemon: main has run it")
+        Command::Doctor(_) | Command::Decode(_) | Command::Sa(_) | Command::Generate { .. } => {
+            unreachable!("main runs the commands that need more than a request")
         }
     };
     printed.map(|()| EXIT_OK)
 }
 
-/// Something that was refused is no failure of the command, but the user should see it in a script.
+/// Refused changes are no failure of the command, but scripts see them in the exit status.
 fn reload(format: Format, mut client: ControlClient) -> Result<u8, Failure> {
     let outcome = client.call(methods::RELOAD, &Nothing {})?;
     let status = match outcome.refused.is_empty() {
@@ -98,8 +98,7 @@ fn reload(format: Format, mut client: ControlClient) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// Prints the mode as the kernel's sysfs file does. A change is printed as an object only: it says
-/// nothing that the user does not know.
+/// Prints the mode as the kernel's sysfs file does. A change prints only a JSON object.
 fn mode(
     format: Format,
     mut client: ControlClient,
@@ -144,7 +143,7 @@ enum Program {
     Daemon(VersionInfo),
 }
 
-/// Tells its own version even if no daemon answers.
+/// Prints the program's version even if no daemon answers.
 fn version(
     format: Format,
     connect: impl Fn() -> Result<ControlClient, control::ClientError>,

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod children;
+mod sa;
 mod vnic;
 
 use std::path::PathBuf;
@@ -10,22 +11,23 @@ use control::DEFAULT_SOCKET;
 use control::api::{LogLevel, Mode, PING_SIZE};
 use tools::decode::DecodeArgs;
 
+pub use self::sa::{End, PathArgs, SaArgs, SaVerb};
 pub use self::vnic::{VnicArgs, VnicVerb};
 use crate::doctor::DoctorArgs;
 pub use children::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
 
 pub const EXIT_STATUS: &str = "\
-Exit status: 0 success, 1 wrong usage or no such interface, 2 the daemon or the
-system refused, 3 no daemon answers. decode: 1 also where an ICRC is bad or a
-packet malformed, 2 where the file cannot be read. ping: 1 also where nobody
-answers. reload: 2 also where something cannot change without a restart.
-doctor: 2 where something keeps ibtap from working, with a daemon or without.";
+Exit status: 0 success, 1 wrong usage or no such interface, 2 error of the
+daemon or the system, 3 no answer from a daemon. decode: 1 also for a bad ICRC
+or a malformed packet, 2 for an unreadable file. ping: 1 also without answers.
+reload: 2 also for changes that need a restart. doctor: 2 for a fault that
+keeps ibtap from working. sa: 1 also without such a record, 3 without an
+answer of the subnet.";
 
 /// Shows and controls the IPoIB interfaces and VNICs of a running ibtapd.
 ///
-/// Commands may be abbreviated as far as they stay unambiguous; without one, `show` is meant. An
-/// interface in another network namespace than the daemon's is named NETNS/NAME where NAME alone is not
-/// unique.
+/// Commands may be abbreviated while they stay unambiguous; the default command is `show`. If several
+/// network namespaces have an interface of the same name, write NETNS/NAME.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtap", version, max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(infer_subcommands = true, disable_help_subcommand = true)]
@@ -34,15 +36,15 @@ pub struct Cli {
     #[arg(long, short = 'S', value_name = "PATH", global = true, default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
 
-    /// Print JSON: an array of objects [default: text]
+    /// Print JSON: an array of objects [default: print text]
     #[arg(long, short, global = true)]
     pub json: bool,
 
-    /// With --json: indent it [default: one line]
+    /// With --json: print indented JSON [default: one line]
     #[arg(long, short, global = true)]
     pub pretty: bool,
 
-    /// What to do
+    /// Command
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -50,63 +52,63 @@ pub struct Cli {
 /// The commands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Interfaces with their state, addresses and keys
+    /// Show interfaces with their state, addresses and keys
     Show {
         /// Only this interface [default: all]
         #[arg(value_name = "IF")]
         interface: Option<String>,
     },
-    /// Counters, as `ethtool -S` names them, and why packets were dropped
+    /// Show counters, with the names of `ethtool -S`, and the reasons of dropped packets
     Stats {
         /// Only this interface [default: all]
         #[arg(value_name = "IF")]
         interface: Option<String>,
-        /// Print counters that are zero, too [default: leave most out]
+        /// Also print counters that are zero [default: leave most of them out]
         #[arg(long, short)]
         zeros: bool,
     },
-    /// The neighbours of an interface
+    /// Show the neighbours of an interface
     Neigh {
         /// The interface
         #[arg(value_name = "IF")]
         interface: String,
     },
-    /// The guests behind an interface: hosts on a bridge above it, macvlans
+    /// Show the guests behind an interface: hosts on a bridge above it, macvlans
     Guests {
         /// The interface
         #[arg(value_name = "IF")]
         interface: String,
     },
-    /// The multicast groups of an interface, in the format of debugfs' ipoib/ib0_mcg
+    /// Show the multicast groups of an interface, in the format of debugfs' ipoib/ib0_mcg
     Mcg {
         /// The interface
         #[arg(value_name = "IF")]
         interface: String,
     },
-    /// The paths of an interface, in the format of debugfs' ipoib/ib0_path
+    /// Show the paths of an interface, in the format of debugfs' ipoib/ib0_path
     Path {
         /// The interface
         #[arg(value_name = "IF")]
         interface: String,
     },
-    /// Reliable connections, which connected mode makes to peers that accept them
+    /// Show reliable connections, which connected mode creates to peers that accept them
     ///
-    /// A line for each: who asked for it, its state, both queue pairs and GIDs, since when it is there
-    /// and unused, messages and bytes each way, packets sent again, round trip, process.
+    /// Prints a line for each: requesting side, state, both queue pairs and GIDs, age and idle time,
+    /// messages and bytes in each direction, retransmitted packets, round trip, process.
     Conn {
         /// Only this interface [default: all]
         #[arg(value_name = "IF")]
         interface: Option<String>,
     },
-    /// Show or change how packets of an interface travel
+    /// Show or change the transport mode of an interface
     ///
-    /// The MTU follows: 65520 or the configured one in connected mode, at most the link's in datagram
-    /// mode. A change holds until the daemon starts again.
+    /// The MTU follows the mode: 65520 or the configured MTU in connected mode, at most the link's MTU in
+    /// datagram mode. A change lasts until the daemon starts again.
     Mode {
         /// The interface
         #[arg(value_name = "IF")]
         interface: String,
-        /// Change it to this [default: print it]
+        /// New mode [default: print the mode]
         #[arg(value_enum)]
         mode: Option<Mode>,
     },
@@ -114,46 +116,47 @@ pub enum Command {
     Pkey(PkeyArgs),
     Coalesce(CoalesceArgs),
     Vnic(VnicArgs),
-    /// Queue pairs, completion queues and multicast attachments of the fabric ports
+    /// Show queue pairs, completion queues and multicast attachments of the fabric ports
     Res,
-    /// Set what the daemon logs
+    /// Set the log level of the daemon
     Log {
-        /// This level and all that is more urgent
+        /// Least urgent level to log
         #[arg(value_enum)]
         level: LogLevel,
     },
-    /// What happens, as it happens: ports, interfaces, neighbours, guests, groups
+    /// Print events as they occur: ports, interfaces, neighbours, guests, groups
     ///
-    /// A line for each event, with --json an object, until Ctrl-C. Times are UTC.
+    /// Prints a line for each event, with --json an object, until Ctrl-C. Times are UTC.
     Monitor {
         /// Only this interface and its port [default: all]
         #[arg(value_name = "IF")]
         interface: Option<String>,
     },
     Ping(PingArgs),
-    /// Read the configuration file again and do what has changed
+    /// Read the configuration file again and apply the changes
     ///
-    /// Says what was done, and what cannot change while the daemon runs.
+    /// Prints the applied changes, and the changes that need a restart of the daemon.
     Reload,
-    /// The versions of this program and of the daemon
+    /// Show the versions of this program and of the daemon
     Version,
+    Sa(SaArgs),
     Doctor(DoctorArgs),
     Decode(DecodeArgs),
     /// Write man pages and shell completions of ibtap and ibtapd below a directory
     #[command(hide = true)]
     Generate {
-        /// The directory, laid out like /usr/share
+        /// Directory with the layout of /usr/share
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
 }
 
-/// Ask a peer's ibtapd for an echo, over the fabric and without its IP stack
+/// Send echo requests to the ibtapd of a peer, over the fabric and without its IP stack
 ///
-/// A line for each answer, with --json an object, and what they add up to at the end or at Ctrl-C.
+/// Prints a line for each answer, with --json an object, and a summary at the end or at Ctrl-C.
 #[derive(Clone, Debug, Args, serde::Serialize)]
 pub struct PingArgs {
-    /// The interface to ask through
+    /// The interface that sends the requests
     #[arg(value_name = "IF")]
     pub interface: String,
     /// An IP address of a neighbour, a GID, or "all"
@@ -162,7 +165,7 @@ pub struct PingArgs {
     /// Stop after this many requests [default: at Ctrl-C]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
-    /// Bytes of IB payload, up to the link MTU
+    /// IB payload in bytes, up to the link MTU
     #[arg(long, short, value_name = "BYTES", default_value_t = PING_SIZE)]
     pub size: u32,
     /// Seconds between requests
@@ -173,7 +176,7 @@ pub struct PingArgs {
     pub timeout: Milliseconds,
 }
 
-/// A time in milliseconds, written in seconds.
+/// A time in milliseconds; its text is in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Milliseconds(pub u32);
 
@@ -186,7 +189,9 @@ impl std::str::FromStr for Milliseconds {
             Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => {
                 Ok(Milliseconds((seconds * 1000.0).round() as u32))
             }
-            _ => Err(format!("{text:?} is not a number of seconds")),
+            _ => Err(format!(
+                "{text:?} is not a number of seconds; use 0 to 86400"
+            )),
         }
     }
 }
@@ -238,6 +243,7 @@ mod tests {
         assert!(matches!(command("pk"), Command::Pkey(_)));
         assert!(matches!(command("vn"), Command::Vnic(_)));
         assert!(matches!(command("ve"), Command::Version));
+        assert!(matches!(command("sa sm"), Command::Sa(_)));
         assert!(matches!(command("pi ib0 all"), Command::Ping(_)));
         assert!(matches!(command("l debug"), Command::Log { .. }));
         assert!(parse("s").is_err(), "s is show or stats");
@@ -381,7 +387,7 @@ mod tests {
     #[test]
     fn help_fits_80_columns() {
         let mut program = Cli::command();
-        // Commands get the program's width when it is built.
+        // Building passes the width of the program to its commands.
         program.build();
         fn help(command: &mut clap::Command) -> String {
             let own = command.render_long_help().to_string();

@@ -1,5 +1,5 @@
-//! `ibtap decode`: a capture of RoCEv2 traffic, or of 16B packets of Omni-Path, packet by packet, every
-//! ICRC checked.
+//! `ibtap decode`: prints the packets of a capture of RoCEv2, or of Omni-Path's 16B packets, and checks every
+//! ICRC.
 
 mod aeth;
 mod capture;
@@ -13,6 +13,7 @@ mod roce;
 #[cfg(test)]
 mod tests;
 mod text;
+mod values;
 mod vnic;
 
 use std::fmt;
@@ -24,18 +25,18 @@ use capture::{Capture, CaptureError};
 pub use record::{Record, Verdict};
 use vnic::Joiner;
 
-/// Nothing wrong was found.
+/// No fault was found.
 pub const EXIT_GOOD: u8 = 0;
 /// An ICRC is bad, or a packet is malformed.
 pub const EXIT_BAD: u8 = 1;
 /// The file cannot be read.
 pub const EXIT_UNREADABLE: u8 = 2;
 
-/// Print the packets of a capture, with the verdict on every ICRC.
+/// Print the packets of a capture and check every ICRC.
 ///
-/// Reads pcap and pcapng, of RoCEv2 over any link, and of 16B packets of Omni-Path with link type
-/// USER0 (147) and an ICRC of ibtap's. Exit status: 0 if all is well, 1 if an ICRC is bad or a packet is
-/// malformed, 2 if the file cannot be read.
+/// Reads pcap and pcapng: RoCEv2 over any link, and Omni-Path's 16B packets with link type USER0 (147)
+/// and the ICRC of ibtap. Exit status: 0 without faults, 1 for a bad ICRC or a malformed packet, 2 for an
+/// unreadable file.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
     /// The capture, pcap or pcapng; `-` is standard input
@@ -43,22 +44,22 @@ pub struct DecodeArgs {
     pub file: PathBuf,
 }
 
-/// What a whole capture came to.
+/// Totals of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Frames in the file.
     pub frames: u64,
-    /// RoCEv2 packets in them; a large send counts each of its packets.
+    /// RoCEv2 packets; each packet of a large send counts.
     pub roce: u64,
-    /// 16B packets by themselves.
+    /// 16B packets outside of RoCEv2.
     pub raw: u64,
-    /// Packets whose ICRC is right.
+    /// Packets with a good ICRC.
     pub good: u64,
-    /// Packets whose ICRC is wrong.
+    /// Packets with a bad ICRC.
     pub bad: u64,
-    /// Packets whose ICRC the capture does not let us judge.
+    /// Packets whose ICRC cannot be checked.
     pub unknown: u64,
-    /// Packets that are not what RoCEv2 allows.
+    /// Malformed packets.
     pub malformed: u64,
 }
 
@@ -110,8 +111,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs the command: prints a line for each packet to standard output, or with `json` an array with
-/// an object for each, and gives the exit status.
+/// Runs the command: prints a line for each packet, or with `json` an array of objects, and returns the exit
+/// status.
 pub fn run(args: &DecodeArgs, json: bool) -> u8 {
     let name = args.file.display();
     let source: Box<dyn Read> = if args.file.as_os_str() == "-" {
@@ -128,13 +129,13 @@ pub fn run(args: &DecodeArgs, json: bool) -> u8 {
     let mut out = BufWriter::new(io::stdout().lock());
     let status = match decode(source, json, &mut out) {
         Ok(summary) => {
-            // In JSON the output is the array alone.
+            // JSON output is only the array.
             if json {
                 eprintln!("{summary}");
             }
             summary.exit_status()
         }
-        // Whoever reads the output had enough, as `head` does.
+        // The reader closed the output, as `head` does.
         Err(DecodeError::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => EXIT_GOOD,
         Err(e @ DecodeError::Write(_)) => {
             eprintln!("ibtap: {e}");
@@ -154,12 +155,12 @@ pub fn run(args: &DecodeArgs, json: bool) -> u8 {
     }
 }
 
-/// Why a capture was not decoded to its end.
+/// Errors of decoding.
 #[derive(Debug)]
 pub enum DecodeError {
-    /// The capture cannot be read, or not further; what came before was printed.
+    /// Reading the capture fails, perhaps after some packets were printed.
     Read(CaptureError),
-    /// The output cannot be written.
+    /// Writing the output fails.
     Write(io::Error),
 }
 
@@ -174,11 +175,11 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Decodes the capture that `source` gives and prints it to `out`, one record at a time. Memory
-/// stays bounded by the largest packet of the capture.
+/// Decodes the capture in `source` and prints it to `out`, record by record. The largest packet bounds the
+/// memory.
 ///
 /// # Errors
-/// [`DecodeError`]. In JSON the array is closed all the same.
+/// [`DecodeError`]. A JSON array is closed also after an error.
 pub fn decode(source: impl Read, json: bool, out: &mut impl Write) -> Result<Summary, DecodeError> {
     let mut capture = Capture::open(source).map_err(DecodeError::Read)?;
     let mut printer = Printer {

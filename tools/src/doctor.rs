@@ -1,8 +1,7 @@
-//! `ibtap doctor`: why it does not work, and what to do.
+//! `ibtap doctor`: finds faults and gives advice.
 //!
-//! Each check is a module: `gather` looks at the system and gives facts, `judge` makes findings of
-//! facts and looks at nothing. Everything is looked at in the network namespace of the daemon that
-//! answers, if there is one.
+//! Each check is a module: `gather` reads facts from the system; `judge` turns facts into findings, without
+//! access to the system. If a daemon answers, the checks run in its network namespace.
 
 mod daemon;
 mod finding;
@@ -38,25 +37,24 @@ use daemon::View;
 use finding::{Finding, Level, any_failed};
 use target::Target;
 
-/// A machine under load may take a while to answer.
+/// Time that a daemon on a loaded machine has to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Find out why it does not work, and what to do
+/// Find faults and print advice
 ///
-/// Looks at rights, underlay or RDMA device, GID, port, firewall and multicast, and asks the daemon if
-/// one runs.
+/// Checks rights, underlay or RDMA device, GID, port, firewall, multicast and, if one runs, the daemon.
 /// Changes nothing; sends a ping or an echo to all hosts on each interface.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// Only this interface of the daemon's [default: all]
+    /// Only this interface of the daemon [default: all]
     #[arg(value_name = "IF")]
     pub interface: Option<String>,
 
-    /// Check this underlay [default: the daemon's, the configuration's, or a likely one]
+    /// Check this underlay [default: that of the daemon or the configuration, or a likely one]
     #[arg(long, short, value_name = "IF", value_parser = parse_interface)]
     pub underlay: Option<String>,
 
-    /// Check this RDMA device, or its port N [default: likewise; its port 1]
+    /// Check port N of this RDMA device [default: that of the daemon or the configuration; port 1]
     #[arg(long, short, value_name = "DEVICE[/N]", value_parser = PortName::parse_rdma)]
     #[arg(conflicts_with = "underlay")]
     pub device: Option<PortName>,
@@ -67,18 +65,18 @@ pub struct DoctorArgs {
 }
 
 impl DoctorArgs {
-    /// The port that is named.
+    /// The port of the command line.
     fn port(&self) -> Option<PortName> {
         let underlay = || self.underlay.clone().map(PortName::Underlay);
         self.device.clone().or_else(underlay)
     }
 }
 
-/// Checks everything, prints what was found, and gives the exit status: refused if something keeps
-/// ibtap from working.
+/// Runs all checks, prints the findings, and returns the exit status: `EXIT_REFUSED` if a fault keeps ibtap
+/// from working.
 ///
 /// # Errors
-/// No such interface; stdout cannot be written to.
+/// The interface does not exist; writing to stdout fails.
 pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failure> {
     let findings = examine(args, socket)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -111,7 +109,7 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
         return Ok(findings);
     }
     match Requests::new() {
-        Ok(requests) => Site {
+        Ok(requests) => Examination {
             view,
             requests,
             socket,
@@ -130,19 +128,19 @@ fn any_failed_in(findings: &[Finding], check: &str) -> bool {
 
 fn unreadable(error: &rtnl::Error) -> Finding {
     Finding::new("netlink", Level::Fail, "", error.to_string())
-        .advise("a container or a seccomp filter without AF_NETLINK? run this on the host")
+        .advise("a container or seccomp filter may block AF_NETLINK; run this on the host")
 }
 
-/// The network namespace that is looked at, and the daemon that serves it.
-struct Site<'a> {
+/// The network namespace of the checks, and the daemon that serves it.
+struct Examination<'a> {
     view: Option<View>,
     requests: Requests,
     socket: &'a Path,
-    /// How much memory the daemon may lock.
+    /// The memory that the daemon may lock.
     locking: rights::Locking,
 }
 
-impl Site<'_> {
+impl Examination<'_> {
     fn examine(mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) {
         let targets = self.targets(args, findings);
         let mut walls = Vec::new();
@@ -156,10 +154,9 @@ impl Site<'_> {
                     let config = fabric::verbs::VerbsConfig {
                         gid: target.port.gid,
                         link_mtu: target.port.link_mtu,
-                        lids: target.port.lids.clone(),
                         ..fabric::verbs::VerbsConfig::new(device, *port)
                     };
-                    let facts = rdma::gather(&config, &mut self.requests);
+                    let facts = rdma::gather(&config, target, &mut self.requests);
                     findings.extend(rdma::judge(&facts, &config, self.locking));
                 }
             }
@@ -175,7 +172,7 @@ impl Site<'_> {
         }
     }
 
-    /// What is to be checked.
+    /// The ports to check.
     fn targets(&mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) -> Vec<Target> {
         let file = match &args.config {
             Some(file) => config(file, findings),
@@ -202,7 +199,7 @@ impl Site<'_> {
         self.likely(args, findings)
     }
 
-    /// What a daemon would be started for, most likely.
+    /// The ports that a daemon would most likely use.
     fn likely(&mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) -> Vec<Target> {
         if let Some(file) = target::of_unit() {
             let config = config(&file, findings);
@@ -217,9 +214,9 @@ impl Site<'_> {
                         "underlay",
                         Level::Note,
                         &link.name,
-                        "taken for the underlay",
+                        "is the most likely underlay",
                     )
-                    .advise("if it is another: --underlay IF, --device DEVICE, or --config FILE"),
+                    .advise("for another one: --underlay IF, --device DEVICE, or --config FILE"),
                 );
                 vec![target::of_name(PortName::Underlay(link.name.clone()))]
             }
@@ -229,22 +226,22 @@ impl Site<'_> {
                         "underlay",
                         Level::Warn,
                         "",
-                        "no Ethernet interface was found",
+                        "this namespace has no Ethernet interface",
                     )
-                    .advise("name one: --underlay IF, --device DEVICE, or --config FILE"),
+                    .advise("name a port: --underlay IF, --device DEVICE, or --config FILE"),
                 );
                 Vec::new()
             }
         }
     }
 
-    /// Checks an underlay; gives what its firewall has to let through, if it is there.
+    /// Checks an underlay; returns its view of the firewall, if the underlay exists.
     fn underlay(
         &mut self,
         name: &str,
         target: &Target,
         findings: &mut Vec<Finding>,
-    ) -> Result<Option<firewall::Site>, rtnl::Error> {
+    ) -> Result<Option<firewall::PortAddress>, rtnl::Error> {
         let facts = underlay::gather(name, &mut self.requests)?;
         findings.extend(underlay::judge(name, &facts, &target.port));
         findings.extend(gid::judge(name, &facts.seen, target.port.gid));
@@ -269,7 +266,7 @@ impl Site<'_> {
 
     fn multicast(&mut self, name: &str, target: &Target) -> multicast::Facts {
         let peers = target.port.peers.len();
-        // One that is down has left its groups, and is complained of already.
+        // An interface that is down has left its groups. Another check reports it.
         let groups = target.interfaces.iter().filter(|i| i.up && i.carrier);
         multicast::Facts {
             groups: groups.map(|i| (i.name.clone(), i.broadcast)).collect(),
@@ -279,7 +276,7 @@ impl Site<'_> {
         }
     }
 
-    /// Checks an interface that a daemon serves, in the network namespace where it is.
+    /// Checks an interface of the daemon, in the interface's network namespace.
     fn interface(&mut self, interface: &InterfaceInfo) -> Result<Vec<Finding>, rtnl::Error> {
         let Some(netns) = &interface.netns else {
             let (view, socket) = (self.view.as_ref(), self.socket);
@@ -292,7 +289,7 @@ impl Site<'_> {
     }
 }
 
-/// What is seen of an interface in the present network namespace.
+/// Checks an interface in the calling thread's network namespace.
 fn look_at(
     interface: &InterfaceInfo,
     view: Option<&View>,
@@ -332,12 +329,12 @@ fn look_at(
     Ok(findings)
 }
 
-/// Reads a configuration, and says so.
+/// Reads a configuration, and reports the result.
 fn config(file: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     let subject = file.display().to_string();
     match Config::from_file(file) {
         Ok(config) => {
-            let found = format!("{} interfaces are described", config.ipoib.len());
+            let found = format!("describes {}", config.what_is_served());
             findings.push(Finding::new("config", Level::Ok, subject, found));
             Some(config)
         }
@@ -351,7 +348,7 @@ fn config(file: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     }
 }
 
-/// The file's ports, with the interfaces that a daemon serves on them.
+/// The ports of the file, with the daemon's interfaces on them.
 fn merge(of_file: Vec<Target>, of_daemon: Vec<Target>) -> Vec<Target> {
     of_file
         .into_iter()
@@ -363,20 +360,20 @@ fn merge(of_file: Vec<Target>, of_daemon: Vec<Target>) -> Vec<Target> {
         .collect()
 }
 
-/// What a firewall sees of a port; nothing while it has no address.
+/// A port from the firewall's view; `None` while it has no address.
 fn wall(
     name: &str,
     target: &Target,
     facts: &underlay::Facts,
     copies: bool,
-) -> Option<firewall::Site> {
+) -> Option<firewall::PortAddress> {
     let (choice, mtu) = (target.port.gid, fabric::LinkMtu::Exact);
     let usable = fabric::soft::evaluate(name, &facts.seen, choice, mtu, None).ok()?;
     let address = usable.address;
     let own = facts.seen.addresses.iter().find(|a| a.ip == address)?;
     let served = target.interfaces.first().map(|i| i.broadcast);
     let broadcast = served.unwrap_or_else(|| ipoib::broadcast_mgid(fabric::PKey::DEFAULT, SCOPE));
-    Some(firewall::Site {
+    Some(firewall::PortAddress {
         interface: name.to_owned(),
         address,
         prefix_len: own.prefix_len,

@@ -1,4 +1,4 @@
-//! The commands that are answered again and again: `ibtap monitor` and `ibtap ping`.
+//! Commands with a stream of replies: `ibtap monitor` and `ibtap ping`.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -22,16 +22,15 @@ pub fn monitor(
     let mut events = client.stream(methods::MONITOR, &Selection::of(interface))?;
     loop {
         match events.next(interrupt.as_fd())? {
-            Next::Reply(told) | Next::Last(told) => {
-                print_line(format, &told.event, text::event)?;
+            Next::Reply(reply) | Next::Last(reply) => {
+                print_line(format, &reply.event, text::event)?;
             }
             Next::Interrupted => return Ok(EXIT_OK),
         }
     }
 }
 
-/// Prints answers, and what they add up to when all have come or at Ctrl-C. Status 1 if there were
-/// none.
+/// Prints answers, and a summary at the end or at Ctrl-C. Status 1 without answers.
 pub fn ping(client: ControlClient, args: &PingArgs, format: Format) -> Result<u8, Failure> {
     let interrupt = interrupt()?;
     let mut replies = client.stream(methods::PING, &request(args))?;
@@ -77,8 +76,8 @@ fn request(args: &PingArgs) -> PingRequest {
     }
 }
 
-/// Readable after SIGINT or SIGTERM.
-fn interrupt() -> Result<UnixStream, Failure> {
+/// A socket that becomes readable at SIGINT or SIGTERM.
+pub fn interrupt() -> Result<UnixStream, Failure> {
     let caught = |e| Failure::System(format!("cannot catch signals: {e}"));
     let (read, write) = UnixStream::pair().map_err(caught)?;
     for signal in [SIGINT, SIGTERM] {
@@ -88,8 +87,8 @@ fn interrupt() -> Result<UnixStream, Failure> {
     Ok(read)
 }
 
-/// What the replies so far add up to: who is interrupted gets no summary from the daemon. Requests
-/// that are still waited for do not count as sent.
+/// Totals of the replies so far, for the summary at Ctrl-C, which the daemon does not send. Unanswered
+/// requests count as sent only after their timeout.
 #[derive(Debug, Default)]
 struct Seen {
     tally: PingSummary,
@@ -109,7 +108,7 @@ impl Seen {
 
     fn answer(&mut self, answer: &EchoAnswer) {
         let (tally, ns) = (&mut self.tally, answer.round_trip_ns);
-        // Answers to one request come one after another.
+        // Answers to one request arrive one after another.
         tally.answered += u32::from(answer.sequence != self.last_answered);
         self.last_answered = answer.sequence;
         tally.min_ns = if tally.answers == 0 {
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupted_ping_is_summed_up_from_what_was_seen() {
+    fn the_summary_of_an_interrupted_ping_counts_the_replies() {
         let mut seen = Seen::default();
         assert_eq!(seen.summary(), PingSummary::default());
         let answer = |sequence, round_trip_ns| {

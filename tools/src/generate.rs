@@ -1,5 +1,5 @@
-//! Man pages and shell completions of `ibtap`, `ibtapd`, `ibtap-em`, `ibtap-fs` and `ibtap-peer`, made from
-//! their command lines.
+//! Generates man pages and shell completions of `ibtap`, `ibtapd`, `ibtap-em`, `ibtap-fs` and `ibtap-peer`
+//! from their command lines.
 
 use std::fs;
 use std::io;
@@ -24,29 +24,28 @@ Success, or a clean shutdown after SIGTERM or SIGINT.
 The command line or the configuration is wrong.
 .TP
 .B 2
-The kernel or the fabric refused.
+The kernel or the fabric reported an error.
 .SH FILES
 .TP
 .I /etc/ibtap/ibtapd.toml
-The configuration that the packaged unit
-.I ibtapd.service
-reads.
+The configuration file of the packaged unit
+.IR ibtapd.service .
 .TP
 .I /run/ibtap/ibtapd.sock
-The control socket. It speaks varlink; its owner and its group may connect.
+The control socket. Its protocol is varlink. Its owner and its group may connect.
 .SH EXAMPLES
 .TP
 .B ibtapd \-\-underlay eth0
-Makes ib0 over eth0.
+Creates ib0 over eth0.
 .TP
 .B ibtapd \-\-underlay eth0 \-\-child 0x8001,0x8002
-Makes ib0, and ib0.8001 and ib0.8002 for two more partitions.
+Creates ib0, and ib0.8001 and ib0.8002 in two other partitions.
 .TP
 .B ibtapd \-\-underlay eth1 \-\-name ib1 \-\-socket /run/ibtap/ib1.sock
-A second daemon on the same machine.
+Runs a second daemon on the same machine.
 .TP
 .B ibtapd \-\-underlay eth0 \-\-gid ipv4 \-\-peers 192.0.2.2,192.0.2.3
-Over an underlay that carries neither IPv6 nor multicast.
+Uses an underlay without IPv6 and multicast.
 .SH "SEE ALSO"
 .BR ibtap (8),
 .BR ip\-link (8)
@@ -61,14 +60,14 @@ Success.
 The command line is wrong, or the daemon serves no such interface.
 .TP
 .B 2
-The daemon or the system refused.
+The daemon or the system reported an error.
 .TP
 .B 3
 No daemon answers.
 .SH FILES
 .TP
 .I /run/ibtap/ibtapd.sock
-The daemon's control socket. It speaks varlink.
+The control socket of the daemon. Its protocol is varlink.
 .SH "SEE ALSO"
 .BR ibtapd (8),
 .BR ip\-link (8),
@@ -81,10 +80,11 @@ const EM_SECTIONS: &str = r#".SH "EXIT STATUS"
 Success, or a clean shutdown after SIGTERM or SIGINT.
 .TP
 .B 1
-The command line or the configuration is wrong, or there is no such switch or port.
+The command line or the configuration is wrong, or the switch or port does not exist.
 .TP
 .B 2
-The manager or the system refused: its socket or its state directory is another's, or its state is damaged.
+The manager or the system reported an error. For example, another manager uses the socket or the state
+directory, or the state is damaged.
 .TP
 .B 3
 No manager answers.
@@ -94,23 +94,23 @@ No manager answers.
 The configuration: the switches and their members.
 .TP
 .I /var/lib/ibtap\-em/state
-Which LID and address each port has. It is written atomically; a damaged one is not used.
+The LID and the address of each port. The manager writes the file atomically and uses no damaged file.
 .TP
 .I /run/ibtap/ibtap\-em.sock
-The manager's control socket. It speaks varlink.
+The control socket of the manager. Its protocol is varlink.
 .TP
 .I /run/ibtap/ibtapd.sock
-That of this node's ibtapd, through which it reaches the fabric.
+The control socket of this node's ibtapd, which connects the manager to the fabric.
 .SH EXAMPLES
 .TP
 .B ibtap\-em run \-\-config em.toml \-\-check\-config
-Says where the file is wrong, if it is.
+Checks the file and prints an error with its place.
 .TP
 .B ibtap\-em port storage
-The virtual ports of a switch, and how far each is.
+Prints the virtual ports of a switch and their states.
 .TP
 .B ibtap\-em explain storage 52:54:00:12:34:56 \-\-vid 5
-Where frames to this address go, and why.
+Prints the destination of frames to this address, with the reason.
 .SH "SEE ALSO"
 .BR ibtapd (8),
 .BR ibtap (8)
@@ -119,39 +119,39 @@ Where frames to this address go, and why.
 const FS_SECTIONS: &str = r#".SH FILES
 .TP
 .I MOUNTPOINT/ib0/mode, pkey, parent, umcast, mtu, address, broadcast, ...
-As in
+The files of
 .I /sys/class/net/ib0
-of the kernel's ib_ipoib: mode, mtu and umcast may be written. An interface whose name others have in
-other network namespaces is
+of the kernel's ib_ipoib; mode, mtu and umcast are writable. If several network namespaces have an
+interface of this name, the directory is
 .IR NETNS:ib0 .
 .TP
 .I MOUNTPOINT/ib0/create_child, delete_child
-A P_Key written to these makes or removes a child: decimal, hexadecimal with 0x, or octal with 0.
+Writing a P_Key adds or removes a child: decimal, hexadecimal with 0x, or octal with 0.
 .TP
 .I MOUNTPOINT/ib0/statistics/*
 Counters.
 .TP
 .I MOUNTPOINT/debug/ib0_mcg, ib0_path
-Multicast groups and paths, as debugfs prints them for ib_ipoib.
+Multicast groups and paths, in the format of debugfs for ib_ipoib.
 .TP
 .I /run/ibtap/ibtapd.sock
-The daemon's control socket.
+The control socket of the daemon.
 .SH ERRORS
-Reads and writes fail with the numbers of the kernel's ib_ipoib.
+Reads and writes fail with the error numbers of the kernel's ib_ipoib.
 .TP
 .B EINVAL
-No number, or one that is out of range; a mode that is none (it needs its line feed, which
+The text is not a number, the number is out of range, the text is not a mode (a mode needs a line feed, which
 .B echo
-writes) or that the interface cannot have.
+writes), or the interface cannot have the mode.
 .TP
 .B ENOTUNIQ
-There is a child of this P_Key, or it is the parent's own.
+The parent or a child has this P_Key.
 .TP
 .B ENODEV
-There is no such child; or the interface, or the daemon, has gone since the file was opened.
+The child does not exist, or the interface or the daemon ended after the file was opened.
 .TP
 .B EPERM
-Who writes lacks CAP_NET_ADMIN.
+The writer lacks CAP_NET_ADMIN.
 .TP
 .B EBUSY
 Another program holds the TAP, or the daemon is busy.
@@ -161,22 +161,22 @@ The daemon does not answer.
 .SH "EXIT STATUS"
 .TP
 .B 0
-It was unmounted, or ended by SIGTERM or SIGINT.
+The file system was unmounted, or SIGTERM or SIGINT ended the program.
 .TP
 .B 1
-The command line is wrong, or the mount point is missing, no directory, or in use by another ibtap\-fs.
-What one that was killed has left there is unmounted.
+The command line is wrong, or the mount point is missing, not a directory, or in use by another ibtap\-fs.
+A mount that a killed ibtap\-fs left there is unmounted first.
 .TP
 .B 2
-The kernel refused: there is no
-.IR /dev/fuse ,
-or no right to mount, which takes CAP_SYS_ADMIN.
+The kernel reported an error:
+.I /dev/fuse
+is missing, or the right to mount, CAP_SYS_ADMIN.
 .SH EXAMPLES
 .TP
 .B mkdir /run/ibtap-fs; ibtap\-fs /run/ibtap-fs &
 .TP
 .B echo 0x8001 > /run/ibtap-fs/ib0/create_child
-Makes ib0.8001.
+Adds ib0.8001.
 .SH "SEE ALSO"
 .BR ibtap (8),
 .BR ibtapd (8),
@@ -186,25 +186,25 @@ Makes ib0.8001.
 const PEER_SECTIONS: &str = r#".SH "EXIT STATUS"
 .TP
 .B 0
-Every message came as it was sent.
+Every message arrived unchanged.
 .TP
 .B 1
 The command line is wrong.
 .TP
 .B 2
-A message came otherwise or not at all, or the underlay cannot be used; the one line on the standard
-error says which.
+A message was wrong or did not arrive, or the underlay cannot be used. One line on standard error has the
+reason.
 .SH EXAMPLES
 .TP
 .B ibtap\-peer rc\-pingpong \-\-underlay eth0 \-\-gid ipv4 \-\-size 65536 \-\-connect 192.0.2.2
-With
+Exchanges messages with
 .B ibv_rc_pingpong \-d rxe0 \-g 1 \-s 65536 \-n 10
 on the host 192.0.2.2.
 .TP
 .B ibtap\-peer mckey \-\-underlay eth0 \-\-gid ipv4 \-\-group 239.1.2.3
-Receives what
+Receives the datagrams of
 .B mckey \-m 239.1.2.3 \-b 192.0.2.2 \-s \-C 10 \-S 100
-sends on the host 192.0.2.2.
+on the host 192.0.2.2.
 .SH "SEE ALSO"
 .BR ibtap (8),
 .BR ibv_rc_pingpong (1),
@@ -217,7 +217,7 @@ sends on the host 192.0.2.2.
 const DECODE_SECTIONS: &str = r#".SH "EXIT STATUS"
 .TP
 .B 0
-Every ICRC that can be judged is right, and no packet is malformed.
+Every verifiable ICRC is correct, and no packet is malformed.
 .TP
 .B 1
 An ICRC is bad, a packet is malformed, or the command line is wrong.
@@ -233,20 +233,20 @@ The file cannot be read.
 const DOCTOR_SECTIONS: &str = r#".SH "EXIT STATUS"
 .TP
 .B 0
-Nothing was found that keeps ibtap from working.
+No fault keeps ibtap from working.
 .TP
 .B 1
 The command line is wrong, or the daemon serves no such interface.
 .TP
 .B 2
-Something keeps ibtap from working: a line that begins with FAIL says what.
+A fault keeps ibtap from working; a line that begins with FAIL describes it.
 .SH "SEE ALSO"
 .BR ibtap (8),
 .BR ibtapd (8),
 .BR nft (8)
 "#;
 
-/// Writes everything below `directory`, which is laid out like `/usr/share`.
+/// Writes all pages and completions below `directory`, which gets the layout of `/usr/share`.
 pub fn write(directory: &Path) -> Result<(), Failure> {
     try_write(directory).map_err(|error| {
         Failure::System(format!("cannot write to {}: {error}", directory.display()))
@@ -277,11 +277,11 @@ fn try_write(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The page of a program and one for each of its commands.
+/// Writes the page of a program and a page for each of its commands.
 fn pages(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
     page(command, sections, directory)?;
     for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
-        // These do other things than to ask the daemon.
+        // The other commands are requests to the daemon and share its exit statuses.
         let sections = match sub.get_name() {
             "decode" => DECODE_SECTIONS,
             "doctor" => DOCTOR_SECTIONS,
@@ -293,13 +293,13 @@ fn pages(command: &Command, sections: &str, directory: &Path) -> io::Result<()> 
 }
 
 fn page(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
-    // A command's page is named after its program, too: ibtap-show(8).
+    // The page of a command has the name of its program, too: ibtap-show(8).
     let name = command
         .get_display_name()
         .unwrap_or(command.get_name())
         .to_owned();
     let source = format!("ibtap {}", env!("CARGO_PKG_VERSION"));
-    // The exit statuses have a section of their own here.
+    // The page has a section for the exit statuses.
     let command = command.clone().after_help("");
     let has_commands = command.get_subcommands().any(|s| !s.is_hide_set());
     let man = Man::new(command)
@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    /// groff's own opinion, where groff is installed.
+    /// Checks the page with groff, if groff is installed.
     fn lint(page: &Path) {
         let Ok(done) = Process::new("groff")
             .args(["-man", "-ww", "-Tutf8", "-z"])

@@ -1,4 +1,4 @@
-//! What `ibtap` has to offer beyond the control socket, for programs and fuzzers that link it.
+//! Functions of `ibtap` beyond the control socket, for other programs and fuzzers.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! `ibtap`: asks a running `ibtapd`, and reads captures.
+//! `ibtap`: controls and inspects a running `ibtapd`, and decodes captures.
 //!
-//! Exit status: 0 success, 1 wrong usage or no such interface, 2 refused, 3 no daemon answers.
-//! `ibtap decode` has its own: see [`tools::decode`]. `ibtap doctor` exits with 2 if it finds what
-//! keeps ibtap from working.
+//! Exit status: 0 success, 1 wrong usage or no such interface, 2 error of the daemon or the system, 3 no
+//! answer from a daemon. [`tools::decode`] describes the exit statuses of `ibtap decode`. `ibtap doctor`
+//! exits with 2 for a fault that keeps ibtap from working. `ibtap sa` exits with 1 also without such a
+//! record, and with 3 without an answer of the subnet.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod doctor;
 mod follow;
 mod generate;
 mod output;
+mod sa;
 mod text;
 
 use std::process::ExitCode;
@@ -40,6 +42,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Ok(EXIT_OK)
         }
         Command::Doctor(args) => doctor::run(&args, &cli.socket, Format::of(&cli)),
+        Command::Sa(args) => sa::run(&args, Format::of(&cli)),
         Command::Decode(args) => Ok(decode::run(&args, cli.json)),
         command => ask::run(&cli, &command),
     }

@@ -1,4 +1,4 @@
-//! What goes to the user: text or JSON on stdout, one sentence on stderr, an exit status.
+//! Output to the user: text or JSON on stdout, one sentence on stderr, an exit status.
 
 use std::io::{self, Write};
 
@@ -11,26 +11,29 @@ use crate::cli::Cli;
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 
-/// Why a command fails.
+/// Failure of a command.
 #[derive(Debug)]
 pub enum Failure {
-    /// The daemon said no, or nothing.
+    /// The daemon refused or did not answer.
     Client(ClientError),
     /// The system refused; the text is a sentence.
     System(String),
-    /// Whoever reads our output has gone; nothing is wrong.
+    /// The subnet does not answer; the text is a sentence.
+    Unanswered(String),
+    /// The reader of the output has closed it; this is no error.
     Closed,
 }
 
 impl Failure {
-    /// Tells the user, and gives the exit status.
+    /// Prints the error, and returns the exit status.
     pub fn report(&self) -> u8 {
         let (message, status) = match self {
             Failure::Closed => return EXIT_OK,
             Failure::System(message) => (message.clone(), EXIT_REFUSED),
+            Failure::Unanswered(message) => (message.clone(), EXIT_UNREACHABLE),
             Failure::Client(error) => (error.to_string(), client_status(error)),
         };
-        // With stderr closed too, the exit status is all there is.
+        // If stderr is also closed, only the exit status remains.
         let _ = writeln!(io::stderr(), "ibtap: {message}");
         status
     }
@@ -42,7 +45,7 @@ fn client_status(error: &ClientError) -> u8 {
         | ClientError::Silent { .. }
         | ClientError::Ended { .. } => EXIT_UNREACHABLE,
         ClientError::NoSuchInterface { .. } | ClientError::BadArgument(_) => EXIT_USAGE,
-        // No such thing, and what makes no sense; the rest is refused.
+        // The object does not exist, or the argument is wrong. Other errors are refusals.
         ClientError::Errno {
             errno: ENODEV | EINVAL,
             ..
@@ -58,19 +61,19 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// How results are printed.
+/// Format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text.
     Text,
-    /// An array in one line.
+    /// A JSON array in one line.
     Json,
-    /// An array, indented.
+    /// An indented JSON array.
     PrettyJson,
 }
 
 impl Format {
-    /// What the command line asks for.
+    /// The format of the command line.
     pub fn of(cli: &Cli) -> Format {
         match (cli.json, cli.pretty) {
             (false, _) => Format::Text,
@@ -93,8 +96,7 @@ pub fn print<T: Serialize>(
     })
 }
 
-/// Prints one of many things that come one by one: an object in a line of its own, or the text made
-/// from it. It is out when this returns.
+/// Prints one item of a stream, as a JSON object or as text, and flushes the output.
 pub fn print_line<T: Serialize>(
     format: Format,
     item: &T,

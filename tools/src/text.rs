@@ -1,8 +1,9 @@
-//! Replies as text for people. Pure functions; each result ends with a newline or is empty.
+//! Replies as text. Pure functions; each result ends with a newline or is empty.
 
 mod children;
 mod connections;
 mod follow;
+mod subnet;
 mod vnics;
 
 use control::api::{
@@ -13,11 +14,11 @@ use control::api::{
 pub use children::{children, moderation, pkeys};
 pub use connections::connections;
 use control::aligned_text::{columns, labelled};
-pub use control::debugfs_dumps::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
+pub use subnet::{groups, paths};
 pub use vnics::{show_vnic, vnic_macs, vnic_members, vnic_stats, vnics};
 
-/// `ibtap show`: the block of an IPoIB interface, labelled as `ibstat` labels.
+/// `ibtap show`: the block of an IPoIB interface, with labels as in `ibstat`.
 pub fn show(interface: &InterfaceInfo) -> String {
     let properties = labelled(&properties(interface));
     format!("{}\n{properties}", interface.name)
@@ -55,14 +56,17 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
     ]);
     if let Some(lid) = i.lid {
         lines.push(("Port LID", format!("{lid:#06x}")));
+        lines.push(("SM", subnet::manager(i)));
     }
     lines.extend([
         ("Port GID", i.gid.to_string()),
         ("Address", i.address.to_string()),
         ("Broadcast", i.broadcast.to_string()),
-        ("MAC", i.mac.to_string()),
-        ("Index", i.ifindex.to_string()),
     ]);
+    if let Some(record) = &i.broadcast_record {
+        lines.push(("Membership", subnet::membership(record)));
+    }
+    lines.extend([("MAC", i.mac.to_string()), ("Index", i.ifindex.to_string())]);
     if let Some(netns) = &i.netns {
         lines.push(("Namespace", netns.clone()));
     }
@@ -84,7 +88,7 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// `ibtap stats`: the kernel's counters always, the others where they are not zero.
+/// `ibtap stats`: the kernel's counters, and other counters that are not zero.
 pub fn stats(interface: &InterfaceStats, zeros: bool) -> String {
     let name = qualified(&interface.name, interface.netns.as_deref());
     let mut text = format!("{name}\n");
@@ -92,6 +96,7 @@ pub fn stats(interface: &InterfaceStats, zeros: bool) -> String {
     text += &labelled(&kernel);
     text += &counters("device", &interface.device, zeros);
     text += &counters("protocol", &interface.protocol, zeros);
+    text += &counters("subnet", &interface.subnet, zeros);
     for worker in &interface.workers {
         let title = format!("{} worker {}", worker.port, worker.worker);
         text += &counters(&title, &worker.counters, zeros);
@@ -99,8 +104,8 @@ pub fn stats(interface: &InterfaceStats, zeros: bool) -> String {
     text
 }
 
-/// What to call an interface: `NETNS/NAME` in another network namespace than the daemon's.
-fn qualified(name: &str, netns: Option<&str>) -> String {
+/// The name of an interface: `NETNS/NAME` outside the daemon's network namespace.
+pub fn qualified(name: &str, netns: Option<&str>) -> String {
     match netns {
         Some(netns) => format!("{netns}/{name}"),
         None => name.to_owned(),
@@ -120,8 +125,7 @@ fn counters(title: &str, counters: &Counters, zeros: bool) -> String {
     format!("  {title}\n{}", labelled(&lines))
 }
 
-/// `ibtap neigh`: a table. The 20-byte address is the flags, the QPN and the GID in one, and is
-/// left to the JSON.
+/// `ibtap neigh`: a table, without the 20-byte address, which consists of flags, QPN and GID.
 pub fn neighbours(neighbours: &[NeighbourInfo]) -> String {
     let rows = neighbours.iter().map(|n| {
         let ips: Vec<_> = n.ips.iter().map(ToString::to_string).collect();
@@ -201,6 +205,8 @@ fn link_line(link: &LinkInfo) -> String {
         link.state, link.link_layer
     )];
     words.extend(link.lid.map(|lid| format!("lid {lid:#06x}")));
+    words.extend(link.sm_lid.map(|lid| format!("sm_lid {lid:#06x}")));
+    words.extend(link.sm_sl.map(|sl| format!("sm_sl {sl}")));
     words.push(format!("guid {} gid {}", link.guid, link.gid));
     words.extend(link.gid_index.map(|index| format!("gid_index {index}")));
     words.push(format!("mtu {}", link.link_mtu));
@@ -209,7 +215,7 @@ fn link_line(link: &LinkInfo) -> String {
     words.join(" ")
 }
 
-/// `ibtap reload`: a line for each change that was made or was not.
+/// `ibtap reload`: a line for each applied or refused change.
 pub fn reloaded(outcomes: &[Reloaded]) -> String {
     let mut text = String::new();
     for outcome in outcomes {

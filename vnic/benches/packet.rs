@@ -1,4 +1,4 @@
-//! The cost of the codec for one frame, beside a copy of the same frame.
+//! Cost of the codec for one frame, compared with a copy of the frame.
 
 use divan::{Bencher, black_box};
 use proto::PKey;
@@ -7,7 +7,7 @@ use vnic::packet::{
     Arrival, Header16B, Prefix, Profile, Receiver, Strictness, admit, decode, encode, packet_len,
 };
 
-/// Bytes of a frame: the shortest, a full one, a full one of MTU 9000.
+/// Frame lengths in bytes: the shortest, a full one, and a full one of MTU 9000.
 const LENGTHS: [usize; 3] = [60, 1514, 9014];
 
 fn main() {
@@ -41,14 +41,14 @@ fn receiver() -> Receiver<'static> {
     }
 }
 
-/// The reference: the frame copied.
+/// Reference: copies the frame.
 #[divan::bench(args = LENGTHS)]
 fn memcpy(bencher: Bencher, len: usize) {
     let (from, mut to) = (vec![0x5a_u8; len], vec![0_u8; len]);
     bencher.bench_local(|| black_box(&mut to[..]).copy_from_slice(black_box(&from)));
 }
 
-/// Header and trailer around a frame in its place, a new header each time.
+/// Writes header and trailer in place, with a new header each time.
 #[divan::bench(args = LENGTHS)]
 fn wrap(bencher: Bencher, len: usize) {
     let (header, mut out) = (header(), packet(len, Profile::Wire0));
@@ -57,7 +57,7 @@ fn wrap(bencher: Bencher, len: usize) {
     });
 }
 
-/// Likewise, as packets of a large send get it: the header is made once.
+/// Writes header and trailer in place, with one header for all, as for a large send.
 #[divan::bench(args = LENGTHS)]
 fn wrap_with_prefix(bencher: Bencher, len: usize) {
     let (prefix, mut out) = (Prefix::new(&header()), packet(len, Profile::Wire0));
@@ -66,7 +66,7 @@ fn wrap_with_prefix(bencher: Bencher, len: usize) {
     });
 }
 
-/// All checks, and where the frame is.
+/// Decodes a packet, with all checks.
 #[divan::bench(args = LENGTHS)]
 fn unwrap(bencher: Bencher, len: usize) {
     let packet = packet(len, Profile::Wire0);
@@ -76,7 +76,7 @@ fn unwrap(bencher: Bencher, len: usize) {
     });
 }
 
-/// Both ways.
+/// Encodes and decodes.
 #[divan::bench(args = LENGTHS)]
 fn wrap_and_unwrap(bencher: Bencher, len: usize) {
     let (header, mut out) = (header(), packet(len, Profile::Wire0));
@@ -90,7 +90,7 @@ fn wrap_and_unwrap(bencher: Bencher, len: usize) {
     });
 }
 
-/// With the frame copied to its place, as a frame that is not cut is.
+/// Encodes with a copy of the frame, as for a frame that is not segmented.
 #[divan::bench(args = LENGTHS)]
 fn encode_with_copy(bencher: Bencher, len: usize) {
     let (header, frame, mut out) = (header(), vec![0x5a; len], vec![0; packet_len(len)]);
@@ -104,7 +104,7 @@ fn encode_with_copy(bencher: Bencher, len: usize) {
     });
 }
 
-/// With an ICRC over every byte, for carriers without one.
+/// Encodes with an ICRC, for carriers without one.
 #[divan::bench(args = LENGTHS)]
 fn wrap_with_icrc(bencher: Bencher, len: usize) {
     let (header, mut out) = (header(), packet(len, Profile::WireSw32));

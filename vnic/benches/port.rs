@@ -1,5 +1,5 @@
-//! The cost of one frame: transmit by the number of learned addresses and by the manager's table, receive by
-//! the number of sources, and a storm of addresses that nobody has heard of.
+//! Cost of one frame: transmit by number of learned addresses and by the manager's table, receive by number
+//! of sources, and a storm of new addresses.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use vnic::port::{Forward, Meta, Settings, VeswPort};
 
 const OWN: Mac = [0, 0x10, 0, 0, 0, 5];
 const ALL: Lid = Lid::new(0xf0_0002);
-/// Members that the learned addresses are behind.
+/// Number of members with learned addresses.
 const MEMBERS: u32 = 64;
 
 fn main() {
@@ -40,7 +40,7 @@ fn meta(n: u32) -> Meta {
     }
 }
 
-/// IPv4 and TCP.
+/// A frame with IPv4 and TCP.
 fn frame(destination: Mac, source: Mac) -> Vec<u8> {
     let mut frame = [&destination[..], &source, &[8, 0, 0x45, 0, 5, 220]].concat();
     frame.resize(1514, 0);
@@ -48,7 +48,7 @@ fn frame(destination: Mac, source: Mac) -> Vec<u8> {
     frame
 }
 
-/// A packet of an address that is learned, to the port.
+/// A packet from a learned address to the port.
 fn packet(n: u32) -> Vec<u8> {
     let frame = frame(OWN, mac(n));
     let header = Header16B {
@@ -64,7 +64,7 @@ fn packet(n: u32) -> Vec<u8> {
     packet
 }
 
-/// A port that has learned so many addresses.
+/// A port with `learned` learned addresses.
 fn port(learned: u32) -> VeswPort {
     let mut port = VeswPort::new(Settings {
         mac: OWN,
@@ -95,7 +95,7 @@ fn receive_one(port: &mut VeswPort, meta: &Meta, packet: &[u8]) {
     assert!(black_box(taken).is_ok());
 }
 
-/// Decides on a frame, and counts it as sent.
+/// Decides about a frame, and counts it as sent.
 fn send_one(port: &mut VeswPort, frame: &[u8]) {
     match black_box(port.from_tap(Time(0), black_box(frame))) {
         Forward::Fabric { to, class, .. } => {
@@ -106,13 +106,13 @@ fn send_one(port: &mut VeswPort, frame: &[u8]) {
     }
 }
 
-/// A stride that visits all in an order that no cache foresees.
+/// Advances in an order that caches do not predict.
 fn scatter(i: &mut u32, n: u32) -> u32 {
     *i = i.wrapping_add(7919);
     *i % n
 }
 
-/// To each learned address in turn; the frame is in the cache, as a read from the TAP leaves it.
+/// Sends to each learned address in turn. The frame is in the cache, as after a read from the TAP.
 #[divan::bench(args = [10, 1000, 100_000])]
 fn send_to_learned(bencher: Bencher<'_, '_>, addresses: u32) {
     let mut port = port(addresses);
@@ -124,7 +124,7 @@ fn send_to_learned(bencher: Bencher<'_, '_>, addresses: u32) {
     });
 }
 
-/// To one of so many.
+/// Sends to one of the learned addresses.
 #[divan::bench(args = [10, 1000, 100_000])]
 fn send_to_one_of(bencher: Bencher<'_, '_>, addresses: u32) {
     let mut port = port(addresses);
@@ -132,7 +132,7 @@ fn send_to_one_of(bencher: Bencher<'_, '_>, addresses: u32) {
     bencher.bench_local(|| send_one(&mut port, &frame));
 }
 
-/// To each address of the manager's full table in turn, beside so many learned ones.
+/// Sends to each address of the manager's full table in turn, beside learned addresses.
 #[divan::bench(args = [10, 100_000])]
 fn send_to_table(bencher: Bencher<'_, '_>, addresses: u32) {
     let mut port = port(addresses);
@@ -154,7 +154,8 @@ fn send_to_table(bencher: Bencher<'_, '_>, addresses: u32) {
     });
 }
 
-/// From each of so many learned addresses in turn: the source is that of the packet before with one only.
+/// Receives from each learned address in turn. Only with one address, the source equals that of the packet
+/// before.
 #[divan::bench(args = [1, 10, 1000, 100_000])]
 fn receive_from(bencher: Bencher<'_, '_>, addresses: u32) {
     let mut port = port(addresses);
@@ -169,7 +170,7 @@ fn receive_from(bencher: Bencher<'_, '_>, addresses: u32) {
     });
 }
 
-/// From an address that was never heard of, into a table that is full.
+/// Receives from new addresses into a full table.
 #[divan::bench]
 fn receive_in_a_storm(bencher: Bencher<'_, '_>) {
     let mut port = port(Settings::MAC_LIMIT as u32);

@@ -1,16 +1,17 @@
-//! The agent of a fabric port (VEMA, the VNIC Ethernet Management Agent): what managers ask and set, and
-//! what it tells them (kernel drivers/infiniband/ulp/opa_vnic/opa_vnic_vema.c).
+//! Agent of a fabric port (VEMA, the VNIC Ethernet Management Agent): handles requests of managers, sends
+//! traps and announcements (kernel drivers/infiniband/ulp/opa_vnic/opa_vnic_vema.c).
 //!
-//! The interfaces themselves belong to the [`Host`], which the agent calls while it handles a request.
-//! What happens to the interfaces is told to it. It keeps everything that a manager has set; a restart
-//! forgets it, and the manager sees that by the digests, which are 0 then.
+//! The [`Host`] owns the interfaces; the agent calls it while it handles a request. The daemon reports
+//! changes of the interfaces to the agent. The agent keeps all settings of the manager in memory. A restart
+//! loses them; the manager detects this by the digests, which are then 0.
 //!
-//! The agent answers for all managed ports of a fabric port, on a separate queue pair. Data threads
-//! deliver its datagrams, the control thread answers. MADs of up to 2048 bytes travel in fragments.
-//! The manager sends through its node's daemon (`Manage`, `SendManagement`), as a fabric manager
-//! uses its host's adapter. Agents and managers announce themselves to a group; of several managers
-//! the one with the highest priority is active. An agent accepts the manager that configured it for
-//! its lease. Settings stay when the manager is gone, and learning continues beside its tables.
+//! One agent answers for all managed virtual ports of a fabric port, on a separate queue pair. Data threads
+//! pass its datagrams to the control thread, which answers. MADs of up to 2048 bytes travel in fragments. A
+//! manager sends through the daemon of its node (`Manage`, `SendManagement`), as a fabric manager uses the
+//! adapter of its host. Agents and managers announce themselves to a multicast group. Of several managers,
+//! the one with the highest priority is active. An agent accepts Sets only from the manager that configured
+//! it, until the lease of that manager ends. Settings remain when the manager is gone, and learning
+//! continues beside the manager's tables.
 
 mod announce;
 mod counts;
@@ -51,47 +52,47 @@ use random::Random;
 use refusals::Refusals;
 use vport::Vport;
 
-/// Events that wait to be fetched; what comes when there are so many is left out.
+/// Maximum number of pending events; further events are lost.
 const EVENTS_MAX: usize = 64;
-/// Traps that wait to be fetched: three for each virtual port that there may be.
+/// Maximum number of pending traps: three for each possible virtual port.
 const OUTBOX_MAX: usize = 3 * 256;
 
-/// What an agent is.
+/// Configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The fabric port's GUID.
+    /// GUID of the fabric port.
     pub guid: Guid,
-    /// Drawn anew at each start.
+    /// Random number, drawn at each start.
     pub incarnation: u64,
-    /// The number of the fabric port on its node, from 1.
+    /// Number of the fabric port on its node, from 1.
     pub port: u8,
-    /// Bytes of the largest UD payload.
+    /// Largest UD payload, in bytes.
     pub payload_max: u16,
-    /// What people call the node.
+    /// Description of the node, for display.
     pub description: String,
-    /// Whose management is heeded, by the GID that it comes from; empty: anybody's.
+    /// GIDs of the permitted managers; empty: all managers.
     pub managers: Vec<Gid>,
-    /// Managers may make virtual ports that nobody on the node has named.
+    /// Managers may create virtual ports that the node does not configure.
     pub may_create: bool,
-    /// For the times of announcements, which are not to be those of other nodes.
+    /// Seed for the times of announcements; must differ between nodes.
     pub seed: u64,
 }
 
-/// Where something is to go.
+/// Destination of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination {
-    /// The group of managers and agents.
+    /// The multicast group of managers and agents.
     Group,
-    /// One of them.
+    /// One manager or agent.
     Node(NodeAddress),
 }
 
 /// A datagram to send, of up to [`mad::MAD_MAX`] bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// Where to.
+    /// Destination.
     pub to: Destination,
-    /// Its bytes.
+    /// Contents.
     pub mad: Vec<u8>,
 }
 
@@ -104,7 +105,7 @@ pub struct Agent {
     announcements: Announcements,
     random: Random,
     fabric_up: bool,
-    /// Of traps and announcements, from 1.
+    /// Transaction id of the next trap or announcement, from 1.
     next_tid: u64,
     outbox: VecDeque<Transmit>,
     events: EventQueue<Event, EVENTS_MAX>,
@@ -114,7 +115,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent without virtual ports, whose fabric port is down. It announces itself soon.
+    /// Creates an agent without virtual ports; the fabric port is down. The agent announces itself within
+    /// half a second.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Agent {
         let mut random = Random::new(config.seed);
@@ -137,7 +139,7 @@ impl Agent {
         }
     }
 
-    /// Takes a datagram; gives the answer, which goes to where it came from.
+    /// Handles a datagram. Returns the answer, which goes to `from`.
     pub fn handle(
         &mut self,
         now: Time,
@@ -169,7 +171,7 @@ impl Agent {
         None
     }
 
-    /// The next datagram to send by itself, if one is due.
+    /// Returns the next trap or announcement that is due.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         self.send_late_traps(now);
         if let Some(transmit) = self.outbox.pop_front() {
@@ -186,7 +188,7 @@ impl Agent {
         })
     }
 
-    /// When [`Agent::poll_transmit`] has something, if nothing else happens before.
+    /// Time of the next trap or announcement; `None` if none is pending.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         if !self.outbox.is_empty() {
@@ -196,36 +198,36 @@ impl Agent {
         due.into_iter().flatten().min()
     }
 
-    /// The next thing that people may want to know.
+    /// Returns the next event for the log.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// What it has counted.
+    /// Counters of the agent.
     #[must_use]
     pub const fn counts(&self) -> AgentCounts {
         self.counts
     }
 
-    /// Who manages it.
+    /// The manager that owns the agent.
     #[must_use]
     pub fn owner(&self, now: Time) -> Option<Owner> {
         self.ownership.owner(now)
     }
 
-    /// Its virtual ports, as a manager sees them.
+    /// Index, interface name and settings of each virtual port.
     pub fn ports(&self) -> impl Iterator<Item = (u8, &str, &VeswPortInfo)> {
         let all = self.vports.iter();
         all.map(|(index, vport)| (*index, vport.name.as_str(), &vport.info))
     }
 
-    /// One of them.
+    /// Settings of one virtual port.
     #[must_use]
     pub fn port(&self, index: u8) -> Option<&VeswPortInfo> {
         self.vports.get(&index).map(|vport| &vport.info)
     }
 
-    /// What it says of itself, with the virtual ports from this index on, as many as fit.
+    /// NodeInfo with the virtual ports from index `first` on, as many as fit.
     #[must_use]
     pub fn node_info(&self, first: u8) -> NodeInfo {
         let wanted = |(index, vport): (&u8, &Vport)| WantedPort {
@@ -247,17 +249,18 @@ impl Agent {
         }
     }
 
-    /// Others may manage it now. Who no longer may, does not any more.
+    /// Sets the GIDs of the permitted managers; empty: all managers. An owner without permission loses
+    /// ownership.
     pub fn set_managers(&mut self, managers: Vec<Gid>) {
         self.ownership.set_managers(managers);
     }
 
-    /// Managers may now make virtual ports, or no longer.
+    /// Allows or forbids managers to create virtual ports.
     pub fn set_may_create(&mut self, may: bool) {
         self.config.may_create = may;
     }
 
-    /// A UD payload may now have so many bytes.
+    /// Sets the largest UD payload, in bytes.
     pub fn set_payload_max(&mut self, now: Time, payload_max: u16) {
         if self.config.payload_max != payload_max {
             self.config.payload_max = payload_max;
@@ -265,8 +268,8 @@ impl Agent {
         }
     }
 
-    /// A virtual port that an administrator has named; one that there is already stays as it is. False if
-    /// there are too many ([`mad::NODE_PORTS_MAX`]).
+    /// Adds a configured virtual port; an existing one stays unchanged. Returns false if the agent already
+    /// has [`mad::NODE_PORTS_MAX`] virtual ports.
     pub fn add_port(&mut self, now: Time, index: u8, port: NewPort) -> bool {
         if self.vports.contains_key(&index) {
             return true;
@@ -279,14 +282,14 @@ impl Agent {
         true
     }
 
-    /// A virtual port is no more.
+    /// Removes a virtual port.
     pub fn remove_port(&mut self, now: Time, index: u8) {
         if self.vports.remove(&index).is_some() {
             self.announcements.changed(now, &mut self.random);
         }
     }
 
-    /// A virtual port has another queue pair.
+    /// Sets the queue pair number of a virtual port.
     pub fn set_qpn(&mut self, now: Time, index: u8, qpn: Qpn) {
         if let Some(vport) = self.vports.get_mut(&index)
             && vport.qpn != qpn
@@ -296,7 +299,7 @@ impl Agent {
         }
     }
 
-    /// A virtual port's interface has another name.
+    /// Sets the interface name of a virtual port.
     pub fn set_name(&mut self, now: Time, index: u8, name: &str) {
         if let Some(vport) = self.vports.get_mut(&index)
             && vport.name != name
@@ -312,24 +315,24 @@ impl Agent {
         tid
     }
 
-    fn tell(&mut self, event: Event) {
+    fn report(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    fn tell_handover(&mut self, now: Time, event: Event) {
-        if self.handovers.is_news(now) {
-            self.tell(event);
+    fn report_handover(&mut self, now: Time, event: Event) {
+        if self.handovers.should_report(now) {
+            self.report(event);
         }
     }
 
-    /// Whether it may manage; counts it if not, and tells once.
+    /// Whether the sender may manage. Counts a sender without permission, and reports it once.
     fn is_manager(&mut self, from: Address) -> bool {
         if self.ownership.may_manage(from.gid) {
             return true;
         }
         self.counts.not_manager += 1;
         if self.ownership.is_new(from) {
-            self.tell(Event::NotManager { gid: from.gid });
+            self.report(Event::NotManager { gid: from.gid });
         }
         false
     }
@@ -344,8 +347,8 @@ impl Agent {
                 let sender = Sender::of(from, &mad.header);
                 match self.ownership.announced(now, sender, &info) {
                     Change::None => {}
-                    Change::Released => self.tell_handover(now, Event::Released { gid }),
-                    Change::Regained => self.tell_handover(now, Event::Owned { gid }),
+                    Change::Released => self.report_handover(now, Event::Released { gid }),
+                    Change::Regained => self.report_handover(now, Event::Owned { gid }),
                 }
             }
             Err(_) => self.counts.malformed += 1,

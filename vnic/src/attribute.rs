@@ -1,5 +1,5 @@
-//! What the attributes of VNIC management say. Their layouts on the wire are those of
-//! kernel drivers/infiniband/ulp/opa_vnic/opa_vnic_encap.h, big-endian.
+//! Attributes of VNIC management. Their layouts on the wire are those of kernel
+//! drivers/infiniband/ulp/opa_vnic/opa_vnic_encap.h, big-endian.
 
 use std::ops::RangeInclusive;
 
@@ -9,77 +9,77 @@ use proto::{Gid, Guid, Mac, PKey, Qpn};
 use crate::Lid;
 use crate::directory::NodeAddress;
 
-/// Service classes by priority, and where there is no tag; each has 5 bits. Virtual lanes are local to a
-/// host interface and on no wire.
+/// Service classes (SC, 5 bits) by priority and for untagged frames. Virtual lanes (VL) are local to a host
+/// interface and not on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ServiceClasses {
     /// SC of tagged unicast by priority code point.
     pub pcp_unicast: [u8; 8],
-    /// VL of the same.
+    /// Virtual lane of this class.
     pub pcp_unicast_vl: [u8; 8],
     /// SC of tagged multicast and broadcast.
     pub pcp_multicast: [u8; 8],
-    /// VL of the same.
+    /// Virtual lane of this class.
     pub pcp_multicast_vl: [u8; 8],
     /// SC of untagged unicast.
     pub unicast: u8,
-    /// VL of the same.
+    /// Virtual lane of this class.
     pub unicast_vl: u8,
     /// SC of untagged multicast and broadcast.
     pub multicast: u8,
-    /// VL of the same.
+    /// Virtual lane of this class.
     pub multicast_vl: u8,
 }
 
-/// VeswPortInfo (0x0011): a switch, and one virtual port on it. 280 bytes.
+/// VeswPortInfo (0x0011): a switch and one virtual port on it. 280 bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VeswPortInfo {
-    /// 10 bits.
+    /// Fabric id, 10 bits.
     pub fabric_id: u16,
-    /// 12 bits; 0: none.
+    /// Number of the switch, 12 bits; 0: none.
     pub vesw_id: u16,
-    /// Which of [`VeswPortInfo::u_ucast_dlid`] are default ports, one bit each.
+    /// Bit mask of the [`VeswPortInfo::u_ucast_dlid`] that are default ports.
     pub def_port_mask: u16,
-    /// The partition.
+    /// P_Key of the switch.
     pub pkey: PKey,
-    /// Where multicast and broadcast go.
+    /// Destination of multicast and broadcast.
     pub u_mcast_dlid: Lid,
-    /// Where unicast to unknown globally administered addresses goes.
+    /// Destinations of unicast to unknown globally administered addresses.
     pub u_ucast_dlid: [Lid; 16],
-    /// Routing control: a nibble for each class of traffic, of which 3 bits count.
+    /// Routing control: 4 bits for each class of traffic, of which the lower 3 are used.
     pub rc: u32,
-    /// The largest payload of an Ethernet frame, in bytes.
+    /// MTU: largest payload of an Ethernet frame, in bytes.
     pub eth_mtu: u16,
-    /// The port's number in the switch, as the manager chose it.
+    /// Number of the port on the switch, assigned by the manager.
     pub port_num: u32,
     /// 0: unknown, 1: up, 2: down. Read-only.
     pub eth_link_status: u8,
-    /// The interface's address, as the manager chose it.
+    /// Interface address, assigned by the manager.
     pub base_mac_addr: Mac,
-    /// What it is to do.
+    /// Requested state.
     pub config_state: ConfigState,
-    /// What it does. Read-only.
+    /// Actual state. Read-only.
     pub oper_state: ConfigState,
-    /// Places of the MAC table. Read-only.
+    /// Capacity of the MAC table. Read-only.
     pub max_mac_tbl_ent: u16,
-    /// Those of source addresses. Read-only.
+    /// Capacity for source addresses. Read-only.
     pub max_smac_ent: u16,
-    /// What the manager called its last table; 0: there is none. Read-only here.
+    /// Digest of the MAC table, set with the last page; 0: no table. Read-only here.
     pub mac_tbl_digest: u32,
-    /// The source LID of its packets.
+    /// Source LID of the port's packets.
     pub encap_slid: Lid,
     /// Service classes.
     pub classes: ServiceClasses,
-    /// Counts changes of the list of unicast addresses. Read-only.
+    /// Number of changes of the unicast address list. Read-only.
     pub uc_macs_gen_count: u16,
-    /// Counts changes of the list of multicast addresses. Read-only.
+    /// Number of changes of the multicast address list. Read-only.
     pub mc_macs_gen_count: u16,
-    /// All reserved bytes in their order, which are kept and given back: 6, 2, 4, 56, 2 of the switch and
-    /// 3, 4, 48, 8 of the port.
+    /// All reserved bytes in order, stored and returned unchanged: 6, 2, 4, 56, 2 of the switch and 3, 4,
+    /// 48, 8 of the port.
     pub reserved: Reserved,
 }
 
-/// The reserved bytes of a [`VeswPortInfo`].
+/// Reserved bytes of a [`VeswPortInfo`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reserved(pub [u8; 133]);
 
@@ -90,8 +90,7 @@ impl Default for Reserved {
 }
 
 impl Default for VeswPortInfo {
-    /// What is answered for a virtual port that does not exist (kernel opa_vnic_vema.c,
-    /// `vema_get_pod_values`).
+    /// The answer for a virtual port that does not exist (kernel opa_vnic_vema.c, `vema_get_pod_values`).
     fn default() -> VeswPortInfo {
         VeswPortInfo {
             fabric_id: 0,
@@ -119,73 +118,74 @@ impl Default for VeswPortInfo {
     }
 }
 
-/// LidDirectory (0x0030, ours): pages of where the members of a virtual port's switch are.
+/// LidDirectory (0x0030, defined by ibtap): a page of the members of a switch with their addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LidDirectory {
-    /// Where this page begins in the whole list.
+    /// Index of this page's first entry in the list.
     pub start: u16,
-    /// Entries of the whole list.
+    /// Number of entries in the list.
     pub total: u16,
-    /// What the manager calls the whole list; a page of another one begins anew.
+    /// Digest of the list, chosen by the manager; a page with another digest starts a new list.
     pub digest: u32,
-    /// The entries of this page.
+    /// Entries of this page.
     pub entries: Vec<(Lid, NodeAddress)>,
 }
 
-/// NodeInfo (0x0031, ours): an agent, as it answers Get and announces itself in the management group. It
-/// has as many of its virtual ports as fit, in the order of their indexes.
+/// NodeInfo (0x0031, defined by ibtap): description of an agent, in answers to Get and announcements to the
+/// group. Contains as many virtual ports as fit, ordered by index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeInfo {
-    /// The port's GUID.
+    /// GUID of the fabric port.
     pub guid: Guid,
-    /// Drawn when the agent starts: another number means that it has forgotten everything.
+    /// Random number, drawn at each start; a new number means that the agent lost all settings.
     pub incarnation: u64,
-    /// The number of its port on the node, from 1.
+    /// Number of the fabric port on its node, from 1.
     pub port: u8,
-    /// The largest UD payload in bytes: what a 16B packet may have.
+    /// Largest UD payload, in bytes: the largest 16B packet.
     pub payload_max: u16,
-    /// Its name for people, UTF-8, up to 64 bytes on the wire: the host's name.
+    /// Description for display, the host name: UTF-8, up to 64 bytes on the wire.
     pub description: String,
-    /// The lowest index that this tells of.
+    /// Lowest index that this page covers.
     pub first: u8,
-    /// The index of the next virtual port, which this does not tell of; 0: there is none.
+    /// Index of the next virtual port after this page; 0: none.
     pub next: u8,
-    /// The virtual ports that it wants to have, of these indexes.
+    /// Virtual ports of this page.
     pub ports: Vec<WantedPort>,
 }
 
 impl NodeInfo {
-    /// The indexes that it tells of: a virtual port of one of these that is not among its own is none.
+    /// The indexes that this page covers. A virtual port in this range that is not listed does not exist.
     #[must_use]
-    pub const fn told(&self) -> RangeInclusive<u8> {
-        // 0 is below no index: without a next one it is up to the last.
+    pub const fn range(&self) -> RangeInclusive<u8> {
+        // With `next` 0, the range ends at 255.
         self.first..=self.next.wrapping_sub(1)
     }
 }
 
-/// A virtual port that a node's administrator has named, or that a manager has made.
+/// A virtual port that the node configures or a manager created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WantedPort {
-    /// Its index, the lower 8 bits of an attribute modifier.
+    /// Index: the lower 8 bits of the attribute modifier.
     pub index: u8,
-    /// Its interface's name, up to 15 bytes.
+    /// Interface name, up to 15 bytes.
     pub name: String,
-    /// Its UD queue pair; 0 while it has none.
+    /// UD queue pair number; 0: none.
     pub qpn: Qpn,
 }
 
-/// ManagerInfo (0x0032, ours): a manager, as it announces itself in the management group each third of a
-/// lease.
+/// ManagerInfo (0x0032, defined by ibtap): description of a manager. A manager announces it to the group
+/// three times in each lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ManagerInfo {
-    /// Drawn once and kept on disk: which manager it is.
+    /// Identity of the manager: drawn once and kept on disk.
     pub id: u64,
-    /// 0 to 15; the highest is active, of equals the one with the lowest id.
+    /// Priority, 0 to 15. The manager with the highest priority is active; of equals, the one with the
+    /// lowest `id`.
     pub priority: u8,
-    /// It is the one that manages.
+    /// The manager is active, not standby.
     pub active: bool,
-    /// How long an agent holds to it after its last word, in milliseconds.
+    /// Lease in milliseconds: how long the manager owns an agent after its last message.
     pub lease_ms: u32,
-    /// Where it is.
+    /// GID of the manager.
     pub gid: Gid,
 }

@@ -1,14 +1,14 @@
-//! How packets and management travel on a fabric that is not Omni-Path: as UD datagrams of InfiniBand or
-//! RoCE. All of this is ours; nothing in Omni-Path has it.
+//! Transport of packets and management on fabrics other than Omni-Path: UD datagrams of InfiniBand or RoCE.
+//! This format is specific to ibtap.
 //!
-//! * A virtual port has a TAP, a UD queue pair and a LID, and is on one switch. (An Omni-Path port
-//!   has one LID; one LID for each virtual port allows several of a host on one switch.)
-//! * A packet is the payload of one datagram: 20 bytes of little-endian quad words, the frame,
-//!   padding to quad words, four bytes of ICRC and a tail with the padding's length. The ICRC is
-//!   zero, because the fabric's ICRC covers the packet; in captures and files it is a CRC-32
-//!   defined here, since Omni-Path's is not public.
-//! * The Q_Key contains the switch's number, so packets of another switch do not reach a port. All
-//!   12 bits of the number in the header are compared, too.
+//! * A virtual port has a TAP, a UD queue pair and a LID, and is on one switch. (On Omni-Path, a port has
+//!   one LID. With one LID for each virtual port, several virtual ports of a host can be on one switch.)
+//! * The payload of a datagram is one packet: a header of 20 bytes in little-endian quad words, the frame,
+//!   padding to quad words, four bytes of ICRC, and a tail with the length of the padding. The ICRC is
+//!   zero, because the fabric's ICRC covers the packet. In captures and files it is a CRC-32 defined here,
+//!   because Omni-Path's ICRC is not public.
+//! * The Q_Key contains the number of the switch, so that packets of another switch do not reach a port.
+//!   The receiver also compares all 12 bits of the number in the header.
 
 pub mod fragment;
 
@@ -16,34 +16,34 @@ use proto::{Gid, PKey, QKey, Qpn};
 
 use crate::Lid;
 
-/// Where a management datagram came from.
+/// Source of a management datagram.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Address {
-    /// The sender's port.
+    /// GID of the sender.
     pub gid: Gid,
-    /// Its queue pair.
+    /// Queue pair number of the sender.
     pub qpn: Qpn,
-    /// It came by the group, to all.
+    /// The datagram was sent to the group.
     pub by_group: bool,
 }
 
-/// The Q_Key of a switch's data.
+/// Q_Key of packets on a switch.
 #[must_use]
 pub const fn data_qkey(vesw_id: u16) -> QKey {
     QKey::new(0x0b1b_0000 | (vesw_id & 0xfff) as u32)
 }
 
-/// The Q_Key of management: no switch has it, since their ids have 12 bits.
+/// Q_Key of management. It differs from the Q_Keys of all switches, whose numbers have 12 bits.
 pub const MANAGEMENT_QKEY: QKey = QKey::new(0x0b1b_f034);
 
-/// The group that agents and managers find each other in, of a partition.
+/// Multicast group of the agents and managers of a partition.
 #[must_use]
 pub fn management_mgid(pkey: PKey) -> Gid {
     mgid(pkey, 0, 0, 0x34)
 }
 
-/// The group of a multicast LID of a switch: link-local and transient, with 0x5645 where IPoIB has its
-/// signature (RFC 4391, section 4).
+/// Multicast group of a multicast LID of a switch: link-local and transient, with 0x5645 in place of
+/// IPoIB's signature (RFC 4391, section 4).
 #[must_use]
 pub fn group_mgid(pkey: PKey, fabric_id: u16, vesw_id: u16, lid: Lid) -> Gid {
     mgid(

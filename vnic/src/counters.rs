@@ -1,23 +1,23 @@
-//! The counters of a virtual port, by the names of the kernel's driver
-//! (drivers/infiniband/ulp/opa_vnic/opa_vnic_ethtool.c) and names of ours.
+//! Counters of a virtual port: those of the kernel's driver, with its names
+//! (drivers/infiniband/ulp/opa_vnic/opa_vnic_ethtool.c), and those of ibtap.
 
-/// Makes the structure and the list of names from one list, so that they cannot part.
+/// Defines the structure and the list of names together, so that they always match.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of one virtual port in one thread; they add up.
+        /// Counters of one virtual port in one thread. The sum over all threads is the port's counter.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counters {
-            /// Names and values, the driver's own names first and in its order.
+            /// Names and values; the driver's counters first, in its order.
             #[must_use]
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
 
-            /// Adds another thread's.
+            /// Adds the counters of another thread.
             pub fn add(&mut self, other: &Counters) {
                 $(self.$name += other.$name;)*
             }
@@ -25,17 +25,17 @@ macro_rules! counters {
     };
 }
 
-/// How many of [`Counters::named`] are the driver's (`ethtool -S`).
+/// Number of [`Counters::named`] that are the driver's (`ethtool -S`).
 pub const DRIVER_COUNTERS: usize = 39;
 
 counters! {
-    /// Frames received, runts and oversized ones included.
+    /// Received frames, including runts and oversized frames.
     rx_packets,
-    /// Frames handed over for sending, dropped ones included.
+    /// Frames to send, including dropped frames.
     tx_packets,
-    /// Their bytes, each with 4 of a frame check sequence.
+    /// Bytes of these frames, with 4 bytes of frame check sequence for each frame.
     rx_bytes,
-    /// Likewise.
+    /// As `rx_bytes`.
     tx_bytes,
     /// Sum of the receive errors.
     rx_errors,
@@ -45,15 +45,15 @@ counters! {
     rx_dropped,
     /// As `tx_errors`.
     tx_dropped,
-    /// Good frames to one address.
+    /// Good unicast frames.
     tx_unicast,
-    /// Good frames to a group or to all.
+    /// Good multicast and broadcast frames.
     tx_mcastbcast,
     /// Good frames without a VLAN tag.
     tx_untagged,
-    /// Good frames with one.
+    /// Good frames with a VLAN tag.
     tx_vlan,
-    /// Frames of up to 60 bytes without the frame check sequence.
+    /// Frames of up to 60 bytes, without frame check sequence; so are the sizes below.
     tx_64_size,
     /// 61 to 123.
     tx_65_127,
@@ -67,89 +67,89 @@ counters! {
     tx_1024_1518,
     /// 1515 and more.
     tx_1519_max,
-    /// Good frames to one address.
+    /// Good unicast frames.
     rx_unicast,
-    /// Good frames to a group or to all.
+    /// Good multicast and broadcast frames.
     rx_mcastbcast,
     /// Good frames without a VLAN tag.
     rx_untagged,
-    /// Good frames with one.
+    /// Good frames with a VLAN tag.
     rx_vlan,
-    /// As for sending.
+    /// As `tx_64_size`.
     rx_64_size,
-    /// Likewise.
+    /// 61 to 123.
     rx_65_127,
-    /// Likewise.
+    /// 124 to 251.
     rx_128_255,
-    /// Likewise.
+    /// 252 to 507.
     rx_256_511,
-    /// Likewise.
+    /// 508 to 1019.
     rx_512_1023,
-    /// Likewise.
+    /// 1020 to 1514.
     rx_1024_1518,
-    /// Likewise.
+    /// 1515 and more.
     rx_1519_max,
-    /// Frames that the TAP did not take.
+    /// Frames that the TAP did not accept.
     rx_fifo_errors,
     /// Always 0, as in the driver.
     rx_length_errors,
-    /// Frames that the fabric had no room for.
+    /// Frames for which the fabric had no room.
     tx_fifo_errors,
     /// Frames that the fabric refused.
     tx_carrier_errors,
-    /// Frames for which there is no destination LID.
+    /// Frames without a destination LID.
     tx_dlid_zero,
-    /// Frames while the port was not forwarding.
+    /// Frames dropped because the port was not forwarding.
     tx_drop_state,
-    /// Likewise.
+    /// Packets dropped because the port was not forwarding.
     rx_drop_state,
-    /// Frames larger than the MTU and 18 bytes.
+    /// Received frames larger than the MTU plus 18 bytes.
     rx_oversize,
-    /// Frames of less than 60 bytes.
+    /// Received frames of less than 60 bytes.
     rx_runt,
     /// Packets of another switch.
     rx_bad_veswid,
     /// Packets that are not Ethernet.
     rx_bad_l4,
-    /// Packets that are not of the 16B format.
+    /// Packets without the 16B format.
     rx_bad_l2,
-    /// Packets to, or from, a LID that cannot be.
+    /// Packets to or from an invalid LID.
     rx_bad_lid,
     /// Packets of another partition.
     rx_bad_pkey,
-    /// Packets whose tail says nonsense.
+    /// Packets with an invalid tail.
     rx_bad_tail,
-    /// Packets whose ICRC is wrong, where they have one.
+    /// Packets with a wrong ICRC.
     rx_icrc,
-    /// Packets whose header says another length.
+    /// Packets whose length differs from the length in the header.
     rx_length_mismatch,
-    /// Packets too short, or too long, to be any.
+    /// Packets that are too short, too long, or not a multiple of 8 bytes.
     rx_truncated,
-    /// Own multicast that came back.
+    /// Own multicast returned by the group.
     rx_self_mcast,
-    /// Unicast for another port of the switch, flooded since its place was not known.
+    /// Flooded unicast for another port of the switch.
     rx_other_lid,
-    /// Packets whose source LID is not where they came from.
+    /// Packets whose source LID belongs to another address on the fabric.
     rx_forged_lid,
-    /// Frames larger than the MTU and 18 bytes.
+    /// Frames to send that are larger than the MTU plus 18 bytes.
     tx_too_big,
-    /// Frames of less than 14 bytes, or whose offload header does not add up.
+    /// Frames to send of less than 14 bytes, or with an inconsistent offload header.
     tx_bad_frame,
-    /// Frames flooded since their destination was not known.
+    /// Frames flooded because their destination is unknown.
     tx_flooded,
-    /// Frames given to another port of this daemon without the fabric.
+    /// Frames delivered to another virtual port of this daemon without the fabric.
     tx_to_siblings,
     /// Addresses learned.
     mac_learned,
-    /// Addresses that went to another node.
+    /// Addresses that moved.
     mac_moved,
-    /// Addresses that were to go to another node too often, and stayed.
+    /// Moves not followed, because the address moved too often.
     mac_damped,
-    /// Addresses pushed out by newer ones.
+    /// Addresses evicted by newer ones.
     mac_evicted,
-    /// Addresses not heard of for too long.
+    /// Addresses that expired.
     mac_aged,
-    /// Times that an address behind the interface was not kept, since as many as are kept were in use.
+    /// Refused addresses behind the interface: the maximum number of them were active.
     mac_refused,
 }
 

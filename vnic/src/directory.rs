@@ -1,4 +1,4 @@
-//! Where the members of a virtual Ethernet switch are on the fabric.
+//! Addresses of a switch's members on the fabric.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,21 @@ use proto::{Gid, Qpn};
 
 use crate::Lid;
 
-/// Where a LID is.
+/// Address of a member on the fabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeAddress {
-    /// The port's GID.
+    /// GID of the fabric port.
     pub gid: Gid,
-    /// The UD queue pair of the virtual port; 0 while it is not known.
+    /// UD queue pair number of the virtual port; 0: unknown.
     pub qpn: Qpn,
 }
 
-/// The members of one switch by LID, as the Ethernet Manager or the configuration gives them.
+/// Members of a switch, from the Ethernet Manager or the configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Directory {
-    /// Where each is.
+    /// Addresses by LID.
     pub nodes: BTreeMap<Lid, NodeAddress>,
-    /// Nobody else is a member: packets of others are refused. Else who sends is learned.
+    /// Only these are members: the port drops packets of others. Otherwise the port also learns members
+    /// from received packets.
     pub closed: bool,
 }

@@ -1,19 +1,19 @@
-//! The address that a manager gives an interface for which nobody has named one.
+//! Generated interface addresses.
 
 use proto::Mac;
 
 use crate::Lid;
 
-/// Of an octet: the address is locally administered.
+/// Bit of the first octet: locally administered.
 const LOCAL: u8 = 0x02;
-/// Of an octet: it is a group's.
+/// Bit of the first octet: group address.
 const GROUP: u8 = 0x01;
 
-/// A locally administered address whose last three octets are the port's LID, least significant first:
-/// the LID that a sender takes it to be where its table does not say otherwise (kernel opa_vnic_encap.c,
-/// `opa_vnic_get_dlid`). Before them are the 10 bits of the fabric and the 12 of the switch, the least
-/// significant first too. Omni-Path's own generator (`cs_gen_lmac` of the Fabric Manager) is not
-/// published but for one example, which this gives.
+/// Returns a locally administered address that contains the port's LID in its last three octets, least
+/// significant first. A sender without a table entry derives the LID from them (kernel opa_vnic_encap.c,
+/// `opa_vnic_get_dlid`). Before them are 10 bits of fabric and 12 of switch, also least significant first.
+/// Of Omni-Path's own generator (`cs_gen_lmac` of the Fabric Manager) only one example is public; this
+/// function reproduces it.
 #[must_use]
 pub const fn generated_mac(fabric_id: u16, vesw_id: u16, lid: Lid, multicast: bool) -> Mac {
     let [fabric_high, fabric_low] = (fabric_id & 0x3ff).to_be_bytes();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_ports_share_one() {
+    fn no_two_ports_share_an_address() {
         let mut all = std::collections::BTreeSet::new();
         let mut made = 0;
         for fabric_id in (0..1024).step_by(33) {

@@ -1,10 +1,11 @@
-//! Ethernet over the fabric, as Omni-Path's VNIC has it: whole Ethernet frames in 16B packets, over
-//! virtual Ethernet switches (VESW) that an Ethernet Manager (EM) runs.
+//! Ethernet over the fabric in the format of Omni-Path's VNIC: Ethernet frames in 16B packets, over virtual
+//! Ethernet switches (VESW) that an Ethernet Manager (EM) configures.
 //!
-//! Everything here is without input and output: bytes, time and events come in, bytes and events go out.
-//! The packet format and the attributes of the management are those of the kernel's `opa_vnic`
-//! (`drivers/infiniband/ulp/opa_vnic`, `Documentation/infiniband/opa_vnic.rst` of Linux 6.1). How packets
-//! and management travel on other fabrics than Omni-Path is ours ([`carriage`]).
+//! The crate does no input and output: bytes, time and events come in, bytes and events go out. Packet
+//! format and management attributes are those of the kernel's `opa_vnic`
+//! (`drivers/infiniband/ulp/opa_vnic`, `Documentation/infiniband/opa_vnic.rst` of Linux 6.1). [`carriage`]
+//! defines how packets and management travel on other fabrics than Omni-Path; that format is specific to
+//! ibtap.
 #![forbid(unsafe_code)]
 
 pub mod agent;

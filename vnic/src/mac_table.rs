@@ -1,4 +1,4 @@
-//! The MAC table that the Ethernet Manager gives a virtual port.
+//! MAC table of a virtual port, set by the Ethernet Manager.
 
 use std::collections::HashMap;
 
@@ -8,22 +8,22 @@ use thiserror::Error;
 
 use crate::Lid;
 
-/// Places of a MAC table (kernel opa_vnic_internal.h, OPA_VNIC_MAC_TBL_MAX_ENTRIES).
+/// Entries of a MAC table (kernel opa_vnic_internal.h, OPA_VNIC_MAC_TBL_MAX_ENTRIES).
 pub const MAC_TABLE_ENTRIES: usize = 2048;
 
-/// One entry of the table. An address of zeros stands for an empty place.
+/// One entry of the table. An all-zero address marks an empty entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MacEntry {
     /// The address.
     pub mac: Mac,
-    /// Kept and given back; nobody reads it (kernel opa_vnic_encap.c, `opa_vnic_chk_mac_tbl`).
+    /// Stored and returned; has no effect (kernel opa_vnic_encap.c, `opa_vnic_chk_mac_tbl`).
     pub mask: Mac,
     /// The LID in the upper 24 bits, side data in the lower 8.
     pub dlid_sd: u32,
 }
 
 impl MacEntry {
-    /// Side data: the entry is about a source address, and no destination.
+    /// Side data: the entry is for a source address, not for a destination.
     pub const SOURCE: u32 = 0x20;
 
     /// The LID.
@@ -32,45 +32,44 @@ impl MacEntry {
         Lid::new(self.dlid_sd >> 8)
     }
 
-    /// Whether it is about a source address.
+    /// Whether the entry is for a source address.
     #[must_use]
     pub const fn is_source(&self) -> bool {
         self.dlid_sd & MacEntry::SOURCE != 0
     }
 
-    /// Whether it stands for an empty place.
+    /// Whether the entry is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         matches!(self.mac, [0, 0, 0, 0, 0, 0])
     }
 }
 
-/// An update that goes beyond the table's last place; nothing of it was taken.
+/// An update exceeds the table; the table is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("{count} entries from place {offset} on are beyond the MAC table's {MAC_TABLE_ENTRIES}")]
+#[error("{count} entries from index {offset} exceed the MAC table's {MAC_TABLE_ENTRIES} entries")]
 pub struct BeyondTable {
-    /// The first place of the update.
+    /// Index of the first entry.
     pub offset: usize,
-    /// Its entries.
+    /// Number of entries.
     pub count: usize,
 }
 
-/// A MAC table as it is between two updates: whoever looks something up sees the one or the other, and
-/// no mixture.
+/// An immutable MAC table. An update creates a new table, so that no reader sees a half-done update.
 #[derive(Clone, Debug, Default)]
 pub struct MacTable {
-    /// In the order of their places, up to the last that is not empty.
+    /// By index, up to the last entry that is not empty.
     places: Vec<Option<MacEntry>>,
-    /// Destinations among them.
+    /// LIDs of the destination entries.
     lids: HashMap<Mac, Lid, RandomState>,
     digest: u32,
 }
 
 impl MacTable {
-    /// The table with these entries from place `offset` on; all other places keep theirs.
+    /// Returns a new table with these entries from index `offset` on; all other entries stay.
     ///
     /// # Errors
-    /// [`BeyondTable`]; the table stays as it is in any case.
+    /// [`BeyondTable`], if the entries exceed the table.
     pub fn update(
         &self,
         offset: usize,
@@ -89,22 +88,22 @@ impl MacTable {
         }
         while places.pop_if(|place| place.is_none()).is_some() {}
         Ok(MacTable {
-            // Of several entries for one address that with the highest place counts: it is entered last.
-            // The kernel's driver prefers the oldest, so that a new one has no effect.
+            // Of several entries for one address, the highest index applies: it is inserted last. In the
+            // kernel's driver, the oldest entry applies and a new one has no effect.
             lids: destinations(&places).collect(),
             places,
             digest,
         })
     }
 
-    /// What the manager called it; 0: it has never given one.
+    /// Digest, set by the manager; 0: no table was set.
     #[must_use]
     pub const fn digest(&self) -> u32 {
         self.digest
     }
 
-    /// The LID of a destination, by all 48 bits of its address; `None` too if an entry says 0, which is
-    /// no LID.
+    /// Returns the LID of a destination, by all 48 bits of its address; `None` also if the entry's LID is
+    /// 0.
     #[inline]
     #[must_use]
     pub fn lookup(&self, mac: Mac) -> Option<Lid> {
@@ -115,30 +114,30 @@ impl MacTable {
         lid.filter(|lid| *lid != Lid::NONE)
     }
 
-    /// What is at a place.
+    /// Returns the entry at an index.
     #[must_use]
     pub fn entry(&self, place: usize) -> Option<&MacEntry> {
         self.places.get(place)?.as_ref()
     }
 
-    /// Places and entries, empty ones left out, in ascending order.
+    /// Indexes and entries without the empty ones, in ascending order.
     pub fn entries(&self) -> impl Iterator<Item = (usize, &MacEntry)> {
         let numbered = self.places.iter().enumerate();
         numbered.filter_map(|(place, entry)| Some((place, entry.as_ref()?)))
     }
 
-    /// Destinations and their LIDs, in no order.
+    /// Destinations and their LIDs, in no particular order.
     pub fn destinations(&self) -> impl Iterator<Item = (Mac, Lid)> {
         self.lids.iter().map(|(mac, lid)| (*mac, *lid))
     }
 
-    /// Entries.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries().count()
     }
 
-    /// Whether there is no entry.
+    /// Whether the table has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
@@ -146,7 +145,7 @@ impl MacTable {
 }
 
 impl PartialEq for MacTable {
-    /// The same entries in the same places, under the same name.
+    /// Equal entries at equal indexes, and equal digests.
     fn eq(&self, other: &MacTable) -> bool {
         self.digest == other.digest && self.places == other.places
     }
@@ -197,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_without_a_lid_is_as_good_as_none() {
+    fn a_destination_without_a_lid_is_not_found() {
         assert_eq!(table(&[entry(A, 0, 0)]).lookup(A), None);
     }
 
     #[test]
-    fn m16_whoever_holds_a_table_sees_no_update() {
+    fn m16_an_update_does_not_change_a_held_table() {
         let before = table(&[entry(A, 1, 0), entry(B, 2, 0)]);
         let held = before.clone();
         let after = before.update(0, &[entry(A, 3, 0), entry(B, 4, 0)], 2);
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_entries_the_highest_place_counts_whichever_came_last() {
+    fn of_several_entries_the_highest_index_applies() {
         let t = MacTable::default();
         let t = t.update(9, &[entry(A, 9, 0)], 1).unwrap();
         let t = t.update(3, &[entry(A, 3, 0)], 2).unwrap();
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn m12_m15_an_update_beyond_the_last_place_is_refused_whole() {
+    fn m12_m15_an_update_beyond_the_last_entry_is_refused_as_a_whole() {
         let t = table(&[entry(A, 1, 0)]);
         let last = MAC_TABLE_ENTRIES - 1;
         assert!(t.update(last, &[entry(B, 2, 0)], 2).is_ok());
@@ -234,7 +233,8 @@ mod tests {
         assert_eq!((t.digest(), t.lookup(B)), (1, None));
     }
 
-    /// A place, and from there on addresses' last bytes, LIDs, and whether they are sources.
+    /// Index of the first entry; then for each entry the last byte of its address, its LID, and whether it
+    /// is a source entry.
     type Change = (usize, Vec<(u8, u32, bool)>);
 
     fn updates() -> impl Strategy<Value = Vec<Change>> {
@@ -243,13 +243,13 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of places, looked through from the highest on.
+        /// Compares the table with a map by index, searched from the highest index.
         #[test]
-        fn m13_m14_a_table_is_what_its_updates_say(updates in updates()) {
+        fn m13_m14_a_table_matches_a_model(updates in updates()) {
             let mut t = MacTable::default();
             let mut model: BTreeMap<usize, MacEntry> = BTreeMap::new();
             for (digest, (offset, entries)) in updates.into_iter().enumerate() {
-                // 0 is an address of zeros: it empties the place.
+                // 0 gives an all-zero address, which empties the entry.
                 let entries: Vec<MacEntry> = entries
                     .into_iter()
                     .map(|(mac, lid, source)| {

@@ -1,9 +1,8 @@
-//! Management datagrams of VNIC's own class: envelope and attributes, as agents and managers exchange
-//! them (kernel drivers/infiniband/ulp/opa_vnic/opa_vnic_vema.c and opa_vnic_encap.h). Everything in
-//! them is big-endian.
+//! Management datagrams (MADs) of the VNIC class: header and attributes (kernel
+//! drivers/infiniband/ulp/opa_vnic/opa_vnic_vema.c and opa_vnic_encap.h). All fields are big-endian.
 //!
-//! On Omni-Path each has 2048 bytes. Here what an attribute does not use is left away at the end of it,
-//! and both lengths are read.
+//! On Omni-Path every datagram has 2048 bytes. ibtap omits the unused end of an attribute, and accepts both
+//! lengths.
 
 mod bytes;
 mod class_port_info;
@@ -31,19 +30,19 @@ pub use names::{attribute_name, method_name, status_name};
 pub use node_info::{DESCRIPTION_MAX, NODE_PORTS_MAX, NODE_PORTS_PAGE};
 pub use notice::{Notice, TrapKind};
 
-/// Bytes of the header, the vendor's identifier included.
+/// Bytes of the header, including the vendor's OUI.
 pub const HEADER_LEN: usize = size_of::<Header>();
-/// The most bytes of a datagram.
+/// Maximum number of bytes in a datagram.
 pub const MAD_MAX: usize = 2048;
-/// The most bytes of an attribute.
+/// Maximum number of bytes in an attribute.
 pub const DATA_MAX: usize = MAD_MAX - HEADER_LEN;
-/// The base version of Omni-Path's management datagrams (kernel include/rdma/ib_mad.h).
+/// Base version of Omni-Path's management datagrams (kernel include/rdma/ib_mad.h).
 pub const BASE_VERSION: u8 = 0x80;
-/// The class, one of the second range of vendors' (OPA_MGMT_CLASS_INTEL_EMA).
+/// Management class, in the second vendor range (OPA_MGMT_CLASS_INTEL_EMA).
 pub const CLASS: u8 = 0x34;
-/// Its version (OPA_EMA_CLASS_VERSION).
+/// Class version (OPA_EMA_CLASS_VERSION).
 pub const CLASS_VERSION: u8 = 0x80;
-/// The vendor's identifier.
+/// OUI of the vendor.
 pub const OUI: [u8; 3] = [0x00, 0x06, 0x6a];
 
 /// Methods (IBA vol. 1, 13.4.5).
@@ -52,11 +51,11 @@ pub mod method {
     pub const GET: u8 = 0x01;
     /// Set.
     pub const SET: u8 = 0x02;
-    /// Send: an announcement to the group. Ours.
+    /// Send: an announcement to the group. Defined by ibtap.
     pub const SEND: u8 = 0x03;
     /// Trap.
     pub const TRAP: u8 = 0x05;
-    /// GetResp, which answers Set too.
+    /// GetResp: the answer to Get and Set.
     pub const GET_RESP: u8 = 0x81;
 }
 
@@ -74,32 +73,32 @@ pub mod attribute {
     pub const IFACE_UCAST_MACS: u16 = 0x0013;
     /// IfaceMcastMacs: [`super::MacList`].
     pub const IFACE_MCAST_MACS: u16 = 0x0014;
-    /// DeleteVesw, whose answer is a VeswPortInfo.
+    /// DeleteVesw; its answer is a VeswPortInfo.
     pub const DELETE_VESW: u16 = 0x0015;
     /// VeswPortSummaryCounters: [`super::SummaryCounters`].
     pub const SUMMARY_COUNTERS: u16 = 0x0020;
     /// VeswPortErrorCounters: [`super::ErrorCounters`].
     pub const ERROR_COUNTERS: u16 = 0x0022;
-    /// LidDirectory, ours: [`crate::attribute::LidDirectory`].
+    /// LidDirectory, defined by ibtap: [`crate::attribute::LidDirectory`].
     pub const LID_DIRECTORY: u16 = 0x0030;
-    /// NodeInfo, ours: [`crate::attribute::NodeInfo`].
+    /// NodeInfo, defined by ibtap: [`crate::attribute::NodeInfo`].
     pub const NODE_INFO: u16 = 0x0031;
-    /// ManagerInfo, ours: [`crate::attribute::ManagerInfo`].
+    /// ManagerInfo, defined by ibtap: [`crate::attribute::ManagerInfo`].
     pub const MANAGER_INFO: u16 = 0x0032;
 }
 
-/// Statuses of an answer (kernel include/rdma/ib_mad.h).
+/// Status codes of an answer (kernel include/rdma/ib_mad.h).
 pub mod status {
-    /// Done.
+    /// Success.
     pub const OK: u16 = 0x0000;
-    /// There is no such attribute, or not with this method.
+    /// Unsupported attribute, or unsupported method for it.
     pub const UNSUPPORTED: u16 = 0x000c;
-    /// A value of the attribute, or of its modifier, is not right; or the sender may not set it.
+    /// Invalid value of the attribute or its modifier, or a sender without permission.
     pub const INVALID: u16 = 0x001c;
 }
 
-/// The first 40 bytes: the common header (IBA vol. 1, 13.4.3), RMPP, which is never active, and the
-/// vendor's identifier (13.4.4.2).
+/// The first 40 bytes: common header (IBA vol. 1, 13.4.3), RMPP header (never active) and the vendor's OUI
+/// (13.4.4.2).
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -115,17 +114,17 @@ pub struct Header {
     pub method: u8,
     /// See [`status`]; 0 in requests.
     pub status: U16,
-    /// Nobody's; an answer repeats it.
+    /// Unused; an answer repeats it.
     pub class_specific: U16,
-    /// Chosen by who asks, repeated in the answer.
+    /// Chosen by the requester; an answer repeats it.
     pub transaction_id: U64,
     /// See [`attribute`].
     pub attribute_id: U16,
     /// Sent as 0; an answer repeats it.
     pub reserved: U16,
-    /// The index of the virtual port in the lower 8 bits.
+    /// Index of the virtual port in the lower 8 bits.
     pub modifier: U32,
-    /// The header of RMPP: 0.
+    /// RMPP header: 0.
     pub rmpp: [u8; 12],
     /// Sent as 0; an answer repeats it.
     pub reserved2: u8,
@@ -136,7 +135,7 @@ pub struct Header {
 const _: () = assert!(HEADER_LEN == 40);
 
 impl Header {
-    /// A header of this class.
+    /// Creates a header of this class.
     #[must_use]
     pub const fn new(method: u8, attribute_id: u16, modifier: u32, transaction_id: u64) -> Header {
         Header {
@@ -156,8 +155,8 @@ impl Header {
         }
     }
 
-    /// The answer's header: all of the request's but method and status (kernel opa_vnic_vema.c,
-    /// `vema_recv`).
+    /// Returns the header of the answer: the request's header with another method and status (kernel
+    /// opa_vnic_vema.c, `vema_recv`).
     #[must_use]
     pub const fn response(&self, status: u16) -> Header {
         Header {
@@ -167,70 +166,67 @@ impl Header {
         }
     }
 
-    /// The index of the virtual port that it is about (`vema_get_vport_num`).
+    /// Index of the virtual port (`vema_get_vport_num`).
     #[must_use]
     pub const fn vport(&self) -> u8 {
         self.modifier.get() as u8
     }
 
-    /// Whether it asks an agent something.
+    /// Whether the datagram is a request to an agent.
     #[must_use]
     pub const fn is_request(&self) -> bool {
         matches!(self.method, method::GET | method::SET)
     }
 }
 
-/// Why a datagram, or an attribute in one, cannot be read.
+/// Reason why a datagram or its attribute cannot be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
     /// Fewer bytes than the header, or more than [`MAD_MAX`].
-    #[error("a management datagram has {HEADER_LEN} to {MAD_MAX} bytes, not {0}")]
+    #[error("management datagram has {0} bytes, must have {HEADER_LEN} to {MAD_MAX}")]
     Length(usize),
     /// Another base version, class, class version or vendor.
-    #[error("{field} is {value:#04x}, not that of VNIC management")]
+    #[error("{field} is {value:#04x}, not the value of VNIC management")]
     Foreign {
-        /// Which of them.
+        /// Name of the field.
         field: &'static str,
-        /// What it is.
+        /// Value of the field.
         value: u32,
     },
-    /// The attribute ends too early.
-    #[error("the attribute has {have} bytes, and needs {need}")]
+    /// The attribute is too short.
+    #[error("attribute has {have} bytes, must have at least {need}")]
     Short {
-        /// Bytes that there are.
+        /// Bytes present.
         have: usize,
-        /// Bytes that it needs.
+        /// Bytes required.
         need: usize,
     },
-    /// A field has a value that it cannot have.
+    /// Invalid value of a field.
     #[error("{field} is {value:#x}, {why}")]
     Field {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u64,
-        /// What is wrong with that.
+        /// Reason.
         why: &'static str,
     },
-    /// A text is no UTF-8, or has control characters.
-    #[error("{0} is no text")]
+    /// A text is not UTF-8, or has control characters.
+    #[error("{0} is not valid text")]
     Text(&'static str),
 }
 
 /// A datagram of this class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mad<'a> {
-    /// Its header.
+    /// Header.
     pub header: Header,
     /// The attribute, up to [`DATA_MAX`] bytes.
     pub data: &'a [u8],
 }
 
 impl<'a> Mad<'a> {
-    /// Reads a datagram.
-    ///
-    /// # Errors
-    /// [`Malformed::Length`] and [`Malformed::Foreign`].
+    /// Parses a datagram.
     pub fn parse(bytes: &'a [u8]) -> Result<Mad<'a>, Malformed> {
         let wrong = Malformed::Length(bytes.len());
         if bytes.len() > MAD_MAX {
@@ -258,28 +254,25 @@ impl<'a> Mad<'a> {
         Ok(Mad { header, data })
     }
 
-    /// Its attribute.
+    /// Decodes the attribute.
     ///
     /// # Errors
-    /// [`Malformed`], if it is none of these.
+    /// [`Malformed`], if the data is not a valid `A`.
     pub fn attribute<A: Attribute>(&self) -> Result<A, Malformed> {
         A::decode(self.data)
     }
 }
 
-/// What a datagram carries. Several attributes may have one layout, so that none knows its number.
+/// Contents of a datagram. Several attribute ids may have the same layout, so the type has no id.
 pub trait Attribute: Sized {
-    /// Reads it from the beginning of `data`; what follows it means nothing.
-    ///
-    /// # Errors
-    /// [`Malformed`].
+    /// Decodes the attribute from the beginning of `data`; ignores further bytes.
     fn decode(data: &[u8]) -> Result<Self, Malformed>;
 
-    /// Adds its bytes to `out`, at most [`DATA_MAX`] of them: a list that has more is cut.
+    /// Appends the encoded attribute to `out`, at most [`DATA_MAX`] bytes. Longer lists are cut.
     fn encode(&self, out: &mut Vec<u8>);
 }
 
-/// A datagram.
+/// Encodes a datagram.
 #[must_use]
 pub fn write(header: &Header, attribute: &impl Attribute) -> Vec<u8> {
     let mut out = write_empty(header);
@@ -288,7 +281,7 @@ pub fn write(header: &Header, attribute: &impl Attribute) -> Vec<u8> {
     out
 }
 
-/// A datagram without an attribute: a Get of one that needs no question, or a refusal.
+/// Encodes a datagram without an attribute: a Get without a query, or a refusal.
 #[must_use]
 pub fn write_empty(header: &Header) -> Vec<u8> {
     header.as_bytes().to_vec()

@@ -1,12 +1,12 @@
-//! 16B packets: an Ethernet frame between a header of 20 bytes and a trailer of padding, ICRC and tail
+//! 16B packets: a header of 20 bytes, an Ethernet frame, and a trailer of padding, ICRC and tail
 //! (`Documentation/infiniband/opa_vnic.rst` of Linux 6.1).
 //!
-//! A packet is a sequence of quad words of 64 bits, each little-endian; the frame, which has no frame
-//! check sequence, begins in the middle of the third.
+//! A packet is a sequence of quad words of 64 bits, each little-endian. The frame has no frame check
+//! sequence and begins in the middle of the third quad word.
 //!
-//! To send: a [`Prefix`] for each flow, the frame at [`HEADER_LEN`] of a buffer of [`packet_len`] bytes,
-//! and [`Prefix::wrap`]. On receipt: [`decode()`], which needs to know nothing of the receiver, then
-//! [`admit()`].
+//! To send, create a [`Prefix`] for each flow, put the frame at offset [`HEADER_LEN`] of a buffer of
+//! [`packet_len`] bytes, and call [`Prefix::wrap`]. To receive, call [`decode()`], which is independent of
+//! the receiver, then [`admit()`].
 
 mod admit;
 mod decode;
@@ -28,15 +28,15 @@ pub use length::{FRAME_MAX, FRAME_MIN, PACKET_MAX, eth_mtu, frame_max, packet_le
 pub use refusal::Refusal;
 pub use trailer::{ICRC_LEN, TAIL_LEN, Tail, stored_icrc};
 
-/// What the ICRC and the tail of a packet hold. Only Omni-Path's hardware knows the ICRC of 16B packets:
-/// nothing public says which polynomial it has, or what it covers.
+/// Contents of ICRC and tail. Only Omni-Path's hardware knows the ICRC of 16B packets: its polynomial and
+/// the bytes that it covers are not public.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Profile {
-    /// No ICRC, and a tail without LT: what the kernel's driver hands to its hardware.
+    /// No ICRC, and a tail without LT: the format that the kernel's driver hands to its hardware.
     Mem,
-    /// An ICRC of zero, since the carrier has one of its own over all of the packet: InfiniBand, RoCE.
+    /// An ICRC of zero, for carriers whose own ICRC covers the packet: InfiniBand, RoCE.
     #[default]
     Wire0,
-    /// An ICRC of ours, [`icrc()`]: for files and for carriers without one.
+    /// The ICRC of ibtap, [`icrc()`]: for files and for carriers without an ICRC.
     WireSw32,
 }

@@ -1,6 +1,6 @@
-//! What a virtual port costs in memory, maps and spare capacity included: counted by the allocator.
+//! Memory of a virtual port, including maps and spare capacity, measured with the counting allocator.
 
-use kit::allocator;
+use kit::allocator::Growth;
 use proto::{Gid, PKey, Qpn, Time};
 use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
@@ -24,7 +24,7 @@ fn port(limit: usize) -> VeswPort {
     port
 }
 
-/// A frame of an address that nobody else has, from each side.
+/// A frame with a new address from each side.
 fn hear(port: &mut VeswPort, now: Time, n: u32) {
     let [a, b, c, d] = n.to_be_bytes();
     let mut frame = [0xff; 60];
@@ -50,34 +50,31 @@ fn hear(port: &mut VeswPort, now: Time, n: u32) {
     port.from_tap(now, &frame);
 }
 
-/// What a port costs that nobody talks to, in each data thread.
+/// Memory and time of an idle port, for each data thread.
 #[test]
 fn an_idle_replica_costs_under_four_kibibytes_and_no_time() {
-    let _alone = allocator::alone();
-    let before = allocator::in_use();
+    let growth = Growth::start();
     let idle = port(Settings::MAC_LIMIT);
     assert_eq!(idle.next_deadline(), None);
-    let bytes = allocator::in_use() - before + size_of::<VeswPort>();
+    let bytes = growth.bytes() + size_of::<VeswPort>();
     println!("{bytes} bytes for an idle replica");
     assert!(bytes < 4096, "{bytes} bytes");
 }
 
-/// A storm of addresses, each from another member, on both sides, whose news nobody takes.
+/// A storm of addresses on both sides, each from another member, without readers of the updates.
 #[test]
-fn a_storm_costs_what_the_bounds_say_and_leaves_little_behind() {
-    let _alone = allocator::alone();
-    let before = allocator::in_use();
-    let in_use = || allocator::in_use() - before;
+fn a_storm_stays_within_the_bounds_and_frees_most_memory() {
+    let growth = Growth::start();
     let mut port = port(Settings::MAC_LIMIT);
     for n in 0..400_000 {
         hear(&mut port, Time(u64::from(n / 100)), n);
     }
     let learned = port.learned(Time(4000)).count();
     assert_eq!(learned, Settings::MAC_LIMIT + 256);
-    let full = in_use();
-    // 64 bytes an address, 16,384 members, 4096 updates. The index, 17 bytes a bucket, grows once more than
-    // what is in it needs where the places of those that went are too scattered to be used again, which hangs
-    // on the hash's key; then it has room for ever.
+    let full = growth.bytes();
+    // 64 bytes for each address, 16,384 members, 4096 updates. Removed addresses may be too scattered in
+    // the index (17 bytes for each bucket) for reuse, depending on the hash key. Then the index grows once
+    // more than its contents need, and not again.
     let index = (2 * Settings::MAC_LIMIT).next_power_of_two() * 17;
     let most = 64 * Settings::MAC_LIMIT + 128 * 16_384 * 2 + 4096 * 64 + index;
     println!("{full} bytes at the bounds");
@@ -89,7 +86,7 @@ fn a_storm_costs_what_the_bounds_say_and_leaves_little_behind() {
         while port.poll_event().is_some() {}
     }
     assert_eq!(port.learned(now).count() + port.nodes().count(), 0);
-    let left = in_use();
+    let left = growth.bytes();
     println!("{left} bytes once all is forgotten");
     assert!(left < full / 10, "{left} of {full} bytes");
 }

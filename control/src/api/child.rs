@@ -1,4 +1,4 @@
-//! Children, partitions, and what sysfs and ethtool set on the kernel's IPoIB.
+//! Children, partitions, and the settings of the kernel's IPoIB in sysfs and ethtool.
 
 use proto::{Mode, PKey};
 use serde::{Deserialize, Serialize};
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChildAddRequest {
-    /// The interface beside which it is made; no child itself.
+    /// The parent, which cannot be a child.
     pub parent: String,
-    /// Its partition, with or without bit 15, which is set in either case. A plain number, so that
-    /// one that is out of range is refused by a sentence (`create_child_store` in the kernel's
-    /// ipoib_main.c).
+    /// The partition; the daemon sets bit 15. A plain number, so that the daemon can refuse a number out of
+    /// range with a sentence (`create_child_store` in the kernel's ipoib_main.c).
     pub pkey: i64,
-    /// Its name; else the parent's, cut to 10 bytes, a dot, and four hexadecimal digits of the P_Key.
+    /// Interface name; default: the first 10 bytes of the parent's name, a dot, and four hexadecimal digits
+    /// of the P_Key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its mode; else the parent's configured one.
+    /// Mode; default: the configured mode of the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Its IP MTU in bytes; else the largest of its mode.
+    /// IP MTU in bytes; default: the largest of the mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// TAP queues; else one.
+    /// TAP queues; default: one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
-    /// The network namespace that it goes to, one of `ip netns`; else the parent's.
+    /// Network namespace, a name of `ip netns`; default: the parent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
 }
@@ -34,7 +34,7 @@ pub struct ChildAddRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChildDelRequest {
-    /// The child; or with `pkey` its parent.
+    /// The child; with `pkey`, its parent.
     pub interface: String,
     /// The child's partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,26 +44,26 @@ pub struct ChildDelRequest {
 /// A child interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildInfo {
-    /// Its name now.
+    /// Current name.
     pub name: String,
-    /// Its parent's name now.
+    /// Current name of the parent.
     pub parent: String,
-    /// Its partition, bit 15 set.
+    /// Partition, with bit 15 set.
     pub pkey: PKey,
     /// The table entry in use; absent while the port's table lacks the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<PKey>,
-    /// Its mode.
+    /// Mode.
     pub mode: Mode,
-    /// Its IP MTU in bytes.
+    /// IP MTU in bytes.
     pub mtu: u32,
-    /// The network namespace, where it is not the daemon's: a name of `ip netns`, or `netns:N` with
-    /// the inode number of one without a name.
+    /// Network namespace, unless it is the daemon's: a name of `ip netns`, or `netns:N` with the inode number
+    /// of a namespace without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Whether its carrier is on.
+    /// Whether the carrier is on.
     pub carrier: bool,
-    /// Why not.
+    /// Reason if the carrier is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -72,10 +72,10 @@ pub struct ChildInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PkeysRequest {
-    /// Only this port: its name (`soft/eth0`, `mlx5_0/1`) or its underlay. Needed to change one.
+    /// Only this port: its name (`soft/eth0`, `mlx5_0/1`) or its underlay. A change needs a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The table that it is to have; empty: what its interfaces ask for.
+    /// The new table; empty: the P_Keys of the port's interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pkeys: Option<Vec<PKey>>,
 }
@@ -85,16 +85,16 @@ pub struct PkeysRequest {
 pub struct PkeyTable {
     /// The port.
     pub port: String,
-    /// The entries by index; bit 15 is full membership.
+    /// The entries by index; bit 15 marks full membership.
     pub pkeys: Vec<PKey>,
-    /// Whether it follows what the interfaces ask for; else it was given.
+    /// Whether the table follows the P_Keys of the interfaces.
     pub automatic: bool,
-    /// Whether it can be replaced; else it is the device's, and a subnet manager's.
+    /// Whether the daemon can set the table; otherwise the device or a subnet manager sets it.
     #[serde(default = "yes")]
     pub settable: bool,
 }
 
-/// All tables could be, once.
+/// Default for daemons of older versions, which have only settable tables.
 fn yes() -> bool {
     true
 }
@@ -105,7 +105,7 @@ fn yes() -> bool {
 pub struct MtuRequest {
     /// The interface.
     pub interface: String,
-    /// The IP MTU in bytes that it is to have; absent: the one that it has.
+    /// The new IP MTU in bytes; absent: no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
@@ -116,7 +116,7 @@ pub struct MtuRequest {
 pub struct UmcastRequest {
     /// The interface.
     pub interface: String,
-    /// What it is to be; absent: what it is.
+    /// The new value; absent: no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub umcast: Option<bool>,
 }
@@ -125,19 +125,19 @@ pub struct UmcastRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModerationRequest {
-    /// An interface of the port; its port's completion queues are shared by all of them.
+    /// An interface of the port. All interfaces of a port share its completion queues.
     pub interface: String,
-    /// Microseconds, 0 to 65535.
+    /// Microseconds, 0 to 65535; absent: no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_usecs: Option<u32>,
-    /// Packets, 0 to 65535.
+    /// Packets, 0 to 65535; absent: no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_frames: Option<u32>,
 }
 
-/// Completion moderation of what arrives (kernel ipoib_ethtool.c, `ipoib_set_coalesce`): after
-/// fewer than `rx_frames` packets, a data thread does not look for more before `rx_usecs` have
-/// passed. 0 of either: it looks at once.
+/// Completion moderation of received packets (kernel ipoib_ethtool.c, `ipoib_set_coalesce`): a data thread
+/// that received fewer than `rx_frames` packets waits `rx_usecs` before it polls again. With either at 0 it
+/// polls at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moderation {
     /// Microseconds.

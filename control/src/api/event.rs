@@ -1,4 +1,4 @@
-//! What a monitor is told.
+//! Events that clients can watch.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,25 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use super::scalar::MacAddress;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When: RFC 3339, UTC, with milliseconds.
+    /// Time: RFC 3339, UTC, with milliseconds.
     pub time: String,
-    /// The interface that it is about, where it is about one.
+    /// The interface, for an event of an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The network namespace where that is, if it is another one than the daemon's; `netns:INODE`
-    /// where `ip netns` has no name for it.
+    /// The interface's network namespace, unless it is the daemon's: a name of `ip netns`, or `netns:INODE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// The fabric port that it is about, where it is about one.
+    /// The fabric port, for an event of a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// What.
+    /// Kind and details.
     #[serde(flatten)]
     pub what: Happening,
-    /// Events that were not told before this one, since the client did not read them in time.
+    /// Number of events that were lost before this one, because the client read too slowly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
 }
@@ -35,7 +34,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happening {
-    /// The daemon tells events from here on; the first event of every monitor.
+    /// Events are reported from now on; the first event of every client.
     Watching {
         /// The daemon's version.
         version: String,
@@ -44,53 +43,53 @@ pub enum Happening {
     },
     /// The configuration was read again.
     Reloaded {
-        /// What was changed, in sentences.
+        /// A sentence for each applied change.
         applied: Vec<String>,
-        /// What was not, in sentences.
+        /// A sentence for each refused change.
         refused: Vec<String>,
     },
     /// The port came up.
     PortActive,
     /// The port went down.
     PortDown {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// What the port runs on is gone; it may come back.
+    /// The underlay or RDMA device of the port is gone; it may return.
     PortGone {
-        /// Why.
+        /// The reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
     /// The port has another GID.
     GidChanged {
-        /// This one.
+        /// The new GID.
         gid: Gid,
     },
-    /// The port carries UD payloads of another size.
+    /// The port has another link MTU.
     LinkMtuChanged {
-        /// Bytes.
+        /// The largest UD payload in bytes.
         link_mtu: u32,
     },
     /// The port's P_Key table changed.
     PkeysChanged,
     /// The device was reset, and its queue pairs have other numbers.
     QpnsChanged,
-    /// The interface has another child.
+    /// A child of the interface was added.
     ChildAdded {
         /// Its name.
         child: String,
         /// Its partition.
         pkey: PKey,
     },
-    /// A child of the interface is gone.
+    /// A child of the interface was removed.
     ChildRemoved {
         /// Its name.
         child: String,
         /// Its partition.
         pkey: PKey,
     },
-    /// The port's P_Key table lacks the interface's partition: it waits for it.
+    /// The port's P_Key table lacks the interface's partition; the interface waits for it.
     PkeyMissing {
         /// The partition.
         pkey: PKey,
@@ -113,14 +112,14 @@ pub enum Happening {
     Up,
     /// The interface was set down.
     Down,
-    /// The interface got the name it has now.
+    /// The interface has another name.
     Renamed {
-        /// The name it had.
+        /// The previous name.
         was: String,
     },
-    /// The interface is in the network namespace that it is in now.
+    /// The interface is in another network namespace.
     Moved {
-        /// The one where it was; none for the daemon's.
+        /// The previous namespace; absent: the daemon's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         was: Option<String>,
     },
@@ -129,127 +128,127 @@ pub enum Happening {
         /// Bytes of an IP packet.
         mtu: u32,
     },
-    /// The interface's packets travel in another mode.
+    /// The interface has another transport mode.
     ModeChanged {
-        /// This one.
+        /// The new mode.
         mode: Mode,
     },
-    /// The interface has another Ethernet address.
+    /// The interface has another MAC.
     MacChanged {
-        /// This one.
+        /// The new MAC.
         mac: MacAddress,
     },
     /// The interface has a carrier.
     CarrierOn,
     /// The interface has no carrier.
     CarrierOff,
-    /// A neighbour spoke for the first time, or with a new IP address.
+    /// A neighbour or one of its IP addresses was learned.
     NeighbourLearned {
-        /// The Ethernet address that stands for it.
+        /// The neighbour's MAC on the TAP.
         mac: MacAddress,
         /// Its GID.
         gid: Gid,
         /// Its queue pair.
         qpn: Qpn,
-        /// The IP address that it said it has.
+        /// Its IP address.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ip: Option<IpAddr>,
     },
-    /// A neighbour came back with another queue pair.
+    /// A neighbour has another queue pair.
     NeighbourReplaced {
         /// Its GID.
         gid: Gid,
         /// Its queue pair.
         qpn: Qpn,
-        /// The GID it had.
+        /// The previous GID.
         old_gid: Gid,
-        /// The queue pair it had.
+        /// The previous queue pair.
         old_qpn: Qpn,
     },
-    /// A neighbour was forgotten.
+    /// A neighbour was removed.
     NeighbourForgotten {
         /// Its GID.
         gid: Gid,
         /// Its queue pair.
         qpn: Qpn,
     },
-    /// A guest behind the interface has an IP address.
+    /// The IP address of a guest was learned.
     GuestLearned {
-        /// The guest's Ethernet address.
+        /// The guest's MAC.
         mac: MacAddress,
         /// The IP address.
         ip: IpAddr,
     },
-    /// An IP address is no longer a guest's.
+    /// The IP address of a guest was removed.
     GuestForgotten {
         /// The IP address.
         ip: IpAddr,
     },
-    /// The interface receives a multicast group.
+    /// The interface joined a multicast group.
     GroupJoined {
         /// The group.
         mgid: Gid,
     },
-    /// The interface receives a multicast group no longer.
+    /// The interface left a multicast group.
     GroupLeft {
         /// The group.
         mgid: Gid,
     },
-    /// Two hosts claim one IP address.
+    /// Two hosts claim the same IP address.
     AddressConflict {
         /// The IP address.
         ip: IpAddr,
-        /// The Ethernet address of the one.
+        /// The MAC of the first host.
         mac: MacAddress,
-        /// That of the other.
+        /// The MAC of the second host.
         other_mac: MacAddress,
     },
-    /// A guest has the Ethernet address that stood for a peer.
+    /// A guest has the MAC of a peer on the TAP; the peer gets another MAC.
     MacClash {
-        /// The guest's.
+        /// The guest's MAC.
         mac: MacAddress,
-        /// The one that stands for the peer from now on.
+        /// The peer's new MAC.
         peer_mac: MacAddress,
     },
-    /// Signed neighbour discovery (SEND, RFC 3971) was passed untouched.
+    /// A packet of signed neighbour discovery (SEND, RFC 3971) was passed unchanged.
     SignedNd,
-    /// A connection is there.
+    /// A connection is established.
     ConnectionUp {
         /// The peer's GID.
         gid: Gid,
         /// The peer's UD queue pair.
         qpn: Qpn,
-        /// We asked for it, to send; the peer did otherwise.
+        /// Whether the daemon requested the connection, to send; otherwise the peer did.
         active: bool,
     },
-    /// A connection is over.
+    /// A connection has ended.
     ConnectionDown {
         /// The peer's GID.
         gid: Gid,
         /// The peer's UD queue pair.
         qpn: Qpn,
-        /// We asked for it.
+        /// Whether the daemon requested the connection.
         active: bool,
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
     },
-    /// A peer did not take a connection: it is served by datagrams for a while.
+    /// A peer did not accept a connection; datagrams are used for a while.
     ConnectionRefused {
         /// The peer's GID.
         gid: Gid,
         /// The peer's UD queue pair.
         qpn: Qpn,
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
     },
 }
 
 impl fmt::Display for Happening {
-    /// For people: what happened, without when and where.
+    /// The event as text, without time and subject.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Happening::Watching { version, pid } => {
-                write!(f, "ibtapd {version} (process {pid}) tells events")
+                write!(f, "ibtapd {version} (process {pid}) reports events")
             }
             Happening::Reloaded { applied, refused } => {
                 let (done, not) = (applied.len(), refused.len());
@@ -265,7 +264,7 @@ impl fmt::Display for Happening {
             Happening::LinkMtuChanged { link_mtu } => write!(f, "link MTU {link_mtu}"),
             Happening::PkeysChanged => f.write_str("P_Key table changed"),
             Happening::QpnsChanged => {
-                f.write_str("the device was reset, queue pairs have other numbers")
+                f.write_str("device was reset, queue pairs have other numbers")
             }
             Happening::ChildAdded { child, pkey } => write!(f, "child {child} pkey {pkey} added"),
             Happening::ChildRemoved { child, pkey } => {
@@ -274,10 +273,10 @@ impl fmt::Display for Happening {
             Happening::PkeyMissing { pkey } => {
                 write!(
                     f,
-                    "waits for the P_Key {pkey}, which is not in the port's table"
+                    "waits for P_Key {pkey}, which is not in the port's table"
                 )
             }
-            Happening::PkeyAssigned { pkey } => write!(f, "uses the P_Key table's entry {pkey}"),
+            Happening::PkeyAssigned { pkey } => write!(f, "uses entry {pkey} of the P_Key table"),
             Happening::Created { qpn, gid } => write!(f, "in service, qpn {qpn} gid {gid}"),
             Happening::Gone => f.write_str("out of service"),
             Happening::Up => f.write_str("up"),
@@ -322,10 +321,10 @@ impl fmt::Display for Happening {
             }
             Happening::MacClash { mac, peer_mac } => write!(
                 f,
-                "guest {mac} has the MAC that stood for a peer, which is now {peer_mac}"
+                "guest {mac} has the MAC of a peer; the peer's MAC is now {peer_mac}"
             ),
             Happening::SignedNd => {
-                f.write_str("signed neighbour discovery (SEND) passes untouched")
+                f.write_str("signed neighbour discovery (SEND) passes unchanged")
             }
             Happening::ConnectionUp { gid, qpn, active } => {
                 write!(f, "connection {} qpn {qpn} gid {gid} up", way(*active))
@@ -348,7 +347,7 @@ impl fmt::Display for Happening {
     }
 }
 
-/// A connection's direction: messages go one way.
+/// The direction of a connection's messages.
 fn way(active: bool) -> &'static str {
     if active { "to" } else { "from" }
 }

@@ -1,28 +1,28 @@
-//! The methods of the interface as a client calls them: what each takes, and what it gives.
+//! The methods of the interface, with types of parameters and results, for clients.
 
 use std::marker::PhantomData;
 
 use super::*;
 
-/// A method with parameters `P`, which is answered once.
+/// A method with parameters `P` and one reply.
 #[derive(Debug)]
 pub struct Method<P, R> {
-    /// Its name, without the interface's.
+    /// Its name, without the interface's name.
     pub name: &'static str,
-    /// The key of the reply's parameters that has the `R`; none where they are the `R`.
+    /// The key of the result `R` in the reply's parameters; `None`: the parameters are the `R`.
     pub member: Option<&'static str>,
     types: PhantomData<fn(P) -> R>,
 }
 
-/// A method with parameters `P`, which is answered by a stream of `R`.
+/// A method with parameters `P` and a stream of replies `R`.
 #[derive(Debug)]
 pub struct StreamMethod<P, R> {
-    /// Its name, without the interface's.
+    /// Its name, without the interface's name.
     pub name: &'static str,
     types: PhantomData<fn(P) -> R>,
 }
 
-/// The reply's parameters are an `R`.
+/// A method whose reply's parameters are an `R`.
 pub(crate) const fn whole<P, R>(name: &'static str) -> Method<P, R> {
     Method {
         name,
@@ -31,7 +31,7 @@ pub(crate) const fn whole<P, R>(name: &'static str) -> Method<P, R> {
     }
 }
 
-/// The reply's parameters have an `R` under this key, and nothing else.
+/// A method whose reply's parameters have only an `R` with this key.
 const fn member<P, R>(name: &'static str, member: &'static str) -> Method<P, R> {
     Method {
         name,
@@ -66,7 +66,7 @@ pub const CONNECTIONS: Method<Selection, Vec<ConnectionInfo>> =
     member("Connections", "connections");
 /// See [`Request::Mode`].
 pub const MODE: Method<ModeRequest, Mode> = member("Mode", "mode");
-/// See [`Request::ChildAdd`]; gives the child's name.
+/// See [`Request::ChildAdd`]; returns the child's name.
 pub const CHILD_ADD: Method<ChildAddRequest, String> = member("ChildAdd", "interface");
 /// See [`Request::ChildDel`].
 pub const CHILD_DEL: Method<ChildDelRequest, Nothing> = whole("ChildDel");
@@ -84,8 +84,7 @@ pub const MODERATION: Method<ModerationRequest, Moderation> = whole("Moderation"
 pub const RESOURCES: Method<Nothing, Vec<ResourcesInfo>> = member("Resources", "resources");
 /// See [`Request::LogLevel`].
 pub const LOG_LEVEL: Method<Level, Nothing> = whole("LogLevel");
-/// See [`Request::Reload`]. That may take as long as it takes an underlay that is new in the file to have
-/// an address.
+/// See [`Request::Reload`]. The reply may wait until a new underlay has an address.
 pub const RELOAD: Method<Nothing, Reloaded> = whole("Reload");
 /// See [`Request::Monitor`].
 pub const MONITOR: StreamMethod<Selection, Monitored> = stream("Monitor");

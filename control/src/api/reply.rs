@@ -1,4 +1,4 @@
-//! The objects in replies.
+//! Objects in replies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,96 +13,103 @@ use super::scalar::{Counters, HardwareAddress, MacAddress};
 pub struct VersionInfo {
     /// `ibtapd`.
     pub product: String,
-    /// Its version.
+    /// Version.
     pub version: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// The level it logs at.
+    /// Log level.
     pub log_level: super::LogLevel,
 }
 
-/// An interface.
+/// An IPoIB interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceInfo {
-    /// Its name now.
+    /// Current name.
     pub name: String,
-    /// Its index in its network namespace.
+    /// Index in its network namespace.
     pub ifindex: u32,
-    /// The fabric port, such as `soft/eth0`.
+    /// Fabric port, such as `soft/eth0`.
     pub port: String,
-    /// The Ethernet interface below the port, where there is one.
+    /// Ethernet interface below the port, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underlay: Option<String>,
-    /// What carries the port's packets.
+    /// Link layer of the port.
     #[serde(default)]
     pub link_layer: LinkLayer,
-    /// The port's LID, on an InfiniBand link layer.
+    /// LID of the port, on an InfiniBand link layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lid: Option<u16>,
-    /// The port's state.
+    /// LID of the subnet manager, on an InfiniBand link layer; absent while there is no subnet manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_lid: Option<u16>,
+    /// Service level of packets to the subnet manager, with its LID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_sl: Option<u8>,
+    /// State of the port.
     pub state: PortState,
-    /// Why the state is not active, or the carrier off.
+    /// Reason if the state is not active or the carrier is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether an administrator has set it up.
+    /// Whether an administrator has set the interface up.
     pub up: bool,
     /// Whether the TAP's carrier is on.
     pub carrier: bool,
     /// Transport mode.
     pub mode: Mode,
-    /// How many reliable connections it has, in connected mode.
+    /// Number of reliable connections, in connected mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
-    /// How many it may have; 0: none are made nor taken.
+    /// Maximum number of connections, incoming and outgoing; 0 disables them.
     pub connections_max: u32,
-    /// The P_Key; bit 15 is full membership. The table's entry, or while that lacks the partition
-    /// what was asked for.
+    /// P_Key; bit 15 marks full membership. It is the table's entry, or the configured P_Key while the table
+    /// lacks the partition.
     pub pkey: PKey,
-    /// The interface that it is a child of.
+    /// Parent of a child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The network namespace, where it is not the daemon's: a name of `ip netns`, or `netns:N` with
-    /// the inode number of one without a name.
+    /// Network namespace, unless it is the daemon's: a name of `ip netns`, or `netns:N` with the inode number
+    /// of a namespace without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// The Q_Key.
+    /// Q_Key.
     pub qkey: QKey,
-    /// The UD queue pair.
+    /// UD queue pair.
     pub qpn: Qpn,
-    /// The port's GID.
+    /// GID of the port.
     pub gid: Gid,
-    /// Its IPoIB address.
+    /// IPoIB address.
     pub address: HardwareAddress,
-    /// Its Ethernet address.
+    /// MAC of the TAP.
     pub mac: MacAddress,
-    /// The broadcast group's MGID.
+    /// MGID of the broadcast group.
     pub broadcast: Gid,
-    /// Its IP MTU in bytes.
+    /// The subnet administrator's record of the broadcast group, on an InfiniBand link layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast_record: Option<GroupRecord>,
+    /// IP MTU in bytes.
     pub mtu: u32,
-    /// The largest UD payload in bytes; the IP MTU may be up to 4 less, and in connected mode more.
+    /// Largest UD payload in bytes. In datagram mode, the IP MTU is at least 4 bytes smaller.
     pub link_mtu: u32,
     /// TAP queues.
     pub queues: u32,
-    /// Whether it stays when the daemon ends.
+    /// Whether the interface stays when the daemon ends.
     pub persist: bool,
-    /// What is done to DHCPv4.
+    /// Changes to DHCPv4.
     pub dhcp: DhcpMode,
-    /// Whether frames for guests and groups go back to the TAP, too.
+    /// Whether frames for guests and groups also return to the TAP.
     pub reflect: bool,
-    /// The flag that programs set on the kernel's IPoIB to join groups themselves; without effect
-    /// here.
+    /// A flag of the kernel's IPoIB for programs that join groups themselves; without effect here.
     pub umcast: bool,
-    /// Whether 802.1Q tags on its frames select partitions.
+    /// Whether 802.1Q tags select partitions.
     pub vlan_pkey: bool,
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub pid: u32,
-    /// The daemon's version.
+    /// Version of the daemon.
     pub version: String,
 }
 
 impl InterfaceInfo {
-    /// What requests about it name it, so that it is this one wherever others are called so:
-    /// `NETNS/NAME` in another network namespace than the daemon's.
+    /// The unambiguous name for requests: `NETNS/NAME` outside the daemon's network namespace.
     pub fn qualified_name(&self) -> String {
         match &self.netns {
             Some(netns) => format!("{netns}/{}", self.name),
@@ -111,13 +118,13 @@ impl InterfaceInfo {
     }
 }
 
-/// An interface's counters. The first eight are those of `ethtool -S` on the kernel's IPoIB
-/// (`drivers/infiniband/ulp/ipoib/ipoib_ethtool.c`), in its order.
+/// Counters of an interface. The first eight are those of `ethtool -S` on the kernel's IPoIB, in the same order
+/// (`drivers/infiniband/ulp/ipoib/ipoib_ethtool.c`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceStats {
     /// The interface.
     pub name: String,
-    /// As [`InterfaceInfo::netns`].
+    /// See [`InterfaceInfo::netns`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
     /// Datagrams received.
@@ -130,17 +137,20 @@ pub struct InterfaceStats {
     pub tx_bytes: u64,
     /// Frames that could not be sent.
     pub tx_errors: u64,
-    /// Datagrams that the host did not take.
+    /// Datagrams that the host did not accept.
     pub rx_dropped: u64,
     /// Frames from the host that were dropped.
     pub tx_dropped: u64,
     /// Multicast datagrams received.
     pub multicast: u64,
-    /// The device's other counters.
+    /// Other counters of the TAP.
     pub device: Counters,
-    /// What the protocol did and dropped, by reason.
+    /// Counters of the protocol, with drops by reason.
     pub protocol: Counters,
-    /// The port's workers, which the interfaces of a port share.
+    /// Requests of the port to the subnet administrator, shared by the port's interfaces; empty without one.
+    #[serde(default, skip_serializing_if = "Counters::is_empty")]
+    pub subnet: Counters,
+    /// Workers of the port, shared by the port's interfaces.
     pub workers: Vec<WorkerStats>,
 }
 
@@ -177,10 +187,10 @@ impl InterfaceStats {
     }
 }
 
-/// One data thread's part of a port.
+/// Counters of a worker: the part of a port that belongs to one data thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStats {
-    /// Its number.
+    /// Number of the worker.
     pub worker: u32,
     /// The port.
     pub port: String,
@@ -188,13 +198,13 @@ pub struct WorkerStats {
     pub counters: Counters,
 }
 
-/// How a neighbour is known.
+/// Source of the knowledge about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NeighbourState {
-    /// By ARP or neighbour discovery.
+    /// ARP or neighbour discovery.
     Confirmed,
-    /// Only as the source of data.
+    /// The neighbour sent data.
     Learned,
 }
 
@@ -210,36 +220,36 @@ impl fmt::Display for NeighbourState {
 /// A neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourInfo {
-    /// The Ethernet address that stands for it on the interface.
+    /// MAC on the TAP.
     pub mac: MacAddress,
-    /// Its IPoIB address.
+    /// IPoIB address.
     pub address: HardwareAddress,
-    /// Its GID.
+    /// GID.
     pub gid: Gid,
-    /// Its UD queue pair.
+    /// UD queue pair.
     pub qpn: Qpn,
-    /// IP addresses that it is known to have.
+    /// Known IP addresses.
     pub ips: Vec<IpAddr>,
-    /// How it is known.
+    /// Source of the knowledge.
     pub state: NeighbourState,
-    /// Milliseconds since it was last heard of or sent to.
+    /// Milliseconds since the last packet from or to the neighbour.
     pub idle_ms: u64,
-    /// Frames that wait for it.
+    /// Waiting frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queuelen: Option<u32>,
 }
 
-/// An IP address of a guest: a host behind the interface with an Ethernet address of its own. While
-/// there are guests, the host's own addresses are listed, too.
+/// An IP address of a guest: a host behind the interface with another MAC. While guests are known, the list also
+/// has the host's addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestInfo {
-    /// The IP address.
+    /// IP address.
     pub ip: IpAddr,
-    /// Whose it is.
+    /// MAC of the guest or the host.
     pub mac: MacAddress,
-    /// How that is known.
+    /// Source of the knowledge.
     pub state: NeighbourState,
-    /// Milliseconds since it was last heard of.
+    /// Milliseconds since the last packet from the address.
     pub idle_ms: u64,
 }
 
@@ -248,15 +258,38 @@ pub struct GuestInfo {
 pub struct GroupInfo {
     /// The group.
     pub mgid: Gid,
-    /// When it was joined or first sent to: ticks of 10 ms (USER_HZ) since boot, where the kernel
-    /// prints jiffies.
+    /// Time of the join or of the first packet sent: ticks of 10 ms (USER_HZ) since boot. (The kernel prints
+    /// jiffies.)
     pub created: u64,
-    /// Packets that wait for the group.
+    /// Waiting packets.
     pub queuelen: u32,
-    /// Whether there is an address handle for it.
+    /// Whether the group has an address handle.
     pub complete: bool,
-    /// Whether it is only sent to.
+    /// Whether the interface only sends to the group.
     pub send_only: bool,
+    /// The subnet administrator's record, on an InfiniBand link layer; absent before its first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<GroupRecord>,
+}
+
+/// A group and the port's membership, as the subnet administrator recorded them (MCMemberRecord; IBA vol. 1,
+/// 15.2.5.17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// Multicast LID.
+    pub mlid: u16,
+    /// Membership of the port: bits 1 FullMember, 2 NonMember, 4 SendOnlyNonMember, 8 SendOnlyFullMember.
+    pub join_state: u8,
+    /// Q_Key.
+    pub qkey: QKey,
+    /// Largest payload of a packet in bytes; absent for a reserved code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Service level.
+    pub sl: u8,
+    /// Static rate in Mbit/s; absent for a reserved code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_mbps: Option<u32>,
 }
 
 /// A path to a GID; the text form is debugfs' `ipoib/<dev>_path`.
@@ -264,9 +297,9 @@ pub struct GroupInfo {
 pub struct PathInfo {
     /// The destination.
     pub gid: Gid,
-    /// Whether there is an address handle for it.
+    /// Whether the destination has an address handle.
     pub complete: bool,
-    /// The destination's LID, on an InfiniBand link layer.
+    /// LID of the destination, on an InfiniBand link layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dlid: Option<u16>,
     /// Service level.
@@ -275,15 +308,21 @@ pub struct PathInfo {
     /// Static rate in Mbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_mbps: Option<u32>,
+    /// Largest payload of a packet in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Hop limit; 0: packets have no GRH.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop_limit: Option<u8>,
 }
 
-/// Who asked for a connection.
+/// The side that requested a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionRole {
-    /// This side: it sends on it.
+    /// This side, which sends on the connection.
     Active,
-    /// The peer: this side receives on it.
+    /// The peer; this side receives on the connection.
     Passive,
 }
 
@@ -299,68 +338,68 @@ impl fmt::Display for ConnectionRole {
 /// A reliable connection of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionInfo {
-    /// The interface.
+    /// Interface name.
     pub interface: String,
-    /// As [`InterfaceInfo::netns`].
+    /// See [`InterfaceInfo::netns`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// The worker that has it.
+    /// Worker that owns the connection.
     pub worker: u32,
-    /// Who asked for it.
+    /// Side that requested the connection.
     pub role: ConnectionRole,
-    /// As the communication manager names it: `REQ_SENT`, `ESTABLISHED`, `TIMEWAIT`, ….
+    /// State of the communication manager: `REQ_SENT`, `ESTABLISHED`, `TIMEWAIT`, ….
     pub state: String,
-    /// The queue pair's state: `INIT`, `RTR`, `RTS`, `ERR`.
+    /// State of the queue pair: `INIT`, `RTR`, `RTS`, `ERR`.
     pub qp_state: String,
-    /// Our RC queue pair.
+    /// RC queue pair of this side.
     pub qpn: Qpn,
-    /// Our GID.
+    /// GID of this side.
     pub gid: Gid,
-    /// The peer's RC queue pair; absent while it is not known.
+    /// RC queue pair of the peer; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_qpn: Option<Qpn>,
-    /// The peer's GID.
+    /// GID of the peer.
     pub peer_gid: Gid,
-    /// The peer's UD queue pair, where one neighbour has that GID.
+    /// UD queue pair of the peer, if exactly one neighbour has the GID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_ud_qpn: Option<Qpn>,
-    /// IP addresses that this neighbour is known to have.
+    /// Known IP addresses of this neighbour.
     pub ips: Vec<IpAddr>,
-    /// The P_Key.
+    /// P_Key.
     pub pkey: PKey,
-    /// Payload bytes of one packet.
+    /// Payload bytes of a packet.
     pub path_mtu: u32,
-    /// Milliseconds since it was begun.
+    /// Milliseconds since the request.
     pub age_ms: u64,
-    /// Milliseconds since a message last came or went.
+    /// Milliseconds since the last message.
     pub idle_ms: u64,
     /// Messages sent and acknowledged.
     pub tx_messages: u64,
-    /// Bytes of them.
+    /// Bytes of messages sent and acknowledged.
     pub tx_bytes: u64,
     /// Messages received.
     pub rx_messages: u64,
-    /// Bytes of them.
+    /// Bytes of messages received.
     pub rx_bytes: u64,
-    /// Packets sent again.
+    /// Retransmitted packets.
     pub retransmits: u64,
     /// Packets sent and not acknowledged.
     pub in_flight: u32,
-    /// Packets that may be in flight.
+    /// Maximum number of packets in flight.
     pub window: u32,
-    /// The smoothed round trip in nanoseconds; absent before the first measurement.
+    /// Smoothed round trip in nanoseconds; absent before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub srtt_ns: Option<u64>,
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub pid: u32,
 }
 
-/// What a port has in use.
+/// Resources of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourcesInfo {
     /// The port.
     pub port: String,
-    /// What the port is like.
+    /// Attributes of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkInfo>,
     /// Queue pairs.
@@ -371,29 +410,35 @@ pub struct ResourcesInfo {
     pub groups: Vec<MemberInfo>,
 }
 
-/// What a port is like, and what it runs on.
+/// Attributes of a port and its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkInfo {
-    /// Its state.
+    /// State.
     pub state: PortState,
-    /// What carries its packets.
+    /// Link layer.
     pub link_layer: LinkLayer,
-    /// Its LID, on an InfiniBand link layer.
+    /// LID, on an InfiniBand link layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lid: Option<u16>,
-    /// Its GID.
+    /// LID of the subnet manager: see [`InterfaceInfo::sm_lid`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_lid: Option<u16>,
+    /// Service level of packets to the subnet manager, with its LID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_sl: Option<u8>,
+    /// GID.
     pub gid: Gid,
-    /// Where that is in the device's GID table, where there is one.
+    /// Index in the GID table of the device, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid_index: Option<u32>,
-    /// The port GUID: 16 hexadecimal digits in fours, as `ibstat` and sysfs have it.
+    /// Port GUID: 16 hexadecimal digits in groups of four, as in sysfs.
     pub guid: String,
-    /// The largest UD payload in bytes.
+    /// Largest UD payload in bytes.
     pub link_mtu: u32,
-    /// The device's firmware, where it has some.
+    /// Firmware version of the device, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
-    /// The Ethernet interface below, where there is one.
+    /// Ethernet interface below the port, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netdev: Option<String>,
 }
@@ -401,36 +446,36 @@ pub struct LinkInfo {
 /// A queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairInfo {
-    /// Its number.
+    /// Number.
     pub qpn: Qpn,
     /// `UD`, `RC` or `GSI`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
     pub state: String,
-    /// Its P_Key.
+    /// P_Key.
     pub pkey: PKey,
-    /// Its Q_Key; an RC queue pair has none.
+    /// Q_Key; RC queue pairs have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qkey: Option<QKey>,
-    /// The queue pair that an RC one is connected to.
+    /// Connected queue pair of an RC queue pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_qpn: Option<Qpn>,
-    /// Lanes, each with a source port of its own.
+    /// Lanes; each has a source port.
     pub lanes: u32,
-    /// The interface it belongs to, where there is one.
+    /// Interface of the queue pair, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
 
-/// A completion queue, or the receive ring that stands for one.
+/// A completion queue, or a receive ring of the software fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletionQueueInfo {
-    /// Its number.
+    /// Number.
     pub cqn: u32,
     /// Capacity in entries.
     pub cqe: u32,
-    /// The worker that polls it.
+    /// Worker that polls the queue.
     pub worker: u32,
 }
 

@@ -7,20 +7,20 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What is logged: this and everything more urgent.
+/// The log level: the least urgent level that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What keeps the daemon from doing its work.
+    /// Faults that keep the daemon from working.
     Error,
-    /// What an administrator should look at.
+    /// Problems that an administrator should check.
     Warn,
     /// Changes of state.
     #[default]
     Info,
-    /// Why those happen.
+    /// Reasons of changes.
     Debug,
-    /// All there is.
+    /// Everything.
     Trace,
 }
 
@@ -48,15 +48,15 @@ impl From<LogLevel> for log::LevelFilter {
     }
 }
 
-/// A link-layer address of `N` bytes in network order, written as `ip link` prints it: two
-/// hexadecimal digits a byte, colons between them.
+/// A link-layer address of `N` bytes in network order. Its text has two hexadecimal digits for each byte, and
+/// colons, as in `ip link`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkAddress<const N: usize>(pub [u8; N]);
 
-/// The 6 bytes of the TAP's Ethernet address, or of the one that stands for a neighbour.
+/// A MAC, 6 bytes.
 pub type MacAddress = LinkAddress<6>;
 
-/// The 20 bytes of an IPoIB address: flags, QPN, GID (RFC 4391, 9.1.1).
+/// An IPoIB address, 20 bytes: flags, QPN, GID (RFC 4391, 9.1.1).
 pub type HardwareAddress = LinkAddress<20>;
 
 impl<const N: usize> fmt::Display for LinkAddress<N> {
@@ -107,7 +107,7 @@ impl<'de, const N: usize> Deserialize<'de> for LinkAddress<N> {
     }
 }
 
-/// Bytes of a management datagram; two hexadecimal digits for each, without anything between them.
+/// Bytes of a management datagram; the text has two hexadecimal digits for each byte.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Hex(pub Vec<u8>);
 
@@ -127,7 +127,7 @@ impl FromStr for Hex {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Hex, String> {
-        let bad = || format!("{text:?} is not made of pairs of hexadecimal digits");
+        let bad = || format!("{text:?} does not consist of pairs of hexadecimal digits");
         let digit = |digit: u8| char::from(digit).to_digit(16).ok_or_else(bad);
         let (pairs, []) = text.as_bytes().as_chunks() else {
             return Err(bad());
@@ -149,12 +149,12 @@ impl<'de> Deserialize<'de> for Hex {
     }
 }
 
-/// Counters by name, in the order in which they are to be shown; a JSON object.
+/// Counters by name, in display order; a JSON object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters(pub Vec<(String, u64)>);
 
 impl Counters {
-    /// Adds another set: equal names are summed, new names appended.
+    /// Adds another set: sums counters of the same name, and appends new names.
     pub fn add<'a>(&mut self, other: impl IntoIterator<Item = (&'a str, u64)>) {
         for (name, value) in other {
             match self.0.iter_mut().find(|(known, _)| known == name) {
@@ -169,7 +169,7 @@ impl Counters {
         self.0.iter().find(|(n, _)| n == name).map(|&(_, v)| v)
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! VNICs, and the way to and from their management for an Ethernet Manager.
+//! VNICs, and the methods of an Ethernet Manager.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::reply::WorkerStats;
 use super::scalar::{Counters, Hex, MacAddress};
 
-/// What kind of interface an object is about; those of IPoIB do not say.
+/// The kind of interface of an object; objects of IPoIB interfaces have no kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceKind {
@@ -20,138 +20,137 @@ pub enum InterfaceKind {
 /// A queue pair on the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FabricAddress {
-    /// The port's GID.
+    /// GID of the port.
     pub gid: Gid,
-    /// The queue pair.
+    /// Queue pair number.
     pub qpn: Qpn,
 }
 
 /// A VNIC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VnicInfo {
-    /// Its name now.
+    /// Current name.
     pub name: String,
-    /// That it is one.
+    /// Kind of the interface.
     pub kind: InterfaceKind,
-    /// Its index in its network namespace.
+    /// Index in its network namespace.
     pub ifindex: u32,
-    /// The fabric port, such as `soft/eth0`.
+    /// Fabric port, such as `soft/eth0`.
     pub port: String,
-    /// The Ethernet interface below the port, where there is one.
+    /// Ethernet interface below the port, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underlay: Option<String>,
-    /// What carries the port's packets.
+    /// Link layer of the port.
     pub link_layer: LinkLayer,
-    /// The port's state.
+    /// State of the port.
     pub state: PortState,
-    /// Why there is no carrier.
+    /// Reason if the carrier is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether an administrator has set it up.
+    /// Whether an administrator has set the interface up.
     pub up: bool,
     /// Whether the TAP's carrier is on.
     pub carrier: bool,
-    /// Whether an Ethernet Manager configures it.
+    /// Whether an Ethernet Manager configures the VNIC.
     pub managed: bool,
-    /// Who that is, while it is somebody.
+    /// The current manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<FabricAddress>,
-    /// Its number on its fabric port.
+    /// Number on its fabric port.
     pub index: u8,
-    /// The virtual Ethernet switch; 0 while it is on none.
+    /// Virtual Ethernet switch; 0: not assigned yet.
     pub vesw: u16,
-    /// The fabric's number, as the manager or the configuration has it.
+    /// Number of the fabric.
     pub fabric_id: u16,
-    /// Its LID; 0 while it has none.
+    /// LID; 0: not assigned yet.
     pub lid: OpaLid,
-    /// What it is to do.
+    /// Configured state.
     pub config_state: ConfigState,
-    /// What it does.
+    /// Current state.
     pub oper_state: ConfigState,
-    /// The partition: the table's entry, or while that lacks the partition what was asked for.
+    /// P_Key: the table's entry, or the configured P_Key while the table lacks the partition.
     pub pkey: PKey,
-    /// The Q_Key of the switch.
+    /// Q_Key of the switch.
     pub qkey: QKey,
-    /// Its queue pair; 0 while it has none.
+    /// Queue pair; 0: none yet.
     pub qpn: Qpn,
-    /// The port's GID.
+    /// GID of the port.
     pub gid: Gid,
-    /// Its Ethernet address.
+    /// MAC of the TAP.
     pub mac: MacAddress,
-    /// The Ethernet address that the manager, or the configuration, gave it.
+    /// MAC that the manager or the configuration assigned.
     pub base_mac: MacAddress,
-    /// The multicast LID of the switch.
+    /// Multicast LID of the switch.
     pub multicast_lid: OpaLid,
-    /// The group that stands for it on the fabric, while it is attached to it.
+    /// Group for the multicast LID, while the VNIC is attached to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Gid>,
-    /// LIDs that frames to unknown global addresses go to.
+    /// Destinations of frames to unknown global addresses.
     pub default_lids: Vec<OpaLid>,
-    /// Its MTU in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The largest MTU in bytes: of the switch, or what the port carries.
+    /// Largest MTU in bytes, of the switch or of the port.
     pub mtu_max: u32,
-    /// The largest UD payload in bytes.
+    /// Largest UD payload in bytes.
     pub link_mtu: u32,
     /// Whether addresses are learned from received frames.
     pub learning: bool,
-    /// Seconds after which a learned address is forgotten that was not heard of.
+    /// Seconds until an unused learned address expires.
     pub ageing: u32,
-    /// Addresses that may be learned.
+    /// Maximum number of learned addresses.
     pub mac_limit: u32,
     /// Entries of the manager's table.
     pub table_entries: u32,
-    /// What the manager calls that table; 0: there is none.
+    /// Digest of the manager's table; 0: no table.
     pub table_digest: u32,
-    /// LIDs whose places the manager or the configuration has told.
+    /// Number of members that the manager or the configuration lists.
     pub peers: u32,
-    /// Whether nobody else is a member.
+    /// Whether the list is complete: other hosts are excluded.
     pub closed: bool,
-    /// The network namespace, where it is not the daemon's.
+    /// Network namespace, unless it is the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
     /// TAP queues.
     pub queues: u32,
-    /// Whether it stays when the daemon ends.
+    /// Whether the interface stays when the daemon ends.
     pub persist: bool,
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub pid: u32,
-    /// The daemon's version.
+    /// Version of the daemon.
     pub version: String,
 }
 
-/// A VNIC's counters.
+/// Counters of a VNIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VnicStats {
-    /// The VNIC.
+    /// Interface name.
     pub name: String,
-    /// As [`VnicInfo::netns`].
+    /// See [`VnicInfo::netns`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Those of `ethtool -S` on the kernel's opa_vnic, in its order
+    /// Counters of `ethtool -S` on the kernel's opa_vnic, in the same order
     /// (drivers/infiniband/ulp/opa_vnic/opa_vnic_ethtool.c).
     pub driver: Counters,
-    /// Others of the virtual port.
+    /// Other counters of the virtual port.
     pub port: Counters,
-    /// The TAP's.
+    /// Counters of the TAP.
     pub device: Counters,
-    /// Those of the port's agent, which the managed VNICs of a port share; none where this one is not
-    /// managed.
+    /// Counters of the port's agent, shared by the managed VNICs of the port; empty for other VNICs.
     #[serde(default, skip_serializing_if = "Counters::is_empty")]
     pub management: Counters,
-    /// The port's workers, which the interfaces of a port share.
+    /// Workers of the port, shared by the port's interfaces.
     pub workers: Vec<WorkerStats>,
 }
 
-/// How an Ethernet address is known.
+/// Source of an Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MacSource {
-    /// The Ethernet Manager's table has it.
+    /// The Ethernet Manager's table.
     Table,
-    /// It was the source of a frame from the fabric.
+    /// A frame from the fabric.
     Learned,
-    /// It is the interface's, or of a host behind it.
+    /// The interface, or a host behind it.
     Local,
 }
 
@@ -170,20 +169,20 @@ impl fmt::Display for MacSource {
 pub struct VnicMac {
     /// The address.
     pub mac: MacAddress,
-    /// Where frames for it go.
+    /// Destination LID of frames to the address.
     pub lid: OpaLid,
-    /// How it is known.
+    /// Source of the address.
     pub source: MacSource,
-    /// Its place in the manager's table.
+    /// Index in the manager's table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u16>,
-    /// Milliseconds since it was last heard of.
+    /// Milliseconds since the last frame from the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
-    /// Where that LID is, as far as that is known.
+    /// GID of the LID, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<Gid>,
-    /// Likewise.
+    /// Queue pair of the LID, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qpn: Option<Qpn>,
 }
@@ -191,14 +190,14 @@ pub struct VnicMac {
 /// A member of a VNIC's switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VnicMember {
-    /// Its LID.
+    /// LID.
     pub lid: OpaLid,
-    /// Its port.
+    /// GID of the port.
     pub gid: Gid,
-    /// Its queue pair; absent while it is not known.
+    /// Queue pair; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qpn: Option<Qpn>,
-    /// The manager or the configuration says so; else it was learned from what it sends.
+    /// Whether the manager or the configuration lists the member; otherwise it was learned from its packets.
     pub listed: bool,
 }
 
@@ -206,7 +205,7 @@ pub struct VnicMember {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManageRequest {
-    /// The fabric port, named as in Show or by its underlay; none where there is one only.
+    /// The fabric port, named as in Show or by its underlay; default: the only port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
 }
@@ -215,60 +214,60 @@ pub struct ManageRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendManagementRequest {
-    /// The fabric port; none where there is one only.
+    /// The fabric port; default: the only port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// To whom: a GID and a queue pair number; neither: to all agents and managers.
+    /// GID of the destination; without `gid` and `qpn`: all agents and managers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<Gid>,
-    /// Likewise.
+    /// Queue pair of the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qpn: Option<Qpn>,
     /// The management datagram.
     pub mad: Hex,
 }
 
-/// One of the replies to [`super::Request::Manage`].
+/// A reply to [`super::Request::Manage`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManageReply {
-    /// Where the management of a port is: the first reply, and again when that changes.
+    /// The management of the port: the first reply, and a reply after each change.
     Attached(ManagementPort),
-    /// A management datagram came that is no request to the agent.
+    /// A received management datagram that is no request to the agent.
     Received(ManagementDatagram),
 }
 
-/// Where the management of a port is.
+/// The management of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagementPort {
     /// The fabric port.
     pub port: String,
-    /// Its GID.
+    /// GID of the port.
     pub gid: Gid,
-    /// The management's queue pair.
+    /// Queue pair of the management.
     pub qpn: Qpn,
-    /// The port GUID: 16 hexadecimal digits in fours.
+    /// Port GUID: 16 hexadecimal digits in groups of four.
     pub guid: String,
-    /// The partition in which management travels.
+    /// P_Key of the management's partition.
     pub pkey: PKey,
-    /// The largest UD payload in bytes.
+    /// Largest UD payload in bytes.
     pub link_mtu: u32,
-    /// The port's state.
+    /// State of the port.
     pub state: PortState,
 }
 
-/// A management datagram that came.
+/// A received management datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagementDatagram {
-    /// From which port.
+    /// GID of the sender.
     pub gid: Gid,
-    /// From which of its queue pairs.
+    /// Queue pair of the sender.
     pub qpn: Qpn,
-    /// It came by the group of all agents and managers.
+    /// Whether it was sent to the group of all agents and managers.
     pub by_group: bool,
-    /// All of it.
+    /// The datagram.
     pub mad: Hex,
-    /// Datagrams that the client missed before this one, since it did not read in time.
+    /// Number of datagrams that were lost before this one, because the client read too slowly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! One member of an object, read as its type in the order in which it is written. (A map in between would lose
-//! the order of counters.)
+//! Reads one member of a JSON object as its type, in the order of the text. (A map would lose the order of
+//! counters.)
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,21 +7,21 @@ use std::marker::PhantomData;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 
-/// Reads the member of this name; others are passed over.
+/// Reads the member of this name, and ignores other members.
 pub(super) struct Member<S> {
     name: &'static str,
     seed: S,
 }
 
 impl<T> Member<PhantomData<T>> {
-    /// The member is a `T`.
+    /// Reads the member as a `T`.
     pub(super) fn named(name: &'static str) -> Member<PhantomData<T>> {
         Member::of(name, PhantomData)
     }
 }
 
 impl<S> Member<S> {
-    /// The member is what `seed` reads.
+    /// Reads the member with `seed`.
     pub(super) fn of(name: &'static str, seed: S) -> Member<S> {
         Member { name, seed }
     }

@@ -1,4 +1,4 @@
-//! Calls that are not answered.
+//! Calls without replies.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,14 +11,14 @@ use serde::Serialize;
 use super::{Call, ClientError, ControlClient, encode, qualified};
 use crate::api::methods::Method;
 
-/// Calls on a connection of their own that are not answered ("oneway"). Writing never waits; what the
-/// daemon does not take yet is kept, and [`Posts::pending`] says how much that is.
+/// A connection for calls without replies ("oneway"). Writing never waits. Calls wait in memory until the daemon
+/// reads them; [`Posts::pending`] is their size.
 #[derive(Debug)]
 pub struct Posts {
     stream: UnixStream,
     path: PathBuf,
     output: Vec<u8>,
-    /// Bytes of `output` that are out.
+    /// Written bytes of `output`.
     written: usize,
 }
 
@@ -35,7 +35,7 @@ impl Posts {
     /// Adds a call; [`Posts::flush`] writes it.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`] where the parameters cannot be written as JSON.
+    /// [`ClientError::Protocol`] if the parameters cannot be written as JSON.
     pub fn push<P: Serialize, R>(
         &mut self,
         method: Method<P, R>,
@@ -50,15 +50,15 @@ impl Posts {
         Ok(())
     }
 
-    /// Bytes that are still to be written. While there are some, the descriptor should be waited for.
+    /// Bytes to write. While it is not 0, wait until the descriptor is writable.
     pub fn pending(&self) -> usize {
         self.output.len() - self.written
     }
 
-    /// Writes what the daemon takes now.
+    /// Writes as much as possible without waiting.
     ///
     /// # Errors
-    /// [`ClientError::Ended`] where it has gone away.
+    /// [`ClientError::Ended`] if the daemon has closed the connection.
     pub fn flush(&mut self) -> Result<(), ClientError> {
         while self.pending() > 0 {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -11,23 +11,23 @@ use serde::de::DeserializeOwned;
 
 use super::{ClientError, ControlClient, REPLY_MAX, decode};
 
-/// What comes next in a stream.
+/// The next item of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next<R> {
-    /// A reply, which others follow.
+    /// A reply; further replies follow.
     Reply(R),
     /// The last reply.
     Last(R),
-    /// The descriptor that was to interrupt the wait is readable.
+    /// The descriptor that interrupts the wait is readable.
     Interrupted,
 }
 
-/// Replies to a call that is answered more than once. Dropping it ends the stream.
+/// A stream of replies. Dropping it ends the stream.
 #[derive(Debug)]
 pub struct Replies<R> {
     client: ControlClient,
     input: Vec<u8>,
-    /// Bytes of `input` without a NUL, so that they are looked at once.
+    /// Bytes of `input` already searched for a NUL.
     searched: usize,
     _replies: PhantomData<R>,
 }
@@ -42,10 +42,10 @@ impl<R: DeserializeOwned> Replies<R> {
         }
     }
 
-    /// Waits, without a limit in time, for the next reply or until `interrupt` is readable.
+    /// Waits, without a time limit, for the next reply or until `interrupt` is readable.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Ended`] where the daemon goes away.
+    /// [`ClientError`]; [`ClientError::Ended`] if the daemon closes the connection.
     pub fn next(&mut self, interrupt: BorrowedFd<'_>) -> Result<Next<R>, ClientError> {
         loop {
             if let Some(next) = self.decoded()? {
@@ -59,11 +59,11 @@ impl<R: DeserializeOwned> Replies<R> {
         }
     }
 
-    /// The next reply if it is there, without waiting; `None` if not. One that came may be followed by
-    /// others that the descriptor does not tell of: ask until there is none.
+    /// The next received reply; `None` without one. Does not wait. Call it until `None`: the descriptor does not
+    /// report replies that were already read.
     ///
     /// # Errors
-    /// As [`Replies::next`].
+    /// See [`Replies::next`].
     pub fn try_next(&mut self) -> Result<Option<Next<R>>, ClientError> {
         loop {
             if let Some(next) = self.decoded()? {
@@ -94,7 +94,7 @@ impl<R: DeserializeOwned> Replies<R> {
         }
     }
 
-    /// A whole reply without its NUL, if one has come.
+    /// A whole reply without its NUL, if one was received.
     fn taken(&mut self) -> Option<Vec<u8>> {
         let found = self.input[self.searched..].iter().position(|b| *b == 0);
         let Some(end) = found.map(|at| self.searched + at) else {
@@ -108,7 +108,7 @@ impl<R: DeserializeOwned> Replies<R> {
         Some(reply)
     }
 
-    /// Reads what is there. Whether that is something.
+    /// Reads available bytes; returns whether there were any.
     fn read(&mut self) -> io::Result<bool> {
         let mut chunk = [0; 16 * 1024];
         match recv(&self.client.stream, &mut chunk, RecvFlags::DONTWAIT) {
@@ -130,7 +130,7 @@ impl<R> AsFd for Replies<R> {
     }
 }
 
-/// Waits for either. Whether it is the interrupt.
+/// Waits for either descriptor; returns whether `interrupt` is readable.
 fn wait(stream: &impl AsFd, interrupt: BorrowedFd<'_>) -> io::Result<bool> {
     let mut fds = [
         PollFd::new(stream, PollFlags::IN),
@@ -139,7 +139,7 @@ fn wait(stream: &impl AsFd, interrupt: BorrowedFd<'_>) -> io::Result<bool> {
     loop {
         match poll(&mut fds, None) {
             Ok(_) => return Ok(!fds[1].revents().is_empty()),
-            // A signal, which the interrupt tells of when poll looks again.
+            // A signal; the next poll reports the interrupt.
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }

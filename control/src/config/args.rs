@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use proto::{DhcpMode, GidChoice, LinkMtu, Mode, PKey};
+use proto::{CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, PKey};
 
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
@@ -20,36 +20,37 @@ use crate::config::{
 pub use fs::FsArgs;
 
 const EXIT_STATUS: &str = "\
-Exit status: 0 success, 1 wrong usage or configuration, 2 the kernel or the
-fabric refused.
+Exit status: 0 success, 1 wrong usage or configuration, 2 error of the kernel
+or the fabric.
 
-Several daemons may run on one machine, each with underlays of its own. Give
-each another --socket and another --name; `ibtap --socket PATH` finds them.";
+Several daemons can run on one machine. Each needs its own underlays, --socket
+and --name; `ibtap --socket PATH` selects a daemon.";
 
-/// Where the fabric comes from.
+/// Implementation of the fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
     /// Software RoCEv2 in this process, over an Ethernet interface.
     #[default]
     Soft,
-    /// An RDMA device of the kernel: InfiniBand, RoCE or `rdma_rxe`.
+    /// An RDMA device of the kernel, through libibverbs.
     Verbs,
 }
 
 /// Carries IP over InfiniBand (IPoIB) and Ethernet (VNICs) for TAP interfaces, over a software RoCEv2
 /// fabric or an RDMA device.
 ///
-/// Makes an interface (ib0) whose traffic travels as IPoIB, in datagrams or over connections: in
-/// RoCEv2 packets, UDP port 4791, on an Ethernet underlay, or over an InfiniBand or RoCE adapter.
-/// Runs in the foreground until SIGTERM or SIGINT. Describe one interface by options, or any number
-/// of them by --config FILE.
+/// Creates a TAP interface (ib0) and carries its traffic as IPoIB, in datagrams or over connections.
+/// The software fabric sends RoCEv2 packets (UDP port 4791) on an Ethernet underlay. RDMA devices of
+/// the kernel are used through libibverbs; tested with rdma_rxe, not with adapters. Runs in the
+/// foreground until SIGTERM or SIGINT. Options describe one IPoIB interface and VNICs; --config FILE
+/// describes any number of both.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtapd", version, max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(override_usage = "ibtapd --underlay IF [OPTIONS]\n       \
     ibtapd --provider verbs --device DEVICE [--port N] [OPTIONS]\n       \
     ibtapd --config FILE [OPTIONS]\n       ibtapd --check-config FILE")]
 pub struct Args {
-    /// The interface, or the interfaces, that options describe.
+    /// Interfaces that options describe.
     #[command(flatten)]
     pub described: Described,
 
@@ -57,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Read the devices from a TOML file [default: none]
+    /// Read the configuration from a TOML file [default: none]
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -65,14 +66,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub check_config: Option<PathBuf>,
 
-    /// What to log to stderr; `ibtap log LEVEL` changes it later [default: info]
+    /// Log level on stderr; `ibtap log LEVEL` changes it later [default: info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub log_level: Option<LogLevel>,
 }
 
-/// Options that describe interfaces, which a configuration file does otherwise.
+/// Options that describe interfaces; a configuration file replaces them.
 #[derive(Clone, Debug, clap::Args)]
-// Of each option by itself, since a group's conflict would have every option of the group in its error.
+// Each option has its own conflict: the error of a group's conflict would list all options of the group.
 #[command(mut_args(|option| option.conflicts_with_all(["config", "check_config"])))]
 pub struct Described {
     /// Ethernet interface that carries the software fabric's packets
@@ -80,7 +81,7 @@ pub struct Described {
     #[arg(required_unless_present_any = ["config", "check_config", "provider", "device", "port"])]
     pub underlay: Option<String>,
 
-    /// Where the fabric comes from: "soft" is RoCEv2 in this process on an --underlay, "verbs" an
+    /// Implementation of the fabric: "soft" is RoCEv2 in this process on an --underlay, "verbs" an
     /// RDMA device of the kernel, named by --device [default: soft]
     #[arg(
         long,
@@ -90,7 +91,7 @@ pub struct Described {
     )]
     pub provider: Option<Provider>,
 
-    /// RDMA device, as "rdma link" lists them: mlx5_0
+    /// RDMA device, such as mlx5_0; "rdma link" lists them
     #[arg(long, value_name = "DEVICE", value_parser = parse_rdma_device)]
     pub device: Option<String>,
 
@@ -98,13 +99,14 @@ pub struct Described {
     #[arg(long, value_name = "N", value_parser = parse_rdma_port)]
     pub port: Option<u8>,
 
-    /// Name of the IPoIB interface to make [default: ib0; with --vnic none is made]
+    /// Name of the IPoIB interface [default: ib0; with --vnic: no IPoIB interface]
     #[arg(long, short, value_name = "NAME", value_parser = parse_interface)]
     pub name: Option<String>,
 
-    /// Make a VNIC, an Ethernet interface on a virtual switch: "lan0=7" is lan0 on switch 7, "7" is
-    /// vnic0 there; "lan0", or nothing, has an Ethernet Manager say on which. May be repeated. --pkey,
-    /// --mtu, --queues, --netns, --down and --persist are VNICs', too [default: none]
+    /// Create a VNIC, an Ethernet interface on a virtual switch: "lan0=7" is lan0 on switch 7, "7" is
+    /// vnic0 on switch 7. With "lan0" or no value, an Ethernet Manager assigns the switch. May be
+    /// repeated. --pkey, --mtu, --queues, --netns, --down and --persist also apply to VNICs
+    /// [default: none]
     #[arg(long, value_name = "[NAME=]VESW", value_parser = parse_option)]
     #[arg(num_args = 0..=1, default_missing_value = "", action = clap::ArgAction::Append)]
     pub vnic: Vec<VnicOption>,
@@ -113,17 +115,18 @@ pub struct Described {
     #[arg(long, value_enum, default_value_t)]
     pub mode: Mode,
 
-    /// How many connections it may have, those of peers included; 0: none are made nor taken
+    /// Maximum number of connections, incoming and outgoing; 0 disables them
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
-    #[arg(allow_negative_numbers = true)] // to refuse them by a sentence of ours
+    #[arg(allow_negative_numbers = true)]
+    // the parser refuses them with a better sentence than clap's
     pub connections: usize,
 
-    /// Partition key, 0x0001 to 0xffff but 0x8000; bit 15 is full membership
+    /// Partition key, 0x0001 to 0xffff except 0x8000; bit 15 marks full membership
     #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = parse_pkey)]
     pub pkey: PKey,
 
-    /// Queue pair number: "stable" is made from GID, P_Key and name, so that peers do not notice a
-    /// restart; "random" is another one at each start; or 0x000002 to 0xfffffe
+    /// Queue pair number: "stable" derives it from GID, P_Key and name, so that a restart keeps it;
+    /// "random" chooses a new one at each start; or 0x000002 to 0xfffffe
     #[arg(long, value_name = "stable|random|QPN", default_value = "stable")]
     pub qpn: QpnChoice,
 
@@ -132,12 +135,12 @@ pub struct Described {
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
-    /// TAP queues, each with a worker thread [default: one for each CPU, at most 4; on an RDMA device 1]
+    /// TAP queues, each with a data thread [default: one for each CPU, at most 4; on an RDMA device 1]
     #[arg(long, value_name = "N", value_parser = parse_queues)]
     pub queues: Option<usize>,
 
-    /// The port's GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4
-    /// address; or an address of the underlay; or the index of an RDMA device's GID table
+    /// GID of the port: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4
+    /// address; or an address of the underlay; or an index in the GID table of an RDMA device
     #[arg(long, value_name = "auto|ipv4|ADDRESS|INDEX", default_value = "auto")]
     #[arg(value_parser = super::values::parse_gid)]
     pub gid: GidChoice,
@@ -147,33 +150,45 @@ pub struct Described {
     #[arg(long, value_name = "A,B,...", value_delimiter = ',', value_parser = parse_peer)]
     pub peers: Vec<IpAddr>,
 
-    /// Largest UD payload: "auto" is the IB MTU that fits the underlay, but all that fits where
-    /// that IB MTU is below 2048; "exact" is all that fits; or bytes
+    /// Largest UD payload: "auto" is the largest IB MTU that fits the underlay; if that is below
+    /// 2048, all bytes that fit; "exact" is all bytes that fit; or a number of bytes
     #[arg(long, value_name = "auto|exact|BYTES", default_value = "auto")]
     #[arg(value_parser = super::values::parse_link_mtu)]
     pub link_mtu: LinkMtu,
 
-    /// On an RDMA device: do not offer connections in the address, since peers may be the kernel's
-    /// IPoIB, whose requests do not reach ibtapd there [default: offered in connected mode]
+    /// On an RDMA device: do not advertise connections in the interface's address. Use it if peers
+    /// run the kernel's IPoIB: their connection requests do not reach ibtapd on an RDMA device
+    /// [default: advertised in connected mode]
     #[arg(long)]
     pub kernel_peers: bool,
 
-    /// How long a data thread looks for the next packet before it sleeps, while packets come close
-    /// together; 0 saves CPU time and costs latency
+    /// On an RDMA device with InfiniBand: "umad" manages connections in ibtapd, "rdma_cm" in the kernel,
+    /// "off" has none; "auto" is umad if the kernel's ib_cm is not loaded, else rdma_cm
+    #[arg(
+        long,
+        value_name = "auto|umad|rdma_cm|off",
+        value_enum,
+        default_value_t
+    )]
+    #[arg(hide_possible_values = true)]
+    pub cm: CmChoice,
+
+    /// Time that a data thread polls for the next packet before it sleeps, while packets arrive in
+    /// quick succession; 0 saves CPU time and costs latency
     #[arg(long, value_name = "MICROSECONDS", default_value_t)]
     pub busy_poll: BusyPoll,
 
-    /// Leave the interface down, for `ip link set ib0 up` later [default: set it up]
+    /// Do not set the interface up; `ip link set ib0 up` does that later [default: set it up]
     #[arg(long)]
     pub down: bool,
 
-    /// Leave the interface in place at exit, so that a restart keeps its addresses and routes
+    /// Keep the interface at exit, so that it keeps its addresses and routes over a restart
     /// [default: remove it]
     #[arg(long)]
     pub persist: bool,
 
-    /// What is done to DHCPv4: "broadcast" has servers answer clients on and behind the interface by
-    /// broadcast, "rfc4390" also has requests leave as RFC 4390 wants them, "off" leaves it alone
+    /// Changes to DHCPv4 requests of clients on and behind the interface: "broadcast" asks servers to
+    /// answer by broadcast, "rfc4390" also uses the format of RFC 4390, "off" changes nothing
     #[arg(
         long,
         value_name = "broadcast|rfc4390|off",
@@ -183,42 +198,41 @@ pub struct Described {
     #[arg(hide_possible_values = true)]
     pub dhcp: DhcpMode,
 
-    /// Send frames for guests and groups back to the interface, too, as macvlans in VEPA mode need
-    /// it [default: only to the fabric]
+    /// Also send frames for guests and groups back to the interface; macvlans in VEPA mode need this
+    /// [default: only to the fabric]
     #[arg(long)]
     pub reflect: bool,
 
-    /// Network namespace that the interface goes to, one of `ip netns`; the underlay stays in the
-    /// daemon's [default: the daemon's]
+    /// Network namespace of the interface, a name of `ip netns`; the underlay stays in the daemon's
+    /// [default: the daemon's]
     #[arg(long, value_name = "NAME", value_parser = parse_netns)]
     pub netns: Option<String>,
 
-    /// Child interfaces of these partitions, named like ib0.8001; `ibtap child` makes and removes
-    /// others later [default: none]
+    /// Child interfaces in these partitions, named like ib0.8001; `ibtap child` adds and removes
+    /// children later [default: none]
     #[arg(long, value_name = "P_KEY,...", value_delimiter = ',', value_parser = parse_pkey)]
     pub child: Vec<PKey>,
 
-    /// Have 802.1Q tags select partitions: VLAN n is P_Key 0x8000 | n [default: tagged frames are
-    /// dropped]
+    /// Select partitions by 802.1Q tags: VLAN n is P_Key 0x8000 | n [default: drop tagged frames]
     #[arg(long)]
     pub vlan_pkey: bool,
 }
 
-/// What the command line asks for.
+/// Action that the command line requests.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Run with this configuration; the source is there to be read again.
+    /// Run with this configuration; a reload reads the source again.
     Run(Config, Option<Source>),
-    /// The file is valid and holds this; say so and exit.
+    /// Report that the file is valid and contains this configuration, and exit.
     Checked(PathBuf, Config),
 }
 
 impl Args {
-    /// Reads and checks the configuration that the command line names, or makes it from the
-    /// options. `--socket` and `--log-level` go before what a file says.
+    /// Reads and checks the configuration file of the command line, or builds a configuration from
+    /// the options. `--socket` and `--log-level` override the file.
     ///
     /// # Errors
-    /// A [`ConfigError`] that is one sentence for the user; exit with [`crate::exit::EXIT_USAGE`].
+    /// A [`ConfigError`] with one sentence for the user; exit with [`crate::exit::EXIT_USAGE`].
     pub fn action(self) -> Result<Action, ConfigError> {
         if let Some(file) = self.check_config {
             let config = Config::from_file(&file)?;
@@ -242,7 +256,8 @@ impl Args {
 }
 
 impl Described {
-    /// The configuration that the options describe: one device and any number of VNICs on one port.
+    /// Builds the configuration: at most one IPoIB interface with its children, and any number of
+    /// VNICs, on one port.
     fn describe(self) -> Result<Config, ConfigError> {
         let name = self.port_name().map_err(ConfigError::options)?;
         let port = PortConfig {
@@ -251,28 +266,29 @@ impl Described {
             link_mtu: self.link_mtu,
             busy_poll: self.busy_poll,
             kernel_peers: self.kernel_peers,
+            cm: self.cm,
             ..PortConfig::default()
         };
         port.check(&name)
             .map_err(|fault| ConfigError::options(fault.what))?;
-        let devices = match (&self.name, self.vnic.is_empty()) {
+        let ipoib = match (&self.name, self.vnic.is_empty()) {
             (None, false) => Vec::new(),
-            _ => self.devices(&name).map_err(ConfigError::options)?,
+            _ => self.ipoib(&name).map_err(ConfigError::options)?,
         };
-        let vnics = self.vnics(&name, &devices).map_err(ConfigError::options)?;
+        let vnics = self.vnics(&name, &ipoib).map_err(ConfigError::options)?;
         Ok(Config {
             socket: DEFAULT_SOCKET.into(),
             log_level: LogLevel::default(),
             ports: [(name, port)].into(),
-            ipoib: devices,
+            ipoib,
             vnics,
         })
     }
 
-    /// The device, and its children behind it.
-    fn devices(&self, port: &PortName) -> Result<Vec<IpoibConfig>, String> {
+    /// The IPoIB interface, followed by its children.
+    fn ipoib(&self, port: &PortName) -> Result<Vec<IpoibConfig>, String> {
         let name = self.name.as_deref().unwrap_or("ib0");
-        let device = IpoibConfig {
+        let ipoib = IpoibConfig {
             interface: self.interface(name, port),
             origin: self.netns.clone(),
             vlan_pkey: self.vlan_pkey,
@@ -284,11 +300,11 @@ impl Described {
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())
         };
-        device.check(&[]).map_err(|fault| fault.what)?;
-        with_children(device, &self.child)
+        ipoib.check(&[]).map_err(|fault| fault.what)?;
+        with_children(ipoib, &self.child)
     }
 
-    /// What the options say of every interface.
+    /// The settings of every interface.
     fn interface(&self, name: &str, port: &PortName) -> InterfaceConfig {
         InterfaceConfig {
             name: name.to_owned(),
@@ -301,8 +317,8 @@ impl Described {
         }
     }
 
-    /// The VNICs, beside the devices.
-    fn vnics(&self, port: &PortName, devices: &[IpoibConfig]) -> Result<Vec<VnicConfig>, String> {
+    /// The VNICs, checked against the IPoIB interfaces.
+    fn vnics(&self, port: &PortName, ipoib: &[IpoibConfig]) -> Result<Vec<VnicConfig>, String> {
         let mut vnics: Vec<VnicConfig> = Vec::new();
         for asked in &self.vnic {
             let index = VnicConfig::free_index(port, &vnics)?;
@@ -319,14 +335,14 @@ impl Described {
                 switch,
                 ..VnicConfig::new(&name, port.clone(), index)
             };
-            let checked = vnic.check(devices, &vnics);
+            let checked = vnic.check(ipoib, &vnics);
             checked.map_err(|fault| fault.what)?;
             vnics.push(vnic);
         }
         Ok(vnics)
     }
 
-    /// The first of `vnic0`, `vnic1`, … that nothing is called.
+    /// The first unused name of `vnic0`, `vnic1`, ….
     fn free_vnic_name(&self, vnics: &[VnicConfig]) -> String {
         let named = |name: &String| {
             let asked = self.vnic.iter().filter_map(|asked| asked.name.as_ref());
@@ -346,17 +362,18 @@ impl Described {
     fn port_name(&self) -> Result<PortName, String> {
         match (self.provider.unwrap_or_default(), &self.underlay) {
             (Provider::Soft, Some(_)) if self.device.is_some() => Err(
-                "--underlay is for the software fabric and --device for RDMA devices (with \
-                 --provider verbs); leave one of them out"
+                "--underlay selects the software fabric and --device an RDMA device (with --provider \
+                 verbs); leave one of them out"
                     .into(),
             ),
             (Provider::Soft, _) if self.device.is_some() => Err(
-                "--device names an RDMA device, which takes --provider verbs; or name an Ethernet \
-                 interface with --underlay"
+                "--device names an RDMA device and needs --provider verbs; add that, or name an \
+                 Ethernet interface with --underlay"
                     .into(),
             ),
             (Provider::Soft, _) if self.port.is_some() => Err(
-                "--port is a port of an RDMA device; name that with --provider verbs --device DEVICE"
+                "--port is a port of an RDMA device; name the device with --provider verbs --device \
+                 DEVICE"
                     .into(),
             ),
             (Provider::Soft, Some(underlay)) => Ok(PortName::Underlay(underlay.clone())),
@@ -364,7 +381,7 @@ impl Described {
                 "the software fabric needs an Ethernet interface; name it with --underlay IF".into(),
             ),
             (Provider::Verbs, Some(_)) => Err(
-                "an RDMA device needs no --underlay; leave it out, or name no --provider verbs".into(),
+                "an RDMA device needs no --underlay; leave out --underlay or --provider verbs".into(),
             ),
             (Provider::Verbs, None) => Ok(PortName::Rdma {
                 device: self.device.clone().ok_or(
@@ -377,16 +394,16 @@ impl Described {
     }
 }
 
-/// A device and its children behind it.
+/// An IPoIB interface, followed by its children.
 fn with_children(parent: IpoibConfig, pkeys: &[PKey]) -> Result<Vec<IpoibConfig>, String> {
-    let mut devices = vec![parent.clone()];
+    let mut ipoib = vec![parent.clone()];
     for pkey in pkeys {
         let child = parent.child(*pkey);
-        child.check_child(&parent, &devices)?;
-        child.check(&devices).map_err(|fault| fault.what)?;
-        devices.push(child);
+        child.check_child(&parent, &ipoib)?;
+        child.check(&ipoib).map_err(|fault| fault.what)?;
+        ipoib.push(child);
     }
-    Ok(devices)
+    Ok(ipoib)
 }
 
 #[cfg(test)]

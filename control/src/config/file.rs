@@ -9,21 +9,23 @@ mod vnic;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use proto::{Gid, GidChoice, Lid, LinkMtu, PKey};
+use proto::{CmChoice, GidChoice, LinkMtu, PKey, SaChoice};
 use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
-use super::values::{self, BusyPoll};
+use super::values::BusyPoll;
 use super::{Config, IpoibConfig, KeyFault, PortConfig, PortName, VnicConfig};
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
 use ipoib::Ipoib;
 use scalar::{Peer, Value};
 
-/// What is wrong, and at which byte of the text.
+/// An error in a file.
 #[derive(Debug)]
 pub(super) struct Fault {
+    /// One sentence for the user.
     pub what: String,
+    /// Byte of the text.
     pub at: Option<usize>,
 }
 
@@ -39,10 +41,10 @@ impl Fault {
 impl From<toml::de::Error> for Fault {
     fn from(error: toml::de::Error) -> Fault {
         let message = error.message();
-        // `[[device]]` is what versions before called it.
+        // Earlier versions named the table `[[device]]`.
         if message.starts_with("unknown field `device`, expected one of `socket`") {
             return Fault {
-                what: "IPoIB interfaces are [[ipoib]] now; rename [[device]] to [[ipoib]]".into(),
+                what: "[[device]] is named [[ipoib]] now; rename the table".into(),
                 at: error.span().map(|span| span.start),
             };
         }
@@ -79,15 +81,16 @@ struct Port {
     link_mtu: Option<Spanned<Value<LinkMtu>>>,
     busy_poll: Option<Value<BusyPoll>>,
     pkeys: Option<Spanned<Vec<Value<PKey>>>>,
-    lids: Option<Spanned<BTreeMap<Spanned<String>, Value<Lid>>>>,
+    sa: Option<Spanned<SaChoice>>,
     kernel_peers: Option<Spanned<bool>>,
+    cm: Option<Spanned<CmChoice>>,
     #[serde(default)]
     managers: Vec<Value<Unicast>>,
     #[serde(default)]
     vnic_create: bool,
 }
 
-/// Reads the text and checks it.
+/// Parses and checks the text of a file.
 pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     let file: File = toml::from_str(text)?;
     let mut ports = BTreeMap::new();
@@ -96,7 +99,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
         let name = PortName::parse(written.get_ref()).map_err(|what| Fault::at(written, what))?;
         let settings = check_port(written, &name, port)?;
         if ports.insert(name.clone(), settings).is_some() {
-            let what = format!("{} is there twice", name.table());
+            let what = format!("{} occurs twice; remove one", name.table());
             return Err(Fault::at(written, what));
         }
         named.push((written, name));
@@ -115,10 +118,9 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     }
     if ports.is_empty() {
         return Err(Fault {
-            what:
-                "there is neither an [[ipoib]] nor a [[vnic]]; describe at least one with a name \
-                   and an underlay"
-                    .into(),
+            what: "the file has no [[ipoib]] and no [[vnic]]; add at least one with a name and an \
+                   underlay"
+                .into(),
             at: None,
         });
     }
@@ -131,7 +133,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     })
 }
 
-/// The ports that interfaces are on.
+/// The ports of the interfaces.
 fn used_ports<'c>(
     ipoib: &'c [IpoibConfig],
     vnics: &'c [VnicConfig],
@@ -140,20 +142,20 @@ fn used_ports<'c>(
     ipoib.iter().map(|ipoib| &ipoib.port).chain(of_vnics)
 }
 
-/// Settings of a port that no interface is on.
+/// The error sentence for the table of a port without interfaces.
 fn unused<'c>(name: &PortName, mut used: impl Iterator<Item = &'c PortName>) -> String {
     let (key, table) = (name.key(), name.table());
-    // `[port.mlx5_0]` is an interface's table.
+    // `[port.mlx5_0]` is the table of an underlay.
     let meant = used.find(|port| match (port, name) {
         (PortName::Rdma { device, .. }, PortName::Underlay(name)) => device == name,
         _ => false,
     });
     match meant {
         Some(port) => format!(
-            "no interface has the {key} \"{name}\"; for the RDMA device of that name write {}",
+            "no interface has the {key} \"{name}\"; for the RDMA device of that name use {}",
             port.table()
         ),
-        None => format!("no interface has the {key} \"{name}\"; add one, or take {table} out"),
+        None => format!("no interface has the {key} \"{name}\"; add one, or remove {table}"),
     }
 }
 
@@ -176,13 +178,14 @@ fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<
             .pkeys
             .as_ref()
             .map(|keys| keys.get_ref().iter().map(|key| key.0).collect()),
-        lids: check_lids(raw)?,
+        sa: raw.sa.as_ref().map(|sa| *sa.get_ref()),
         kernel_peers: raw.kernel_peers.as_ref().is_some_and(|k| *k.get_ref()),
+        cm: raw.cm.as_ref().map(|cm| *cm.get_ref()).unwrap_or_default(),
         managers: raw.managers.iter().map(|manager| manager.0.0).collect(),
         vnic_create: raw.vnic_create,
     };
     if let Some(pkeys) = raw.pkeys.as_ref().filter(|p| p.get_ref().is_empty()) {
-        let what = "pkeys is empty; list some, or leave it out to have what the interfaces ask for";
+        let what = "pkeys is empty; list P_Keys, or leave pkeys out to use those of the interfaces";
         return Err(Fault::at(pkeys, what));
     }
     port.check(name).map_err(|fault| Fault {
@@ -192,33 +195,17 @@ fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<
     Ok(port)
 }
 
-/// Where a port's setting is written.
+/// The byte at which a port's setting starts.
 fn place(raw: &Port, fault: &KeyFault) -> Option<usize> {
     let span = match fault.key {
         "gid" => raw.gid.as_ref().map(Spanned::span),
         "peers" => raw.peers.as_ref().map(Spanned::span),
         "link_mtu" => raw.link_mtu.as_ref().map(Spanned::span),
         "pkeys" => raw.pkeys.as_ref().map(Spanned::span),
-        "lids" => raw.lids.as_ref().map(Spanned::span),
+        "sa" => raw.sa.as_ref().map(Spanned::span),
         "kernel_peers" => raw.kernel_peers.as_ref().map(Spanned::span),
+        "cm" => raw.cm.as_ref().map(Spanned::span),
         _ => None,
     };
     span.map(|span| span.start)
-}
-
-/// Where ports and groups are.
-fn check_lids(raw: &Port) -> Result<BTreeMap<Gid, Lid>, Fault> {
-    let mut lids = BTreeMap::new();
-    for (written, lid) in raw.lids.iter().flat_map(|lids| lids.get_ref()) {
-        let gid: Gid = written.get_ref().parse().map_err(|_| {
-            let what = format!(
-                "{:?} is not a GID, as IPv6 addresses are written",
-                written.get_ref()
-            );
-            Fault::at(written, what)
-        })?;
-        values::check_lid(gid, lid.0).map_err(|what| Fault::at(written, what))?;
-        lids.insert(gid, lid.0);
-    }
-    Ok(lids)
 }

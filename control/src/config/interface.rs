@@ -1,26 +1,26 @@
-//! What every interface has, whatever it carries.
+//! Settings of every interface.
 
 use std::fmt;
 
 use super::{KeyFault, PortName};
 
-/// What IPoIB interfaces and VNICs have in common.
+/// Settings that IPoIB interfaces and VNICs share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceConfig {
     /// Name of the TAP interface.
     pub name: String,
-    /// The network namespace of `ip netns` that it goes to; `None`: the daemon's, or its parent's.
+    /// Network namespace, a name of `ip netns`; `None`: the daemon's, or the parent's.
     pub netns: Option<String>,
-    /// The fabric port that it is on.
+    /// The fabric port.
     pub port: PortName,
-    /// MTU in bytes; `None`: the largest that the port carries in the interface's mode, or that an
+    /// MTU in bytes; `None`: the largest MTU of the port in the interface's mode, or the largest that an
     /// Ethernet Manager allows.
     pub mtu: Option<u32>,
     /// TAP queues; `None`: [`PortName::default_queues`].
     pub queues: Option<usize>,
     /// Whether the TAP stays when the daemon ends.
     pub persist: bool,
-    /// Whether the daemon sets the interface up. False leaves it as it is: a new one is down.
+    /// Whether the daemon sets the interface up. False changes nothing; a new interface is down.
     pub up: bool,
 }
 
@@ -38,12 +38,12 @@ impl InterfaceConfig {
         }
     }
 
-    /// How many TAP queues it has.
+    /// Number of TAP queues.
     pub fn queue_count(&self) -> usize {
         self.queues.unwrap_or_else(|| self.port.default_queues())
     }
 
-    /// What tells it from the other interfaces.
+    /// Namespace and name, which identify the interface.
     pub fn key(&self) -> InterfaceKey {
         InterfaceKey {
             netns: self.netns.clone(),
@@ -51,11 +51,11 @@ impl InterfaceConfig {
         }
     }
 
-    /// Checks what one value alone cannot show, beside the other interfaces: no two of a network
-    /// namespace have one name.
+    /// Checks the settings together, and against the other interfaces: names are unique in a network
+    /// namespace.
     ///
     /// # Errors
-    /// The first setting that is wrong.
+    /// The first wrong setting.
     pub(super) fn check<'c>(
         &self,
         mut others: impl Iterator<Item = &'c InterfaceConfig>,
@@ -77,8 +77,8 @@ impl InterfaceConfig {
             (PortName::Rdma { .. }, Some(queues)) if queues > 1 => Err(KeyFault::new(
                 "queues",
                 format!(
-                    "{queues} queues: an interface on an RDMA device has one queue pair, and so \
-                     one queue; leave queues out"
+                    "{queues} queues: an interface on an RDMA device has one queue pair and one \
+                     queue; leave queues out"
                 ),
             )),
             _ => Ok(()),
@@ -86,12 +86,12 @@ impl InterfaceConfig {
     }
 }
 
-/// An interface's name in the configuration, and the network namespace that it is configured for.
+/// The name of an interface in the configuration, and its configured network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterfaceKey {
-    /// As [`InterfaceConfig::netns`].
+    /// See [`InterfaceConfig::netns`].
     pub netns: Option<String>,
-    /// As [`InterfaceConfig::name`].
+    /// See [`InterfaceConfig::name`].
     pub name: String,
 }
 

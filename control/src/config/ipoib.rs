@@ -7,36 +7,34 @@ use proto::{DhcpMode, Mode, PKey, QKey};
 use super::interface::InterfaceConfig;
 use super::{KeyFault, PortName, QpnChoice, values};
 
-/// The scope nibble of broadcast groups: link-local, as the kernel has it
-/// (`ipoib_main.c ipv4_bcast_addr`).
-pub const SCOPE: u8 = 2;
+/// The scope nibble of broadcast groups: link-local, as in the kernel (`ipoib_main.c ipv4_bcast_addr`).
+pub const SCOPE: u8 = proto::mgid::LINK_LOCAL;
 
-/// One IPoIB interface.
+/// An IPoIB interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpoibConfig {
-    /// What a VNIC has, too.
+    /// Settings that VNICs share.
     pub interface: InterfaceConfig,
-    /// The configured name of the interface that it is a child of, which is before it in the list.
+    /// The configured name of a child's parent. The parent comes first in the list.
     pub parent: Option<String>,
-    /// The network namespace that tells its MAC and its queue pair number from those of an interface
-    /// of the same name: the one that the configuration gives it or, if that does not know it, its
-    /// parent. Not where it is, since it may move.
+    /// The network namespace in [`IpoibConfig::identity`]: the interface's configured namespace or, for a
+    /// child outside the configuration, the parent's. It does not change when the interface moves.
     pub origin: Option<String>,
     /// 802.1Q tags on its frames select partitions: VLAN n is P_Key 0x8000 | n.
     pub vlan_pkey: bool,
     /// Transport mode.
     pub mode: Mode,
-    /// How many connections it may have, asked for by it or by peers; 0: none.
+    /// Maximum number of connections, incoming and outgoing; 0 disables them.
     pub connections: usize,
-    /// The partition, as the user wrote it; without bit 15 it is a limited member's.
+    /// The partition, as the user wrote it; without bit 15, membership is limited.
     pub pkey: PKey,
     /// The Q_Key of the broadcast group.
     pub qkey: QKey,
     /// The queue pair number.
     pub qpn: QpnChoice,
-    /// What is done to DHCPv4.
+    /// Changes to DHCPv4.
     pub dhcp: DhcpMode,
-    /// Whether frames for guests and groups go back to the TAP, too (reflective relay).
+    /// Whether frames for guests and groups also return to the TAP (reflective relay).
     pub reflect: bool,
 }
 
@@ -72,14 +70,14 @@ impl IpoibConfig {
         }
     }
 
-    /// Has the configuration give it a network namespace.
+    /// Sets the configured network namespace.
     pub(super) fn set_netns(&mut self, netns: Option<String>) {
         self.origin.clone_from(&netns);
         self.interface.netns = netns;
     }
 
-    /// A child of this interface with the defaults: what it does not have of its own, it has of its
-    /// parent. It is a full member wherever the port is one.
+    /// A child of this interface with the defaults. All other settings come from the parent. Bit 15 of its
+    /// P_Key is set: the child is a full member if the port is.
     pub fn child(&self, pkey: PKey) -> IpoibConfig {
         IpoibConfig {
             interface: InterfaceConfig {
@@ -91,7 +89,7 @@ impl IpoibConfig {
             parent: Some(self.name.clone()),
             vlan_pkey: false,
             pkey: pkey.full(),
-            // One number cannot be two queue pairs'.
+            // Two queue pairs cannot share a number.
             qpn: match self.qpn {
                 QpnChoice::Number(_) => QpnChoice::Stable,
                 choice => choice,
@@ -100,20 +98,20 @@ impl IpoibConfig {
         }
     }
 
-    /// The name that its MAC and its queue pair number are made from: `NETNS/NAME`, or `NAME` without
-    /// an [`IpoibConfig::origin`].
+    /// The text from which MAC and queue pair number are derived: `NETNS/NAME`, or `NAME` without an
+    /// [`IpoibConfig::origin`].
     pub fn identity(&self) -> String {
         match &self.origin {
-            // No interface's name has a slash.
+            // Names of interfaces have no slash.
             Some(netns) => format!("{netns}/{}", self.name),
             None => self.name.clone(),
         }
     }
 
-    /// Checks what one value alone cannot show, beside the other IPoIB interfaces.
+    /// Checks the settings together, and against the other IPoIB interfaces.
     ///
     /// # Errors
-    /// The first setting that is wrong.
+    /// The first wrong setting.
     pub(super) fn check(&self, others: &[IpoibConfig]) -> Result<(), KeyFault> {
         self.interface.check(others.iter().map(|o| &o.interface))?;
         let QpnChoice::Number(qpn) = self.qpn else {
@@ -121,8 +119,7 @@ impl IpoibConfig {
         };
         if matches!(self.port, PortName::Rdma { .. }) {
             let what = format!(
-                "an RDMA device draws queue pair numbers itself, and cannot be asked for {qpn}; \
-                 leave qpn out"
+                "an RDMA device chooses queue pair numbers itself and cannot use {qpn}; leave qpn out"
             );
             return Err(KeyFault::new("qpn", what));
         }
@@ -136,8 +133,8 @@ impl IpoibConfig {
         }
     }
 
-    /// A child has a partition of its own (kernel ipoib_vlan.c, `is_child_unique`); `others` has the
-    /// parent's other children.
+    /// Checks that a child's partition differs from those of its parent and of the parent's other children,
+    /// which are in `others` (kernel ipoib_vlan.c, `is_child_unique`).
     pub(super) fn check_child(
         &self,
         parent: &IpoibConfig,

@@ -1,4 +1,4 @@
-//! What is to be done to get from one configuration to another.
+//! The steps from one configuration to another.
 
 use std::net::IpAddr;
 
@@ -12,17 +12,17 @@ use super::{
 };
 use crate::api::LogLevel;
 
-/// An interface that is wanted.
+/// An interface of the new configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// One of IPoIB.
+    /// An IPoIB interface.
     Ipoib(IpoibConfig),
     /// A VNIC.
     Vnic(VnicConfig),
 }
 
 impl Wanted {
-    /// What both kinds have.
+    /// The settings that both kinds share.
     pub fn interface(&self) -> &InterfaceConfig {
         match self {
             Wanted::Ipoib(ipoib) => &ipoib.interface,
@@ -31,80 +31,80 @@ impl Wanted {
     }
 }
 
-/// One change. Interfaces are named as in the configuration, ports by what they are on.
+/// One change. Interfaces have their names in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// What is logged.
+    /// Change the log level.
     LogLevel(LogLevel),
-    /// An interface goes.
+    /// Remove an interface.
     Remove(InterfaceKey),
-    /// A port that nothing is on any more goes.
+    /// Remove a port without interfaces.
     RemovePort(PortName),
-    /// A setting of a port.
+    /// Change a setting of a port.
     Port(PortName, PortChange),
-    /// A setting of an interface that stays.
+    /// Change a setting of an interface.
     Interface(InterfaceKey, Change),
-    /// A port, and the interfaces that will be made on it.
+    /// Add a port for these interfaces; further steps add them.
     AddPort(PortName, PortConfig, Vec<Wanted>),
-    /// A new interface.
+    /// Add an interface.
     Add(Wanted),
 }
 
 /// A change of a port that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortChange {
-    /// How long data threads look for the next packet.
+    /// Time that data threads poll for the next packet.
     BusyPoll(BusyPoll),
-    /// Where multicast goes.
+    /// Destinations of multicast copies.
     Peers(Vec<IpAddr>),
-    /// The P_Key table; `None`: what the interfaces ask for.
+    /// The P_Key table; `None`: the P_Keys of the interfaces.
     Pkeys(Option<Vec<PKey>>),
-    /// Who may manage its VNICs.
+    /// Permissions of Ethernet Managers.
     Management(ManagementSettings),
 }
 
 /// A change of an interface that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The MTU that is asked for.
+    /// The configured MTU.
     Mtu(Option<u32>),
-    /// Whether the daemon sets it up.
+    /// Whether the daemon sets the interface up.
     Up(bool),
-    /// Whether it outlives the daemon.
+    /// Whether the interface stays when the daemon ends.
     Persist(bool),
-    /// The mode, with the MTU that is asked for in it.
+    /// The mode, with the configured MTU.
     Mode(Mode, Option<u32>),
-    /// What is done to DHCPv4.
+    /// Changes to DHCPv4.
     Dhcp(DhcpMode),
-    /// Whether frames for guests and groups go back to it.
+    /// Whether frames for guests and groups return to the interface.
     Reflect(bool),
-    /// Whether tags select partitions.
+    /// Whether 802.1Q tags select partitions.
     VlanPkey(bool),
-    /// Whether addresses are learned, and how long they are known.
+    /// Learning and ageing of addresses.
     Learning(Learning),
-    /// Its switch, its place on that, the other members.
+    /// The switch, the VNIC's place on it, the other members.
     Switch(SwitchConfig),
 }
 
-/// The changes in the order in which they are to be made, and what cannot be changed.
+/// Changes in their order, and refused changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The changes.
     pub steps: Vec<Step>,
-    /// Sentences about what stays as it is.
+    /// A sentence for each change that is not possible at run time.
     pub refused: Vec<String>,
 }
 
 impl Plan {
-    /// What leads from `old` to `new`. First goes what is no longer wanted, since its name or its
-    /// partition may be wanted by what comes.
+    /// Plans the way from `old` to `new`. Removals come first, because new interfaces may use the names or
+    /// partitions of removed ones.
     pub fn new(old: &Config, new: &Config) -> Plan {
         let mut plan = Plan::default();
         plan.daemon(old, new);
         let stays = |ipoib: &&IpoibConfig| same(old, new, ipoib).is_some();
         let kept: Vec<_> = old.ipoib.iter().filter(stays).collect();
         let added = added(old, new);
-        // Children go before their parent, which would take them with it.
+        // Children go before their parent: removing a parent removes its children.
         let gone = old.ipoib.iter().rev().filter(|ipoib| !stays(ipoib));
         plan.steps.extend(gone.map(|gone| Step::Remove(gone.key())));
         let gone = vnics_without(old, new);
@@ -120,7 +120,7 @@ impl Plan {
             match new.ports.get(name) {
                 _ if !is_used(name) => plan.steps.push(Step::RemovePort(name.clone())),
                 Some(wanted) => plan.port(name, port, wanted),
-                // Interfaces stay here that were to move, which they cannot.
+                // Its interfaces should move to another port, which is not possible; they stay here.
                 None => {}
             }
         }
@@ -151,7 +151,7 @@ impl Plan {
             match &setting.when {
                 When::Live(step) => self.steps.extend(step(old, new)),
                 When::Anew | When::Restart => self.refused.push(format!(
-                    "{} cannot change while ibtapd runs; restart it",
+                    "{} cannot change while ibtapd runs; restart ibtapd",
                     setting.key
                 )),
             }
@@ -190,7 +190,7 @@ impl Plan {
                         new.name
                     ));
                 }
-                // One of another name is another one, and was not kept.
+                // An interface with another name is a new interface and was not kept.
                 When::Anew => {}
                 When::Restart => self.refuse(name, setting.key),
             }
@@ -206,7 +206,7 @@ impl Plan {
         }
     }
 
-    /// Settings that change together are one step.
+    /// Adds a step. Settings that change together give equal steps; only the first is added.
     fn step(&mut self, step: Option<Step>) {
         if step.as_ref() != self.steps.last() {
             self.steps.extend(step);
@@ -221,7 +221,7 @@ impl Plan {
 }
 
 impl Config {
-    /// Notes a step that was made.
+    /// Applies a step to the configuration.
     pub fn note(&mut self, step: &Step) {
         match step {
             Step::LogLevel(level) => self.log_level = *level,
@@ -240,7 +240,7 @@ impl Config {
                 let vnic = self.vnics.iter_mut().find(|vnic| vnic.key() == *key);
                 vnic.into_iter().for_each(|vnic| change.note_vnic(vnic));
             }
-            // Its interfaces have steps of their own.
+            // Its interfaces have separate steps.
             Step::AddPort(name, port, _) => drop(self.ports.insert(name.clone(), port.clone())),
             Step::Add(Wanted::Ipoib(ipoib)) => self.ipoib.push(ipoib.clone()),
             Step::Add(Wanted::Vnic(vnic)) => self.vnics.push(vnic.clone()),
@@ -293,7 +293,7 @@ impl Change {
     }
 }
 
-/// The interfaces that are new, those of IPoIB first.
+/// The new interfaces, IPoIB interfaces first.
 fn added(old: &Config, new: &Config) -> Vec<Wanted> {
     let ipoib = new.ipoib.iter();
     let ipoib = ipoib.filter(|ipoib| same(new, old, ipoib).is_none());
@@ -305,8 +305,8 @@ fn added(old: &Config, new: &Config) -> Vec<Wanted> {
         .collect()
 }
 
-/// The IPoIB interface of configuration `to` that `ipoib` of configuration `from` is: the one of the
-/// same name and namespace, else the only one of that name, if it is so in both.
+/// The counterpart in configuration `to` of the IPoIB interface `ipoib` in `from`: the interface of the same
+/// name and namespace, else the only interface of that name, if both configurations have only one.
 fn same<'c>(from: &Config, to: &'c Config, ipoib: &IpoibConfig) -> Option<&'c IpoibConfig> {
     let by_key = to.ipoib.iter().find(|other| other.key() == ipoib.key());
     by_key.or_else(|| {
@@ -320,19 +320,19 @@ fn only<'c>(config: &'c Config, name: &str) -> Option<&'c IpoibConfig> {
     named.next().filter(|_| named.next().is_none())
 }
 
-/// The VNICs of a configuration that another one does not have, or has otherwise than a VNIC can become.
+/// The VNICs of `from` that `to` does not have, or has with changes that need a new VNIC.
 fn vnics_without<'c>(from: &'c Config, to: &Config) -> impl Iterator<Item = &'c VnicConfig> {
     from.vnics
         .iter()
         .filter(|vnic| same_vnic(to, vnic).is_none_or(|other| is_remade(vnic, other)))
 }
 
-/// The VNIC of a configuration that is called so.
+/// The VNIC of the same name and namespace.
 fn same_vnic<'c>(config: &'c Config, vnic: &VnicConfig) -> Option<&'c VnicConfig> {
     config.vnics.iter().find(|v| v.key() == vnic.key())
 }
 
-/// Whether one is to go and the other is to come.
+/// Whether the changes need a new VNIC.
 fn is_remade(old: &VnicConfig, new: &VnicConfig) -> bool {
     settings::VNIC.iter().any(|setting| {
         (setting.differs)(old, new)

@@ -1,39 +1,37 @@
-//! Fabric ports: what they are called, and their settings.
+//! Fabric ports: names and settings.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 
-use proto::{Gid, GidChoice, Lid, LinkMtu, PKey};
+use proto::{CmChoice, Gid, GidChoice, LinkMtu, PKey, SaChoice};
 
 use super::KeyFault;
 use super::values::{self, BusyPoll};
 
-/// The largest payload of a packet on a fabric of adapters, in bytes (IBA vol. 1, 9.2: the IB MTUs
-/// end there).
+/// The largest IB MTU: payload bytes of a packet of an adapter (IBA vol. 1, 9.2).
 const IB_MTU_MAX: u32 = 4096;
 
-/// What a device is on.
+/// The name of a port in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PortName {
     /// The software fabric's port on an Ethernet interface.
     Underlay(String),
     /// A port of an RDMA device of the kernel.
     Rdma {
-        /// The device's name, as `rdma link` has it.
+        /// The name of the device, as in `rdma link`.
         device: String,
-        /// Counted from 1.
+        /// The port number, from 1.
         port: u8,
     },
 }
 
 impl PortName {
-    /// As the table of its settings is called: an interface's name or `mlx5_0/1`. No interface's name
-    /// has a slash.
+    /// Parses the name of a port's table: the name of an underlay, or `mlx5_0/1`. Names of interfaces have
+    /// no slash.
     ///
     /// # Errors
-    /// A sentence about what is wrong with it.
+    /// A sentence for the user.
     pub fn parse(name: &str) -> Result<PortName, String> {
         match name.contains('/') {
             true => PortName::parse_rdma(name),
@@ -41,10 +39,10 @@ impl PortName {
         }
     }
 
-    /// A port of an RDMA device: `mlx5_0/1`, or `mlx5_0` for its first.
+    /// Parses a port of an RDMA device: `mlx5_0/1`, or `mlx5_0` for the first port.
     ///
     /// # Errors
-    /// A sentence about what is wrong with it.
+    /// A sentence for the user.
     pub fn parse_rdma(name: &str) -> Result<PortName, String> {
         let (device, port) = name.split_once('/').unwrap_or((name, "1"));
         Ok(PortName::Rdma {
@@ -53,7 +51,7 @@ impl PortName {
         })
     }
 
-    /// The port that a running daemon calls so: `soft/eth0` or `mlx5_0/1`.
+    /// Parses the name that a running daemon reports: `soft/eth0` or `mlx5_0/1`.
     pub fn of_running(name: &str) -> Option<PortName> {
         match name.strip_prefix("soft/") {
             Some(underlay) => values::parse_interface(underlay)
@@ -63,7 +61,7 @@ impl PortName {
         }
     }
 
-    /// The key that puts a device on it, and the command line's option.
+    /// The key of an interface that names the port.
     pub fn key(&self) -> &'static str {
         match self {
             PortName::Underlay(_) => "underlay",
@@ -71,10 +69,9 @@ impl PortName {
         }
     }
 
-    /// How many queues a device on it has unless it asks for a number. Of the software fabric one
-    /// for each CPU, at most 4: beyond that, streams of one pair of hosts rarely spread further,
-    /// while each queue costs a thread and its receive memory. A queue pair of an adapter has one
-    /// receive queue.
+    /// The default number of TAP queues of an interface. Software fabric: one for each CPU, at most 4.
+    /// Streams of one pair of hosts rarely spread over more queues, and each queue costs a thread and
+    /// receive memory. RDMA device: 1, because a queue pair has one receive queue.
     pub fn default_queues(&self) -> usize {
         match self {
             PortName::Underlay(_) => std::thread::available_parallelism()
@@ -84,7 +81,7 @@ impl PortName {
         }
     }
 
-    /// Its table in a file.
+    /// The head of its table in a file.
     pub(super) fn table(&self) -> String {
         match self {
             PortName::Underlay(name) => format!("[port.{name}]"),
@@ -102,41 +99,43 @@ impl fmt::Display for PortName {
     }
 }
 
-/// Settings of a fabric port. Which of them it can have, [`PortConfig::check`] says.
+/// Settings of a fabric port. [`PortConfig::check`] refuses settings that a port cannot have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Which of its addresses is the port's GID.
+    /// The choice of the port's GID.
     pub gid: GidChoice,
-    /// Where multicast goes as unicast copies; empty: multicast on the underlay. Of the same
-    /// address family as the GID.
+    /// Destinations of multicast as unicast copies, of the GID's address family; empty: multicast on the
+    /// underlay.
     pub peers: Vec<IpAddr>,
     /// The largest UD payload.
     pub link_mtu: LinkMtu,
-    /// How long data threads look for the next packet before they sleep.
+    /// Time that data threads poll for the next packet before they sleep.
     pub busy_poll: BusyPoll,
-    /// The P_Key table; `None`: what the devices ask for.
+    /// The P_Key table; `None`: the P_Keys of the interfaces.
     pub pkeys: Option<Vec<PKey>>,
-    /// Where ports and groups are, on an InfiniBand link layer.
-    pub lids: BTreeMap<Gid, Lid>,
-    /// Peers may be the kernel's IPoIB, whose requests for connections do not reach this daemon.
+    /// How the port reaches the subnet administrator; `None`: by umad on InfiniBand, not at all elsewhere.
+    pub sa: Option<SaChoice>,
+    /// Whether peers may run the kernel's IPoIB. Its connection requests do not reach this daemon.
     pub kernel_peers: bool,
-    /// Ports whose Ethernet Managers may configure VNICs; empty: any.
+    /// The manager of reliable connections, on an InfiniBand link layer.
+    pub cm: CmChoice,
+    /// Ports whose Ethernet Managers may configure VNICs; empty: all.
     pub managers: Vec<Gid>,
-    /// An Ethernet Manager may make VNICs that nobody has named.
+    /// Whether Ethernet Managers may create VNICs.
     pub vnic_create: bool,
 }
 
-/// Who may manage the VNICs of a port.
+/// Permissions of Ethernet Managers on a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagementSettings {
-    /// Ports whose Ethernet Managers may; empty: any.
+    /// Ports whose managers may configure VNICs; empty: all.
     pub managers: Vec<Gid>,
-    /// A manager may make VNICs that nobody has named.
+    /// Whether managers may create VNICs.
     pub vnic_create: bool,
 }
 
 impl PortConfig {
-    /// Who may manage its VNICs.
+    /// The permissions of Ethernet Managers.
     pub fn management(&self) -> ManagementSettings {
         ManagementSettings {
             managers: self.managers.clone(),
@@ -144,10 +143,10 @@ impl PortConfig {
         }
     }
 
-    /// Checks what one value alone cannot show.
+    /// Checks the settings together.
     ///
     /// # Errors
-    /// The first setting that is wrong.
+    /// The first wrong setting.
     pub fn check(&self, name: &PortName) -> Result<(), KeyFault> {
         match name {
             PortName::Underlay(_) => self.check_soft(),
@@ -166,18 +165,18 @@ impl PortConfig {
                 ),
             );
         }
-        if !self.lids.is_empty() {
-            return fault(
-                "lids",
-                "there are LIDs on InfiniBand only; leave lids out for an underlay".into(),
-            );
-        }
         if self.kernel_peers {
             return fault(
                 "kernel_peers",
-                "an underlay takes the kernel's requests for connections as any others; leave \
+                "connection requests of the kernel's IPoIB reach ibtapd on an underlay; leave \
                  kernel_peers out"
                     .into(),
+            );
+        }
+        if self.cm != CmChoice::Auto {
+            return fault(
+                "cm",
+                "connections on an underlay are always managed by ibtapd; leave cm out".into(),
             );
         }
         if self.gid.is_ipv4() && self.peers.is_empty() {
@@ -221,27 +220,33 @@ impl PortConfig {
         if !self.peers.is_empty() {
             return fault(
                 "peers",
-                "an RDMA device sends multicast to groups, and no copies to peers; leave peers out"
+                "an RDMA device sends multicast to groups, not as copies to peers; leave peers out"
+                    .into(),
+            );
+        }
+        if self.sa == Some(SaChoice::None) {
+            return fault(
+                "sa",
+                "an InfiniBand port needs the subnet administrator, and a RoCE port has none; leave sa out"
                     .into(),
             );
         }
         if self.pkeys.is_some() {
             return fault(
                 "pkeys",
-                "the P_Key table of an RDMA device is its subnet manager's, or fixed; leave pkeys out"
-                    .into(),
+                "ibtapd cannot set the P_Key table of an RDMA device; leave pkeys out".into(),
             );
         }
         match self.link_mtu {
             LinkMtu::Exact => fault(
                 "link_mtu",
-                "the packets of an RDMA device have IB MTUs: use \"auto\" or a number of bytes"
+                "\"exact\" is for the software fabric only; use \"auto\" or a number of bytes"
                     .into(),
             ),
             LinkMtu::Bytes(bytes) if bytes > IB_MTU_MAX => fault(
                 "link_mtu",
                 format!(
-                    "a link MTU of {bytes} bytes is over the largest IB MTU; use 76 to {IB_MTU_MAX}"
+                    "a link MTU of {bytes} bytes exceeds the largest IB MTU; use 76 to {IB_MTU_MAX}"
                 ),
             ),
             _ => Ok(()),

@@ -1,27 +1,27 @@
-//! Every setting that a file can have: when a change of it counts, and whether a child inherits it.
+//! All settings of a file: when a change takes effect, and whether a child inherits the setting.
 
 use super::plan::{Change, PortChange, Step};
 use super::{Config, IpoibConfig, PortConfig, VnicConfig};
 
-/// When a changed setting of a `C` counts.
+/// When a changed setting of a `C` takes effect.
 pub enum When<C, X> {
-    /// While the daemon runs: what is to be changed. `None` where only a new interface can have it.
+    /// While the daemon runs. The function gives the change, or `None` if it needs a new interface.
     Live(fn(&C, &C) -> Option<X>),
-    /// An interface that has it otherwise is another one, or is made anew.
+    /// With a new interface.
     Anew,
     /// After a restart of the daemon.
     Restart,
 }
 
-/// A setting of a `C`, and the change `X` that a reload makes of it.
+/// A setting of a `C`; `X` is the type of a change at run time.
 pub struct Setting<C, X> {
     /// Its key in a file.
     pub key: &'static str,
-    /// When a change of it counts.
+    /// When a change takes effect.
     pub when: When<C, X>,
-    /// A child has it of its parent where nothing else is said.
+    /// Whether a child inherits the parent's value by default.
     pub inherited: bool,
-    /// Whether two configurations have it differently.
+    /// Whether two configurations have different values.
     pub differs: fn(&C, &C) -> bool,
 }
 
@@ -49,7 +49,7 @@ const fn anew<C, X>(key: &'static str, differs: fn(&C, &C) -> bool) -> Setting<C
     }
 }
 
-/// A setting that takes a restart.
+/// A setting that changes at a restart of the daemon.
 const fn restart<C, X>(key: &'static str, differs: fn(&C, &C) -> bool) -> Setting<C, X> {
     Setting {
         key,
@@ -59,13 +59,13 @@ const fn restart<C, X>(key: &'static str, differs: fn(&C, &C) -> bool) -> Settin
     }
 }
 
-/// A setting that children have of their parent.
+/// Marks a setting that children inherit.
 const fn inherited<C, X>(mut setting: Setting<C, X>) -> Setting<C, X> {
     setting.inherited = true;
     setting
 }
 
-/// What is at the top of a file.
+/// The top of a file.
 pub const DAEMON: &[Setting<Config, Step>] = &[
     restart("socket", |a, b| a.socket != b.socket),
     live(
@@ -104,14 +104,15 @@ pub const PORT: &[Setting<PortConfig, PortChange>] = &[
     ),
     restart("gid", |a, b| a.gid != b.gid),
     restart("link_mtu", |a, b| a.link_mtu != b.link_mtu),
-    restart("lids", |a, b| a.lids != b.lids),
+    restart("sa", |a, b| a.sa != b.sa),
     restart("kernel_peers", |a, b| a.kernel_peers != b.kernel_peers),
+    restart("cm", |a, b| a.cm != b.cm),
 ];
 
 /// `[[ipoib]]`.
 pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
     anew("name", |a, b| a.name != b.name),
-    // Each child is an interface of its own, which comes or goes.
+    // A plan adds or removes each child as an interface.
     anew("children", |_, _| false),
     inherited(live(
         "mode",
@@ -120,7 +121,7 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
     )),
     live(
         "mtu",
-        // A mode brings its MTU along.
+        // A change of the mode includes the MTU.
         |a, b| a.mtu != b.mtu && a.mode == b.mode,
         |_, to| Some(Change::Mtu(to.mtu)),
     ),
@@ -150,7 +151,7 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
         |_, to| Some(Change::VlanPkey(to.vlan_pkey)),
     ),
     inherited(restart("netns", |a, b| a.netns != b.netns)),
-    // From an underlay to an RDMA device is a change of the new key, whichever the file had.
+    // A change between underlay and RDMA device counts for the new key.
     inherited(restart("underlay", |a, b| {
         a.port != b.port && b.port.key() == "underlay"
     })),
@@ -220,8 +221,8 @@ pub const VNIC: &[Setting<VnicConfig, Change>] = &[
     ),
 ];
 
-/// What is of a VNIC's switch changes with the switch. Between a manager's VNIC and one without there
-/// is no way but a new one.
+/// A setting of a VNIC's switch, which changes with the switch. A change from or to a managed VNIC needs a
+/// new VNIC.
 const fn of_switch(
     key: &'static str,
     differs: fn(&VnicConfig, &VnicConfig) -> bool,

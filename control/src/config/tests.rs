@@ -6,7 +6,7 @@ use proto::{DhcpMode, Mode, PKey, QKey, Qpn};
 
 use super::*;
 
-const DEVICE: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+const IPOIB: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 
 fn on(underlay: &str) -> PortName {
     PortName::Underlay(underlay.into())
@@ -16,14 +16,14 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, "t.toml").map_err(|error| error.to_string())
 }
 
-/// What a file that ends a device's table with `tail` is refused for.
-fn device_fault(tail: &str) -> String {
-    parse(&format!("{DEVICE}{tail}")).unwrap_err()
+/// The error for a file with `tail` at the end of an IPoIB interface's table.
+fn ipoib_fault(tail: &str) -> String {
+    parse(&format!("{IPOIB}{tail}")).unwrap_err()
 }
 
-/// What a file with this `[port.eth0]` is refused for.
+/// The error for a file with this `[port.eth0]`.
 fn port_fault(settings: &str) -> String {
-    parse(&format!("[port.eth0]\n{settings}\n{DEVICE}")).unwrap_err()
+    parse(&format!("[port.eth0]\n{settings}\n{IPOIB}")).unwrap_err()
 }
 
 #[test]
@@ -41,7 +41,8 @@ fn the_example_is_valid_and_shows_every_key() {
         "busy_poll",
         "pkeys",
         "kernel_peers",
-        "lids",
+        "sa",
+        "cm",
         "name",
         "underlay",
         "rdma",
@@ -75,7 +76,7 @@ fn the_example_is_valid_and_shows_every_key() {
 
 #[test]
 fn the_shortest_file_has_the_defaults() {
-    let config = parse(DEVICE).unwrap();
+    let config = parse(IPOIB).unwrap();
     assert_eq!(config.ipoib, [IpoibConfig::new("ib0", on("eth0"))]);
     assert_eq!(config.ports[&on("eth0")], PortConfig::default());
     assert_eq!(config.socket, PathBuf::from("/run/ibtap/ibtapd.sock"));
@@ -85,37 +86,37 @@ fn the_shortest_file_has_the_defaults() {
 #[test]
 fn keys_may_be_numbers_or_strings() {
     for pkey in ["0x8001", "32769", "\"0x8001\"", "\"32769\""] {
-        let config = parse(&format!("{DEVICE}pkey = {pkey}")).unwrap();
+        let config = parse(&format!("{IPOIB}pkey = {pkey}")).unwrap();
         assert_eq!(config.ipoib[0].pkey, PKey::new(0x8001));
     }
-    let config = parse(&format!("{DEVICE}qkey = 0x1234")).unwrap();
+    let config = parse(&format!("{IPOIB}qkey = 0x1234")).unwrap();
     assert_eq!(config.ipoib[0].qkey, QKey::new(0x1234));
 }
 
 #[test]
 fn queue_pair_numbers() {
-    let chosen = |qpn: &str| parse(&format!("{DEVICE}qpn = {qpn}")).unwrap().ipoib[0].qpn;
+    let chosen = |qpn: &str| parse(&format!("{IPOIB}qpn = {qpn}")).unwrap().ipoib[0].qpn;
     assert_eq!(chosen("\"stable\""), QpnChoice::Stable);
     assert_eq!(chosen("\"random\""), QpnChoice::Random);
     for number in ["0xabcdef", "\"0xabcdef\"", "11259375"] {
         assert_eq!(chosen(number), QpnChoice::Number(Qpn::new(0xabcdef)));
     }
     assert_eq!(
-        device_fault("qpn = 1"),
+        ipoib_fault("qpn = 1"),
         "t.toml:4:7: the queue pair number 0x1 is out of range; use 0x000002 to 0xfffffe"
     );
     assert_eq!(
-        device_fault("qpn = 0x1000002"),
+        ipoib_fault("qpn = 0x1000002"),
         "t.toml:4:7: the queue pair number 0x1000002 is out of range; use 0x000002 to 0xfffffe"
     );
     assert_eq!(
-        device_fault("qpn = \"fixed\""),
+        ipoib_fault("qpn = \"fixed\""),
         "t.toml:4:7: \"fixed\" is not a queue pair number; use \"stable\", \"random\" or a number"
     );
     let second = |underlay: &str| {
         let name = "[[ipoib]]\nname = \"ib1\"\npkey = 0x8001\nqpn = 0x4a";
         parse(&format!(
-            "{DEVICE}qpn = 0x4a\n{name}\nunderlay = {underlay:?}"
+            "{IPOIB}qpn = 0x4a\n{name}\nunderlay = {underlay:?}"
         ))
     };
     assert_eq!(
@@ -144,7 +145,7 @@ fn several_devices_share_a_port() {
 #[test]
 fn unknown_keys() {
     assert_eq!(
-        device_fault("mtuu = 2044"),
+        ipoib_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `rdma`, `mode`, \
          `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`, \
          `netns`, `vlan_pkey`, `children`"
@@ -152,7 +153,7 @@ fn unknown_keys() {
     assert_eq!(
         port_fault("gids = 1"),
         "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, \
-         `pkeys`, `lids`, `kernel_peers`, `managers`, `vnic_create`"
+         `pkeys`, `sa`, `kernel_peers`, `cm`, `managers`, `vnic_create`"
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),
@@ -162,31 +163,31 @@ fn unknown_keys() {
 }
 
 #[test]
-fn an_old_file_is_told_the_new_name() {
+fn the_error_for_an_old_file_has_the_new_name() {
     assert_eq!(
         parse("log_level = \"info\"\n\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n")
             .unwrap_err(),
-        "t.toml:3:3: IPoIB interfaces are [[ipoib]] now; rename [[device]] to [[ipoib]]"
+        "t.toml:3:3: [[device]] is named [[ipoib]] now; rename the table"
     );
-    assert!(device_fault("device = 1").starts_with("t.toml:4:1: unknown key `device`, expected"));
+    assert!(ipoib_fault("device = 1").starts_with("t.toml:4:1: unknown key `device`, expected"));
 }
 
 #[test]
 fn wrong_types() {
     assert_eq!(
-        device_fault("persist = \"yes\""),
+        ipoib_fault("persist = \"yes\""),
         "t.toml:4:11: invalid type: string \"yes\", expected a boolean"
     );
     assert_eq!(
-        device_fault("mtu = true"),
+        ipoib_fault("mtu = true"),
         "t.toml:4:7: invalid type: boolean `true`, expected a number of bytes"
     );
     assert_eq!(
-        device_fault("mtu = -1"),
+        ipoib_fault("mtu = -1"),
         "t.toml:4:7: -1 is negative; expected a number of bytes"
     );
     assert_eq!(
-        device_fault("mode = \"turbo\""),
+        ipoib_fault("mode = \"turbo\""),
         "t.toml:4:8: unknown variant `turbo`, expected `datagram` or `connected`"
     );
     assert_eq!(
@@ -200,8 +201,8 @@ fn wrong_types() {
     );
     assert_eq!(
         parse("[[ipoib]]\nname = \"ib0\"").unwrap_err(),
-        "t.toml:1:1: the interface has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
-         device such as \"mlx5_0\"; add one of them"
+        "t.toml:1:1: the interface has no port; add `underlay`, an Ethernet interface, or `rdma`, an RDMA \
+         device such as \"mlx5_0\""
     );
     assert_eq!(
         parse("[[ipoib]\n").unwrap_err(),
@@ -213,28 +214,28 @@ fn wrong_types() {
 fn keys_out_of_range() {
     let use_these = "use 0x0001 to 0x7fff or 0x8001 to 0xffff";
     assert_eq!(
-        device_fault("pkey = 0"),
-        format!("t.toml:4:8: P_Key 0x0000 names partition 0, which is invalid; {use_these}")
+        ipoib_fault("pkey = 0"),
+        format!("t.toml:4:8: P_Key 0x0000 selects partition 0, which is invalid; {use_these}")
     );
     assert_eq!(
-        device_fault("pkey = \"0x8000\""),
-        format!("t.toml:4:8: P_Key 0x8000 names partition 0, which is invalid; {use_these}")
+        ipoib_fault("pkey = \"0x8000\""),
+        format!("t.toml:4:8: P_Key 0x8000 selects partition 0, which is invalid; {use_these}")
     );
     assert_eq!(
-        device_fault("pkey = 65536"),
+        ipoib_fault("pkey = 65536"),
         format!("t.toml:4:8: P_Key 0x10000 is out of range; {use_these}")
     );
     assert_eq!(
-        device_fault("pkey = \"+1\""),
+        ipoib_fault("pkey = \"+1\""),
         "t.toml:4:8: \"+1\" is not a P_Key; use a number such as 0xffff"
     );
     assert_eq!(
-        device_fault("qkey = 0x80010000"),
+        ipoib_fault("qkey = 0x80010000"),
         "t.toml:4:8: Q_Key 0x80010000 is out of range; use 0x00000000 to 0x7fffffff"
     );
     assert_eq!(
         port_fault("pkeys = [0xffff, 0]"),
-        format!("t.toml:2:18: P_Key 0x0000 names partition 0, which is invalid; {use_these}")
+        format!("t.toml:2:18: P_Key 0x0000 selects partition 0, which is invalid; {use_these}")
     );
 }
 
@@ -251,8 +252,7 @@ fn names() {
     );
     assert_eq!(
         name("ib 0"),
-        "t.toml:3:8: the interface name \"ib 0\" holds ' '; the kernel takes no \"/\", \":\", \
-         \"%\" or space"
+        "t.toml:3:8: the interface name \"ib 0\" contains ' '; use no \"/\", \":\", \"%\" or space"
     );
     assert_eq!(name(""), "t.toml:3:8: an interface name cannot be empty");
     assert_eq!(
@@ -264,35 +264,35 @@ fn names() {
         "t.toml:2:12: the interface \"eth0\" cannot be its own underlay"
     );
     assert_eq!(
-        parse(&format!("[port.\"a/b\"]\n{DEVICE}")).unwrap_err(),
-        "t.toml:1:7: \"b\" is not a port of an RDMA device; they are numbered from 1"
+        parse(&format!("[port.\"a/b\"]\n{IPOIB}")).unwrap_err(),
+        "t.toml:1:7: \"b\" is not a port of an RDMA device; ports are numbered from 1"
     );
 }
 
 #[test]
 fn sizes() {
     assert_eq!(
-        device_fault("mtu = 71"),
+        ipoib_fault("mtu = 71"),
         "t.toml:4:7: an MTU of 71 bytes is out of range; use 72 to 65520"
     );
     assert_eq!(
-        device_fault("mtu = 65521"),
+        ipoib_fault("mtu = 65521"),
         "t.toml:4:7: an MTU of 65521 bytes is out of range; use 72 to 65520"
     );
     assert_eq!(
-        device_fault("queues = 0"),
+        ipoib_fault("queues = 0"),
         "t.toml:4:10: 0 queues are out of range; use 1 to 256"
     );
     assert_eq!(
-        device_fault("connections = 16385"),
+        ipoib_fault("connections = 16385"),
         "t.toml:4:15: 16385 connections are out of range; use 0 to 16384"
     );
     assert_eq!(
-        device_fault("connections = \"many\""),
+        ipoib_fault("connections = \"many\""),
         "t.toml:4:15: \"many\" is not a number of connections"
     );
     let connections = |text: &str| {
-        let config = parse(&format!("{DEVICE}{text}")).unwrap();
+        let config = parse(&format!("{IPOIB}{text}")).unwrap();
         config.ipoib[0].connections
     };
     assert_eq!(connections(""), 4096);
@@ -315,15 +315,15 @@ fn sizes() {
 #[test]
 fn duplicates() {
     assert_eq!(
-        parse(&format!("{DEVICE}{DEVICE}pkey = 0x8001")).unwrap_err(),
+        parse(&format!("{IPOIB}{IPOIB}pkey = 0x8001")).unwrap_err(),
         "t.toml:5:8: another interface is named \"ib0\" already"
     );
     let in_blue = "netns = \"blue\"\n";
     assert_eq!(
-        parse(&format!("{DEVICE}{in_blue}{DEVICE}{in_blue}")).unwrap_err(),
+        parse(&format!("{IPOIB}{in_blue}{IPOIB}{in_blue}")).unwrap_err(),
         "t.toml:6:8: another interface in the namespace \"blue\" is named \"ib0\" already"
     );
-    let config = parse(&format!("{DEVICE}{in_blue}{DEVICE}")).unwrap();
+    let config = parse(&format!("{IPOIB}{in_blue}{IPOIB}")).unwrap();
     let keys = config.ipoib.iter().map(|d| d.key().to_string());
     assert_eq!(keys.collect::<Vec<_>>(), ["blue/ib0", "ib0"]);
 }
@@ -331,13 +331,13 @@ fn duplicates() {
 #[test]
 fn interfaces_of_one_partition_share_a_port() {
     let second = "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
-    let config = parse(&format!("{DEVICE}{second}")).unwrap();
+    let config = parse(&format!("{IPOIB}{second}")).unwrap();
     assert_eq!(config.ipoib[0].pkey, config.ipoib[1].pkey);
 }
 
 #[test]
 fn namespaces_are_named_like_files() {
-    let netns = |name: &str| device_fault(&format!("netns = {name:?}"));
+    let netns = |name: &str| ipoib_fault(&format!("netns = {name:?}"));
     for name in ["", ".", "..", "a/b"] {
         assert!(
             netns(name).starts_with("t.toml:4:9: "),
@@ -356,5 +356,5 @@ fn namespaces_are_named_like_files() {
 fn columns_count_characters() {
     assert_eq!(position("a\nä b", 5), (2, 3));
     assert_eq!(position("", 0), (1, 1));
-    assert!(device_fault("mode = \"größe\" # é\nmtu = 1").starts_with("t.toml:4:8: "));
+    assert!(ipoib_fault("mode = \"größe\" # é\nmtu = 1").starts_with("t.toml:4:8: "));
 }

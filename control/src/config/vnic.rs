@@ -7,65 +7,64 @@ use proto::{Mac, OpaLid};
 
 use super::{InterfaceConfig, IpoibConfig, KeyFault, PortName, values};
 
-/// Virtual ports of one fabric port (kernel opa_vnic_vema.c: an attribute's modifier has 8 bits for
-/// them, and OPA_VNIC_MAX_NUM_VPORT says 255).
+/// Maximum number of virtual ports of a fabric port (kernel opa_vnic_vema.c: an attribute's modifier has 8
+/// bits for them, OPA_VNIC_MAX_NUM_VPORT is 255).
 pub const VPORTS_MAX: usize = 255;
 
-/// One VNIC.
+/// A VNIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnicConfig {
-    /// What an IPoIB interface has, too.
+    /// Settings that IPoIB interfaces share.
     pub interface: InterfaceConfig,
-    /// Its number on that port, which tells it from the port's other VNICs.
+    /// Number of the VNIC on its port.
     pub index: u8,
-    /// The switch that it is on; `None`: an Ethernet Manager configures it.
+    /// The switch; `None`: an Ethernet Manager configures the VNIC.
     pub switch: Option<SwitchConfig>,
-    /// How addresses are learned from received frames.
+    /// Learning of addresses from received frames.
     pub learning: Learning,
 }
 
-/// The switch of a VNIC that no manager configures.
+/// The switch of a VNIC without a manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// 1 to 4095.
+    /// Number of the switch, 1 to 4095.
     pub vesw: u16,
-    /// 0 to 1023.
+    /// Number of the fabric, 0 to 1023.
     pub fabric_id: u16,
-    /// The partition, as the user wrote it; without bit 15 it is a limited member's.
+    /// The partition, as the user wrote it; without bit 15, membership is limited.
     pub pkey: PKey,
-    /// The VNIC's LID; `None`: made from the port's GUID and the VNIC's index.
+    /// The VNIC's LID; `None`: derived from the port's GUID and the VNIC's index.
     pub lid: Option<OpaLid>,
-    /// The TAP's MAC; `None`: made from fabric, switch and LID.
+    /// The TAP's MAC; `None`: derived from fabric, switch and LID.
     pub mac: Option<Mac>,
-    /// All members of the switch; `None`: they are found.
+    /// All other members of the switch; `None`: the VNIC finds them.
     pub peers: Option<Vec<VnicPeer>>,
 }
 
-/// Where a member of a switch is.
+/// The address of a member of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VnicPeer {
     /// Its LID.
     pub lid: OpaLid,
-    /// Its port's GID.
+    /// The GID of its port.
     pub gid: Gid,
-    /// Its queue pair; `None`: it is learned.
+    /// Its queue pair number; `None`: the VNIC learns it.
     pub qpn: Option<Qpn>,
 }
 
-/// How addresses are learned from received frames.
+/// Learning of addresses from received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
-    /// Whether they are.
+    /// Whether the VNIC learns addresses.
     pub on: bool,
-    /// Seconds after which an address is forgotten that was not heard of.
+    /// Seconds until an unused address expires.
     pub ageing: u32,
-    /// How many addresses may be known.
+    /// Maximum number of learned addresses, for each data thread.
     pub mac_limit: usize,
 }
 
 impl Default for Learning {
-    /// The seconds are those of the kernel's bridge (net/bridge/br_device.c,
-    /// BR_DEFAULT_AGEING_TIME).
+    /// The ageing time is that of the kernel's bridge (net/bridge/br_device.c, BR_DEFAULT_AGEING_TIME).
     fn default() -> Learning {
         Learning {
             on: true,
@@ -76,14 +75,14 @@ impl Default for Learning {
 }
 
 impl Learning {
-    /// Milliseconds after which an address is forgotten.
+    /// Milliseconds until an unused address expires.
     pub fn ageing_ms(&self) -> u64 {
         u64::from(self.ageing) * 1000
     }
 }
 
 impl SwitchConfig {
-    /// This switch, with the defaults.
+    /// A switch with the defaults.
     pub fn new(vesw: u16) -> SwitchConfig {
         SwitchConfig {
             vesw,
@@ -111,7 +110,7 @@ impl DerefMut for VnicConfig {
 }
 
 impl VnicConfig {
-    /// A VNIC with the defaults, which a manager configures.
+    /// A managed VNIC with the defaults.
     pub fn new(name: &str, port: PortName, index: u8) -> VnicConfig {
         VnicConfig {
             interface: InterfaceConfig::new(name, port),
@@ -121,28 +120,27 @@ impl VnicConfig {
         }
     }
 
-    /// The partition that it is in, or that of its management while its manager has not said.
+    /// The configured partition; for a managed VNIC the default partition, that of its management.
     pub fn pkey(&self) -> PKey {
         self.switch.as_ref().map_or(PKey::DEFAULT, |s| s.pkey)
     }
 
-    /// The first number that is free on a port.
+    /// The first free number on a port.
     ///
     /// # Errors
-    /// A sentence if there is none.
+    /// A sentence if all numbers are in use.
     pub(super) fn free_index(port: &PortName, others: &[VnicConfig]) -> Result<u8, String> {
         let taken = |index: u8| others.iter().any(|o| o.port == *port && o.index == index);
         let all = 0..VPORTS_MAX as u8;
         all.into_iter()
             .find(|index| !taken(*index))
-            .ok_or_else(|| format!("a port has {VPORTS_MAX} VNICs at most"))
+            .ok_or_else(|| format!("the port has {VPORTS_MAX} VNICs, the maximum; remove one"))
     }
 
-    /// Checks what one value alone cannot show, beside the other interfaces. LIDs tell the members
-    /// of a switch apart.
+    /// Checks the settings together, and against the other interfaces. LIDs are unique on a switch.
     ///
     /// # Errors
-    /// The first setting that is wrong.
+    /// The first wrong setting.
     pub(super) fn check(
         &self,
         ipoib: &[IpoibConfig],
@@ -167,7 +165,7 @@ impl VnicConfig {
         }
     }
 
-    /// A number on a port belongs to one VNIC.
+    /// Checks that the number on the port is unique.
     pub(super) fn check_index(&self, others: &[VnicConfig]) -> Result<(), String> {
         let taken = |o: &&VnicConfig| o.port == self.port && o.index == self.index;
         match others.iter().find(taken) {
@@ -181,10 +179,10 @@ impl VnicConfig {
 }
 
 impl VnicPeer {
-    /// A LID is one member's.
+    /// Checks that the LID is unique.
     pub(super) fn check(&self, others: &[VnicPeer]) -> Result<(), String> {
         match others.iter().any(|o| o.lid == self.lid) {
-            true => Err(format!("the LID {} is listed twice", self.lid)),
+            true => Err(format!("the LID {} is listed twice; remove one", self.lid)),
             false => Ok(()),
         }
     }
@@ -194,14 +192,14 @@ impl VnicPeer {
 /// ETH_MIN_MTU).
 pub const ETH_MTU_MIN: u32 = 68;
 
-/// The largest MTU that the format allows: 2047 quad words less the header, tail and 18 bytes of an
-/// Ethernet header with a tag.
+/// The largest MTU of the packet format: 2047 quad words minus header, tail and 18 bytes of an Ethernet
+/// header with a tag.
 pub const ETH_MTU_MAX: u32 = 16_351 - 18;
 
-/// A number of a virtual Ethernet switch.
+/// The number of a virtual Ethernet switch.
 ///
 /// # Errors
-/// A sentence about what is wrong with it.
+/// A sentence for the user.
 pub fn vesw_from_number(number: u64) -> Result<u16, String> {
     match u16::try_from(number) {
         Ok(vesw @ 1..=4095) => Ok(vesw),
@@ -211,10 +209,10 @@ pub fn vesw_from_number(number: u64) -> Result<u16, String> {
     }
 }
 
-/// A switch from text; see [`vesw_from_number`].
+/// Parses the number of a switch; see [`vesw_from_number`].
 ///
 /// # Errors
-/// A sentence about what is wrong with it.
+/// A sentence for the user.
 pub fn parse_vesw(text: &str) -> Result<u16, String> {
     match values::parse_number(text) {
         Some(number) => vesw_from_number(number),
@@ -224,10 +222,10 @@ pub fn parse_vesw(text: &str) -> Result<u16, String> {
     }
 }
 
-/// A unicast LID of 24 bits.
+/// A unicast LID, 24 bits.
 ///
 /// # Errors
-/// A sentence about what is wrong with it.
+/// A sentence for the user.
 pub fn lid_from_number(number: u64) -> Result<OpaLid, String> {
     let lid = u32::try_from(number).ok().filter(|n| *n <= 0xff_ffff);
     lid.map(OpaLid::new)
@@ -235,14 +233,18 @@ pub fn lid_from_number(number: u64) -> Result<OpaLid, String> {
         .ok_or_else(|| format!("the LID {number:#x} is out of range; use 0x000001 to 0xefffff"))
 }
 
-/// The MAC of one interface: neither a group's nor all zeros.
+/// Parses the MAC of an interface: neither a group address nor all zeros.
 ///
 /// # Errors
-/// A sentence about what is wrong with it.
+/// A sentence for the user.
 pub fn parse_mac(text: &str) -> Result<Mac, String> {
     match text.parse::<crate::api::MacAddress>() {
-        Ok(mac) if mac.0[0] & 1 != 0 => Err(format!("{mac} is the address of a group")),
-        Ok(mac) if mac.0 == [0; 6] => Err(format!("{mac} is no address of an interface")),
+        Ok(mac) if mac.0[0] & 1 != 0 => Err(format!(
+            "{mac} is the address of a group; use the MAC of an interface"
+        )),
+        Ok(mac) if mac.0 == [0; 6] => Err(format!(
+            "{mac} is not a valid MAC; use the MAC of an interface"
+        )),
         Ok(mac) => Ok(mac.0),
         Err(_) => Err(format!(
             "{text:?} is not a MAC; use six bytes such as 02:00:00:00:00:01"
@@ -250,19 +252,19 @@ pub fn parse_mac(text: &str) -> Result<Mac, String> {
     }
 }
 
-/// What `--vnic` says: `VESW` or `NAME=VESW` for a switch, `NAME` or nothing for a manager's.
+/// The value of `--vnic`: `VESW` or `NAME=VESW` for a switch, `NAME` or nothing for a managed VNIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnicOption {
-    /// The interface's name; `None`: the next free of `vnic0`, `vnic1`, ….
+    /// Interface name; `None`: the next free name of `vnic0`, `vnic1`, ….
     pub name: Option<String>,
-    /// The switch; `None`: a manager's.
+    /// The switch; `None`: a manager assigns it.
     pub vesw: Option<u16>,
 }
 
-/// Reads a [`VnicOption`].
+/// Parses a [`VnicOption`].
 ///
 /// # Errors
-/// A sentence about what is wrong with it.
+/// A sentence for the user.
 pub fn parse_option(text: &str) -> Result<VnicOption, String> {
     let named = |name: &str| values::parse_interface(name).map(Some);
     let (name, vesw) = match text.split_once('=') {

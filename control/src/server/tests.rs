@@ -25,11 +25,10 @@ use crate::{ClientError, ControlClient, Next, REQUEST_MAX, Streamed};
 const SECOND: Duration = Duration::from_secs(1);
 const VERSION: &str = "{\"method\":\"org.ibtap.Daemon.Version\"}\0";
 
-/// Knows its version, and a group table of the size that the interface's name says. Its streams, and
-/// what they have, are those of [`STREAMS`].
+/// A handler with a version, a group table whose size is the interface's name, and the streams of [`STREAMS`].
 struct Daemon;
 
-/// A stream's replies that nobody has taken yet, and whether it is over after them.
+/// The waiting replies of a stream, and whether it ends after them.
 #[derive(Default)]
 struct Waiting {
     events: std::collections::VecDeque<Event>,
@@ -37,17 +36,17 @@ struct Waiting {
 }
 
 thread_local! {
-    /// Each test has a thread, and so these, to itself.
+    /// The streams. Each test has its own thread.
     static STREAMS: std::cell::RefCell<std::collections::BTreeMap<StreamId, Waiting>> =
         const { std::cell::RefCell::new(std::collections::BTreeMap::new()) };
 }
 
-/// How many streams the daemon has.
+/// The number of streams.
 fn streams() -> usize {
     STREAMS.with_borrow(|all| all.len())
 }
 
-/// Something happens, so often.
+/// Adds this number of events to each stream.
 fn happens(times: usize) {
     let event = Event {
         time: "2026-11-21T12:00:00.000Z".into(),
@@ -65,7 +64,7 @@ fn happens(times: usize) {
     });
 }
 
-/// All streams end after what they have.
+/// Ends all streams after their waiting replies.
 fn end_streams() {
     STREAMS.with_borrow_mut(|all| all.values_mut().for_each(|s| s.over = true));
 }
@@ -126,6 +125,7 @@ fn group() -> GroupInfo {
         queuelen: 0,
         complete: true,
         send_only: false,
+        record: None,
     }
 }
 
@@ -153,8 +153,8 @@ impl Rig {
         rustix::event::poll(&mut fds, Some(&wait)).unwrap() > 0
     }
 
-    /// Runs the server until its descriptor is quiet, as the daemon's loop does. A server that
-    /// keeps its descriptor readable for nothing never comes out of here.
+    /// Runs the server until its descriptor is not readable, as the daemon's loop does. A server that keeps its
+    /// descriptor readable without work fails here.
     fn settle(&mut self) {
         let start = Instant::now();
         while self.readable(Duration::ZERO) {
@@ -163,7 +163,7 @@ impl Rig {
         }
     }
 
-    /// Serves until a whole message has come to the client.
+    /// Serves until the client has received a whole message.
     fn receive(&mut self, stream: &mut UnixStream) -> String {
         let mut text = Vec::new();
         let start = Instant::now();
@@ -188,7 +188,7 @@ impl Rig {
     }
 }
 
-/// Whether the server has closed.
+/// Whether the server has closed the connection.
 fn closed(stream: &mut UnixStream) -> bool {
     loop {
         match stream.read(&mut [0; 4096]) {
@@ -207,7 +207,7 @@ fn groups(count: usize) -> String {
     format!("{call}\0")
 }
 
-/// Serves on a thread of its own until dropped.
+/// Serves on a separate thread until dropped.
 struct Running {
     stop: std::sync::Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -215,15 +215,15 @@ struct Running {
 
 impl Running {
     fn start(rig: Rig) -> Running {
-        Running::start_told(rig, 0)
+        Running::start_with_events(rig, 0)
     }
 
-    /// The same, with so many events for the first stream that is opened.
-    fn start_told(mut rig: Rig, mut events: usize) -> Running {
+    /// Serves with this number of events for the first stream.
+    fn start_with_events(mut rig: Rig, mut events: usize) -> Running {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 if rig.readable(Duration::from_millis(20)) {
                     rig.server.process(&mut Daemon).unwrap();
                 }
@@ -271,7 +271,7 @@ fn calls_may_come_in_pieces_and_in_bunches() {
     }
     assert!(rig.receive(&mut client).contains("\"pid\":42"));
 
-    // More calls at once than one turn answers, the last one incomplete.
+    // More calls than a turn answers; the last call is incomplete.
     let bunch = VERSION.repeat(50) + &VERSION[..5];
     client.write_all(bunch.as_bytes()).unwrap();
     rig.settle();
@@ -293,7 +293,7 @@ fn calls_sent_before_the_peer_stops_writing_are_answered() {
 }
 
 #[test]
-fn garbage_is_told_so_and_cut_off_while_others_are_served() {
+fn garbage_gets_an_error_and_is_cut_off_while_others_are_served() {
     let mut rig = Rig::new();
     let mut good = rig.connect();
     for garbage in [
@@ -359,7 +359,7 @@ fn a_call_of_the_largest_size_is_taken() {
 
 const MONITOR: &str = "{\"method\":\"org.ibtap.Daemon.Monitor\",\"more\":true}\0";
 
-/// The replies that have come, each a message.
+/// The received replies, each a message.
 fn messages(stream: &mut UnixStream) -> Vec<String> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 1 << 16];
@@ -371,7 +371,7 @@ fn messages(stream: &mut UnixStream) -> Vec<String> {
 }
 
 impl Rig {
-    /// As the daemon's loop, which comes by after anything has happened.
+    /// Runs the server once after events, as the daemon's loop does.
     fn pass(&mut self) {
         self.server.process(&mut Daemon).unwrap();
         self.settle();
@@ -379,7 +379,7 @@ impl Rig {
 }
 
 #[test]
-fn a_stream_is_told_what_happens_until_it_ends_and_calls_wait_meanwhile() {
+fn a_stream_gets_events_until_it_ends_and_calls_wait() {
     let mut rig = Rig::new();
     let mut client = rig.connect();
     client.write_all(MONITOR.as_bytes()).unwrap();
@@ -388,23 +388,23 @@ fn a_stream_is_told_what_happens_until_it_ends_and_calls_wait_meanwhile() {
     for times in [1, 3, 100] {
         happens(times);
         rig.pass();
-        let told = messages(&mut client);
-        assert_eq!(told.len(), times);
-        assert!(told.iter().all(|m| m.ends_with("\"continues\":true}")));
+        let received = messages(&mut client);
+        assert_eq!(received.len(), times);
+        assert!(received.iter().all(|m| m.ends_with("\"continues\":true}")));
     }
     client.write_all(VERSION.as_bytes()).unwrap();
     rig.pass();
     assert_eq!(messages(&mut client).len(), 0, "a call waits for its turn");
     end_streams();
     rig.pass();
-    let told = messages(&mut client);
-    assert!(told[0].contains("Busy") && !told[0].contains("continues"));
-    assert!(told[1].contains("\"pid\":42"));
+    let received = messages(&mut client);
+    assert!(received[0].contains("Busy") && !received[0].contains("continues"));
+    assert!(received[1].contains("\"pid\":42"));
     assert_eq!(streams(), 0);
 }
 
 #[test]
-fn who_does_not_read_keeps_nobody_waiting_and_holds_little() {
+fn a_client_that_does_not_read_delays_no_other_and_holds_little() {
     let mut rig = Rig::new();
     let mut slow = rig.connect();
     let mut other = rig.connect();
@@ -412,18 +412,18 @@ fn who_does_not_read_keeps_nobody_waiting_and_holds_little() {
         client.write_all(MONITOR.as_bytes()).unwrap();
         rig.pass();
     }
-    let mut told = 0;
+    let mut received = 0;
     for _ in 0..100 {
         happens(100);
         rig.pass();
-        told += messages(&mut other).len();
+        received += messages(&mut other).len();
     }
-    assert_eq!(told, 10_000);
+    assert_eq!(received, 10_000);
     let held: usize = rig.server.connections().map(Connection::pending).sum();
     assert!(held < 32 * 1024, "{held} bytes wait in the server");
     let left = STREAMS.with_borrow(|all| all.values().map(|s| s.events.len()).max());
     assert!(left > Some(1000), "the rest waits with the daemon");
-    // It catches up as it reads.
+    // The client gets the waiting events as it reads.
     let mut caught_up = 0;
     while caught_up < 10_000 {
         caught_up += messages(&mut slow).len();
@@ -433,7 +433,7 @@ fn who_does_not_read_keeps_nobody_waiting_and_holds_little() {
 }
 
 #[test]
-fn who_goes_away_is_forgotten_whether_told_or_not() {
+fn a_stream_ends_with_its_client() {
     let mut rig = Rig::new();
     for events in [0, 1, 10_000] {
         let mut client = rig.connect();
@@ -449,7 +449,7 @@ fn who_goes_away_is_forgotten_whether_told_or_not() {
 }
 
 #[test]
-fn who_calls_without_end_during_a_stream_is_cut_off() {
+fn endless_calls_during_a_stream_are_cut_off() {
     let mut rig = Rig::new();
     let mut client = rig.connect();
     client.write_all(MONITOR.as_bytes()).unwrap();
@@ -480,7 +480,7 @@ fn of_too_many_clients_those_with_a_stream_stay() {
     happens(1);
     rig.pass();
     assert_eq!(messages(&mut watching).len(), 1);
-    // With nothing but streams, the quietest of those makes way and is forgotten.
+    // If all clients have streams, the client that has been idle longest is replaced.
     for client in others.iter_mut().rev().take(CLIENTS_MAX - 1) {
         client.write_all(MONITOR.as_bytes()).unwrap();
         rig.pass();
@@ -497,10 +497,10 @@ fn a_large_reply_goes_out_as_the_client_reads() {
     let mut slow = rig.connect();
     slow.write_all(groups(50_000).as_bytes()).unwrap();
     rig.settle();
-    // It waits for the slow client without spinning (settle came back), and serves the next one.
+    // The server waits for the slow client without spinning (settle returned), and serves the next client.
     let mut other = rig.connect();
     assert!(rig.ask(&mut other, VERSION).contains("\"pid\":42"));
-    // Nothing of the slow one's further calls is read meanwhile: its socket fills up.
+    // The server does not read further calls of the slow client, so its socket fills up.
     let mut unread = 0;
     while let Ok(n) = slow.write(VERSION.as_bytes()) {
         unread += n;
@@ -513,7 +513,7 @@ fn a_large_reply_goes_out_as_the_client_reads() {
 }
 
 impl Rig {
-    /// As [`Rig::receive`], of a stream that more than one reply is coming on.
+    /// Like [`Rig::receive`], for a stream with several replies.
     fn receive_one(&mut self, stream: &mut UnixStream) -> String {
         let mut text = Vec::new();
         loop {
@@ -532,7 +532,7 @@ impl Rig {
 #[test]
 fn what_waits_for_slow_clients_is_bounded() {
     let mut rig = Rig::new();
-    // Some 9 MB each, read by nobody.
+    // Unread replies of about 9 MB each.
     let slow: Vec<_> = (0..6)
         .map(|_| {
             let mut client = rig.connect();
@@ -576,7 +576,7 @@ fn of_too_many_clients_the_quietest_makes_way() {
     let mut clients: Vec<_> = (0..CLIENTS_MAX).map(|_| rig.connect()).collect();
     rig.settle();
     assert_eq!(rig.server.clients(), CLIENTS_MAX);
-    // All but the second speak up.
+    // All clients except the second send calls.
     for (_, client) in clients.iter_mut().enumerate().filter(|(i, _)| *i != 1) {
         rig.ask(client, VERSION);
     }

@@ -1,5 +1,5 @@
-//! What a server serves: the varlink interface of a program. `ibtapd`'s is made of a [`Handler`]; other
-//! programs of ours implement [`Program`] themselves.
+//! The varlink interface of a program. `ibtapd` implements [`Handler`], other programs of ibtap implement
+//! [`Program`].
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -8,10 +8,10 @@ use super::requests::request;
 use super::{DESCRIPTION, Handler, SERVICE, StreamId, Streamed};
 use crate::api::{ApiError, INTERFACE, Reply, Request};
 
-/// Which program it is.
+/// The identity of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its name.
+    /// The program's name.
     pub product: &'static str,
     /// The qualified name of its interface.
     pub interface: &'static str,
@@ -24,29 +24,29 @@ pub struct Identity {
 pub struct MethodCall {
     /// The method, without the interface's name.
     pub method: String,
-    /// Its parameters, not looked at yet.
+    /// The unchecked parameters.
     pub parameters: Map<String, Value>,
-    /// The client takes more than one reply.
+    /// Whether the client accepts more than one reply.
     pub more: bool,
-    /// The client, should the replies come later.
+    /// The client, for later replies.
     pub stream: StreamId,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// The reply's parameters.
     Reply(Body),
-    /// [`Program::next`] has the reply, or the replies.
+    /// [`Program::next`] returns one or more replies.
     Later,
 }
 
-/// The parameters of a reply, a JSON object whose keys are in the order in which they were written.
+/// The parameters of a reply: a JSON object that keeps the order of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body(Vec<u8>);
 
 impl Body {
-    /// Parameters that serialise to an object.
+    /// Serialises parameters, which must become an object.
     pub fn of(parameters: &impl Serialize) -> Body {
         Body(super::json_of(parameters))
     }
@@ -70,25 +70,24 @@ impl Body {
     }
 }
 
-/// A program with an interface of its own.
+/// A program with a varlink interface.
 pub trait Program {
-    /// Which one it is.
+    /// The program's identity.
     fn identity(&self) -> Identity;
 
-    /// Answers a call. It is called on the control thread and should not take long.
+    /// Answers a call. It runs on the control thread and must be fast.
     ///
     /// # Errors
-    /// What the client is told instead.
+    /// The error for the client.
     fn call(&mut self, call: MethodCall) -> Result<Answered, Failure>;
 
-    /// The next reply that was to come later, if there is one now: its parameters, and whether it is the
-    /// last.
+    /// The next reply after [`Answered::Later`], if available: its parameters, and whether it is the last reply.
     ///
     /// # Errors
-    /// What the client is told instead; it is the last reply.
+    /// The error for the client, which ends the replies.
     fn next(&mut self, stream: StreamId) -> Result<Option<(Body, bool)>, Failure>;
 
-    /// The client whose reply was to come later is gone.
+    /// Ends the replies to a client that has disconnected.
     fn close(&mut self, stream: StreamId);
 }
 
@@ -100,7 +99,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// One that every varlink service has.
+    /// An error of every varlink service.
     pub(super) fn service(error: &str, parameters: Value) -> Failure {
         Failure::new(SERVICE, error, parameters)
     }
@@ -113,12 +112,12 @@ impl Failure {
         }
     }
 
-    /// A parameter is missing, unknown, or not what it should be.
+    /// A parameter is missing, unknown or wrong.
     pub fn invalid(parameter: &str) -> Failure {
         Failure::service("InvalidParameter", json!({ "parameter": parameter }))
     }
 
-    /// There is no such method; `method` has the interface's name.
+    /// The method does not exist; `method` includes the interface's name.
     pub fn unknown_method(method: &str) -> Failure {
         Failure::service("MethodNotFound", json!({ "method": method }))
     }

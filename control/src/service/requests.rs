@@ -1,18 +1,17 @@
-//! A call read by serde: its method is the variant of a request, its parameters are what the variant has.
-//! What is wrong is the name of a parameter, as varlink wants it said.
+//! Reads calls with serde: the method selects a variant of a request, the parameters are the variant's content.
+//! An error has the name of the wrong parameter, as varlink requires.
 
 use std::fmt;
 
-use serde::de::value::StringDeserializer;
+use serde::de::value::{EnumAccessDeserializer, MapAccessDeserializer, StringDeserializer};
 use serde::de::{
     DeserializeOwned, DeserializeSeed, EnumAccess, Error, MapAccess, VariantAccess, Visitor,
 };
-use serde::{Deserializer, forward_to_deserialize_any};
 use serde_json::{Map, Value};
 
 use super::Failure;
 
-/// Reads a method's call as a variant of an enumeration of requests. `None`: it has no such variant.
+/// Reads a call as a variant of an enumeration of requests. `None`: the method has no variant.
 pub(super) fn request<T: DeserializeOwned>(
     method: &str,
     parameters: Map<String, Value>,
@@ -21,7 +20,7 @@ pub(super) fn request<T: DeserializeOwned>(
         method: method.to_owned(),
         parameters,
     };
-    match T::deserialize(call) {
+    match T::deserialize(EnumAccessDeserializer::new(call)) {
         Ok(request) => Some(Ok(request)),
         Err(Fault::Method) => None,
         Err(Fault::Parameter(name)) => Some(Err(Failure::invalid(&name))),
@@ -32,24 +31,25 @@ pub(super) fn request<T: DeserializeOwned>(
 pub(super) fn parameters<T: DeserializeOwned>(
     parameters: Map<String, Value>,
 ) -> Result<T, Failure> {
-    T::deserialize(Parameters::new(parameters)).map_err(|fault| match fault {
+    let parameters = MapAccessDeserializer::new(Parameters::new(parameters));
+    T::deserialize(parameters).map_err(|fault| match fault {
         Fault::Parameter(name) => Failure::invalid(&name),
         Fault::Method => Failure::invalid(""),
     })
 }
 
-/// What is wrong with a call.
+/// The fault of a call.
 #[derive(Debug)]
 enum Fault {
-    /// There is no such method.
+    /// The method does not exist.
     Method,
-    /// This parameter is missing, unknown, or not what it should be.
+    /// This parameter is missing, unknown or wrong.
     Parameter(String),
 }
 
 impl Error for Fault {
     fn custom<T: fmt::Display>(_: T) -> Fault {
-        // Whatever is wrong inside a parameter has the parameter's name by then.
+        // `next_value_seed` adds the name of the parameter.
         Fault::Parameter(String::new())
     }
 
@@ -69,7 +69,7 @@ impl Error for Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Method => f.write_str("there is no such method"),
+            Fault::Method => f.write_str("the method does not exist"),
             Fault::Parameter(name) => write!(f, "the parameter {name:?} is wrong"),
         }
     }
@@ -80,19 +80,6 @@ impl std::error::Error for Fault {}
 struct Call {
     method: String,
     parameters: Map<String, Value>,
-}
-
-impl<'de> Deserializer<'de> for Call {
-    type Error = Fault;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        visitor.visit_enum(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
-    }
 }
 
 impl<'de> EnumAccess<'de> for Call {
@@ -134,7 +121,7 @@ impl<'de> VariantAccess<'de> for Parameters {
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Fault> {
-        seed.deserialize(self)
+        seed.deserialize(MapAccessDeserializer::new(self))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Fault> {
@@ -147,19 +134,6 @@ impl<'de> VariantAccess<'de> for Parameters {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         visitor.visit_map(self)
-    }
-}
-
-impl<'de> Deserializer<'de> for Parameters {
-    type Error = Fault;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        visitor.visit_map(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 

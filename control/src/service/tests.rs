@@ -16,7 +16,7 @@ use proto::Mode;
 
 const STREAM: StreamId = StreamId(7);
 
-/// Answers as a daemon would that serves `ib0` and nothing else.
+/// Answers like a daemon that serves only `ib0`.
 #[derive(Default)]
 struct Ib0 {
     asked: Vec<Request>,
@@ -54,7 +54,7 @@ fn ask(call: &str) -> (Answer, Vec<Request>) {
     (answer, handler.asked)
 }
 
-/// All replies to a call that is answered by a stream.
+/// All replies of a stream.
 fn streamed(method: &str, parameters: &Value) -> Vec<Value> {
     let mut handler = Ib0::default();
     let call = json!({
@@ -234,7 +234,7 @@ fn parameters_may_be_left_out_where_none_is_needed() {
 }
 
 #[test]
-fn what_is_wrong_with_a_call_is_said_in_varlinks_words() {
+fn faults_of_a_call_are_varlink_errors() {
     let invalid = |name: &str| {
         json!({
             "error": "org.varlink.service.InvalidParameter",
@@ -449,8 +449,8 @@ fn the_service_introduces_itself() {
     assert_eq!(answer["error"], "org.varlink.service.InterfaceNotFound");
 }
 
-/// The description and the code must not drift apart: each method of the one is answered by the
-/// other, and each reply has the types that the description promises.
+/// Description and code must agree: the code answers each method of the description, and each reply has the
+/// types of the description.
 #[test]
 fn the_description_is_true() {
     let idl = Idl::parse(DESCRIPTION);
@@ -485,7 +485,7 @@ fn the_description_is_true() {
     }
 }
 
-/// The name of a method that is answered once, after a client has read the answer.
+/// Reads the answer of a method with one reply as a client does; returns the method's name.
 fn read<P, R: serde::de::DeserializeOwned>(method: Method<P, R>) -> &'static str {
     let (_, parameters) = samples::calls()
         .into_iter()
@@ -501,7 +501,7 @@ fn read<P, R: serde::de::DeserializeOwned>(method: Method<P, R>) -> &'static str
     method.name
 }
 
-/// The same of one that is answered by a stream.
+/// Reads the replies of a method with a stream as a client does; returns the method's name.
 fn read_stream<P, R: serde::de::DeserializeOwned>(method: StreamMethod<P, R>) -> &'static str {
     let (_, parameters) = samples::stream_calls()
         .into_iter()
@@ -557,7 +557,7 @@ fn the_description_describes_the_service_interface() {
         .unwrap();
 }
 
-/// What `--json` prints is an interface of its own: keys are added, never changed.
+/// The output of `--json` is an interface: keys are added, never changed.
 #[test]
 fn replies_as_they_have_always_been() {
     let mut text = String::new();
@@ -567,7 +567,7 @@ fn replies_as_they_have_always_been() {
         let Answer::Reply(answer) = ask(&call.to_string()).0 else {
             panic!("{method} is not answered");
         };
-        // As bytes: the order of keys is part of it.
+        // Compare bytes, because the order of keys matters.
         let answer = String::from_utf8(answer).unwrap();
         let answer = answer.trim_end_matches('\0');
         text += &format!("{method} {answer}\n");

@@ -1,4 +1,4 @@
-//! The connections, and the ways to find one.
+//! The connections of a worker, and their indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use proto::{Gid, IbMtu, Instant, PKey, Qpn};
 use super::CmId;
 use super::messages::{Datagram, Ids};
 
-/// Where a connection is (IBA vol. 1, 12.9). DREQ_RCVD is not among them: a DisconnectRequest is
-/// answered at once. LISTEN is not either: services are the caller's.
+/// State of a connection (IBA vol. 1, 12.9). DREQ_RCVD is missing because a DisconnectRequest is
+/// answered at once, LISTEN because the caller keeps the services.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     ReqSent,
@@ -19,7 +19,7 @@ pub enum State {
     Established,
     DreqSent,
     Timewait,
-    /// Of a connection that no messages are about: see [`super::Cm::unmanaged`].
+    /// A connection without communication management: see [`super::Cm::unmanaged`].
     Unmanaged,
 }
 
@@ -37,17 +37,17 @@ impl State {
         }
     }
 
-    /// The peer asked and has not confirmed.
+    /// The peer sent a request and has not confirmed the reply.
     pub const fn is_half_open(self) -> bool {
         matches!(self, State::ReqRcvd | State::RepSent)
     }
 
-    /// Our user is to answer.
+    /// The local user has to answer.
     pub const fn waits_for_user(self) -> bool {
         matches!(self, State::ReqRcvd | State::RepRcvd)
     }
 
-    /// The peer's queue pair may be in use. In TIMEWAIT the peer may use it anew
+    /// The peer's queue pair may be in use. In TIMEWAIT the peer may reuse it
     /// (drivers/infiniband/core/cm.c, `cm_cleanup_timewait`).
     const fn holds_qpn(self) -> bool {
         !matches!(self, State::ReqSent | State::Timewait)
@@ -57,30 +57,30 @@ impl State {
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Whom it is with: only from there are its messages taken.
+    /// The peer's GID; messages from other GIDs are ignored.
     pub peer: Gid,
     pub state: State,
-    /// The transaction of the request.
+    /// Transaction id of the request.
     pub tid: u64,
-    /// Our queue pair; 0 before we consent.
+    /// Local queue pair; 0 before the request is accepted.
     pub local_qpn: Qpn,
-    /// The peer's side, once it is known.
+    /// The peer's side; `None` while unknown.
     pub remote: Option<RemoteEnd>,
     pub pkey: PKey,
     pub path_mtu: IbMtu,
-    /// What is repeated when time is over or the peer repeats itself.
+    /// The message to repeat after a timeout, or when the peer repeats its message.
     pub sent: Option<Box<Datagram>>,
-    /// Between two repetitions.
+    /// Time between two repetitions.
     pub interval: Duration,
-    /// Repetitions that are left.
+    /// Repetitions left.
     pub retries: u8,
-    /// An MRA was taken for what is being sent.
+    /// An MRA has already extended the time for the current message.
     pub extended: bool,
-    /// Its user ended it: of its events only the last is told.
+    /// The user ended the connection; only its last event is reported.
     pub disowned: bool,
 }
 
-/// The peer's side of a connection: what the peer's messages name it by.
+/// The identifiers of the peer's side in its messages.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteEnd {
     pub ca_guid: [u8; 8],
@@ -90,7 +90,7 @@ pub struct RemoteEnd {
 }
 
 impl Connection {
-    /// The two names, for a message of ours.
+    /// Both communication ids, for a message to the peer.
     pub fn ids(&self, id: CmId) -> Ids {
         Ids {
             local: id.0,
@@ -99,8 +99,8 @@ impl Connection {
     }
 }
 
-/// A peer's communication id or queue pair number, with the GUID that makes it unique. The GID keeps
-/// apart nodes that share a GUID, and lets nobody speak of another's connection.
+/// A peer's communication id or queue pair number, with the GUID that makes it unique. The GID
+/// separates nodes with the same GUID, and prevents messages about other nodes' connections.
 type PeerKey = (Gid, [u8; 8], u32);
 
 /// The connections of a worker.
@@ -117,7 +117,7 @@ pub struct Table {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    /// How many there were before it.
+    /// Order of creation: the number of connections created before.
     order: u64,
     timer: Option<Instant>,
 }
@@ -131,17 +131,17 @@ impl Table {
         self.connections.get(&id).map(|e| &e.connection)
     }
 
-    /// For changes of what the table does not find it by: not the state, the peer or its side.
+    /// For changes of fields that are not keys of the table: not `state`, `peer` and `remote`.
     pub fn get_mut(&mut self, id: CmId) -> Option<&mut Connection> {
         self.connections.get_mut(&id).map(|e| &mut e.connection)
     }
 
-    /// The connection that a peer's communication id is of.
+    /// Finds a connection by the peer's communication id.
     pub fn by_comm_id(&self, peer: Gid, ca_guid: [u8; 8], comm_id: u32) -> Option<CmId> {
         self.by_comm_id.get(&(peer, ca_guid, comm_id)).copied()
     }
 
-    /// The connection that a peer's queue pair is used by.
+    /// Finds a connection by the peer's queue pair.
     pub fn by_qpn(&self, peer: Gid, ca_guid: [u8; 8], qpn: Qpn) -> Option<CmId> {
         self.by_qpn.get(&(peer, ca_guid, qpn.get())).copied()
     }
@@ -177,7 +177,7 @@ impl Table {
         self.change(id, |c| c.remote = Some(remote));
     }
 
-    /// Changes what the table finds a connection by.
+    /// Changes fields that are keys of the table.
     fn change(&mut self, id: CmId, change: impl FnOnce(&mut Connection)) {
         self.unindex(id);
         if let Some(connection) = self.get_mut(id) {
@@ -217,7 +217,7 @@ impl Table {
         };
         self.half_open.remove(&(*order, id));
         let Some(r) = &c.remote else { return };
-        // Another connection may have the number by now.
+        // Another connection may have the number now.
         let (comm_id, qpn) = (
             (c.peer, r.ca_guid, r.comm_id),
             (c.peer, r.ca_guid, r.qpn.get()),
@@ -230,7 +230,7 @@ impl Table {
         }
     }
 
-    /// Sets the time at which a connection comes out of [`Table::expired`]; none, never.
+    /// Sets the time at which [`Table::expired`] returns a connection; `None`: never.
     pub fn set_timer(&mut self, id: CmId, at: Option<Instant>) {
         let Some(entry) = self.connections.get_mut(&id) else {
             return;
@@ -247,7 +247,7 @@ impl Table {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// A connection whose time has come; its timer is off.
+    /// A connection whose timer has expired; clears the timer.
     pub fn expired(&mut self, now: Instant) -> Option<CmId> {
         let (at, id) = *self.timers.first()?;
         if at > now {
@@ -257,7 +257,7 @@ impl Table {
         Some(id)
     }
 
-    /// Everything that is found in one way is found in the others.
+    /// Checks that all indexes agree.
     #[cfg(test)]
     pub fn assert_consistent(&self) {
         for (id, e) in &self.connections {

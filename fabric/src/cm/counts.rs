@@ -1,11 +1,11 @@
-//! Counters, by the names that Linux gives its own (drivers/infiniband/core/cm.c, `counter_group_names`).
+//! Counters, with the names of Linux's counters (drivers/infiniband/core/cm.c, `counter_group_names`).
 
 use crate::mad::cm::{APR, REQ};
 
-/// Messages that there are.
+/// Number of message types.
 const MESSAGES: usize = (APR - REQ) as usize + 1;
 
-/// What is counted of each message.
+/// Counters for each message type.
 #[derive(Clone, Copy)]
 pub enum Group {
     TxMsgs,
@@ -14,16 +14,16 @@ pub enum Group {
     RxDuplicates,
 }
 
-/// What is counted of none.
+/// Counters without a message type.
 #[derive(Clone, Copy)]
 pub enum Drop {
-    /// Not a message, or one that says nothing sensible.
+    /// Not a message, or a message with invalid content.
     Malformed,
-    /// Of no connection.
+    /// For no known connection.
     Unmatched,
-    /// Of a connection, but not from its peer.
+    /// For a connection, but not from its peer.
     WrongSource,
-    /// A source asks for more than it may.
+    /// A source exceeds its rate.
     RateLimited,
     /// The queue of datagrams to send is full.
     QueueFull,
@@ -68,7 +68,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a message; what is none is not counted here.
+    /// Counts a message; ignores unknown attributes.
     pub fn message(&mut self, group: Group, attribute: u16) {
         let index = usize::from(attribute.wrapping_sub(REQ));
         if let Some(count) = self.messages[group as usize].get_mut(index) {

@@ -1,4 +1,4 @@
-//! What the messages that end a connection do.
+//! Handlers of the messages that end a connection.
 
 use proto::{Gid, Instant, RejectReason};
 
@@ -21,22 +21,22 @@ impl Cm {
             State::Timewait => {
                 self.counts.message(Group::RxDuplicates, cm::REJ);
             }
-            // The peer has nothing that could still send to us, unless it says so.
+            // A rejecting peer has no queue pair that could send to us, unless it reports a stale one.
             State::ReqSent if reason != RejectReason::STALE_CONNECTION => {
-                self.tell(CmEvent::Rejected { id, reason });
+                self.notify(CmEvent::Rejected { id, reason });
                 self.release(id);
             }
             _ => {
-                self.tell(CmEvent::Rejected { id, reason });
+                self.notify(CmEvent::Rejected { id, reason });
                 self.enter_timewait(now, id);
             }
         }
     }
 
-    /// The connection that a rejection is of.
+    /// The connection that a rejection refers to.
     fn rejected_id(&mut self, from: Gid, rej: &Rej) -> Option<CmId> {
         let (remote, local) = (rej.remote_comm_id.get(), rej.local_comm_id.get());
-        // Who gave up may not know our name of the connection.
+        // After a timeout the peer may not know our communication id.
         if rej.reason.get() == RejectReason::TIMEOUT.0
             && rej.ari_length() >= 8
             && let Some(ca_guid) = rej.ari.first_chunk::<8>()
@@ -44,7 +44,7 @@ impl Cm {
         {
             return Some(id);
         }
-        // Before there is a reply we do not know the peer's name of it.
+        // Before a reply the peer's communication id is unknown.
         let waits = |id| {
             let found = self.table.get(id);
             found.is_some_and(|c| c.state == State::ReqSent && c.peer == from)
@@ -53,7 +53,7 @@ impl Cm {
             if waits(CmId(remote)) {
                 return Some(CmId(remote));
             }
-            // A rejection of a request that has been replied to is late.
+            // A rejection of a request that was replied to is late.
             self.counts.dropped(Drop::Unmatched);
             return None;
         }
@@ -67,8 +67,8 @@ impl Cm {
             remote: local,
         };
         let Some(id) = self.matching(from, remote, local) else {
-            // Nothing of it is left here: the peer may know. But while we wait for a reply, which
-            // may be on its way, the peer keeps the connection until we know which it is.
+            // Confirm: the connection is gone here. In REQ_SENT do not: the peer has to keep its
+            // connection until the reply, which may be on its way, identifies it.
             let is_known = |c: &Connection| c.peer != from || c.state == State::ReqSent;
             if !self.table.get(CmId(remote)).is_some_and(is_known) && self.may_answer(now, from) {
                 self.send(from, messages::drep(tid, ids));
@@ -84,7 +84,7 @@ impl Cm {
         match state {
             State::Established | State::RepSent | State::RepRcvd | State::DreqSent => {
                 self.send(from, messages::drep(tid, ids));
-                self.tell(CmEvent::Disconnected { id });
+                self.notify(CmEvent::Disconnected { id });
                 self.enter_timewait(now, id);
             }
             State::Timewait => {
@@ -93,7 +93,7 @@ impl Cm {
                     self.send(from, messages::drep(tid, ids));
                 }
             }
-            // The peer cannot know our name of it yet.
+            // The peer cannot know our communication id yet.
             State::ReqSent | State::ReqRcvd | State::Unmanaged => {
                 self.counts.dropped(Drop::Unmatched);
             }

@@ -1,11 +1,10 @@
-//! Numbers that nobody can foresee, from the seed.
+//! Unpredictable numbers from a seed.
 
 use std::hash::{DefaultHasher, Hasher};
 
 use super::CmId;
 
-/// SipHash of a counter with the seed in front: who does not know the seed and sees some of the
-/// numbers does not know the next.
+/// SipHash of a counter, keyed with the seed: without the seed, known numbers do not reveal the next.
 #[derive(Debug)]
 pub struct Random {
     seed: u64,
@@ -25,14 +24,14 @@ impl Random {
         hasher.finish()
     }
 
-    /// A communication id whose low byte, modulo `workers`, is `worker`; never 0.
+    /// A communication id whose low byte is `worker` modulo `workers`; never 0.
     pub fn comm_id(&mut self, worker: usize, workers: usize) -> CmId {
-        // Of more workers than a byte can tell apart, the last ones share.
+        // One byte distinguishes 256 workers; further workers share numbers.
         let workers = workers.clamp(1, 256) as u64;
         let worker = worker as u64 % workers;
         loop {
             let random = self.next();
-            // How many bytes there are that are `worker` modulo `workers`.
+            // Number of bytes that are `worker` modulo `workers`.
             let choices = (255 - worker) / workers + 1;
             let low = worker + workers * ((random >> 32) % choices);
             let id = (random as u32 & 0xffff_ff00) | low as u32;

@@ -1,23 +1,23 @@
-//! How many datagrams of a source draw an answer or make a connection: a token bucket each.
+//! Limits the answers and new connections for each source with a token bucket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proto::{Gid, Instant};
 
-/// One token's time: 256 a second.
+/// Time for one token: 256 a second.
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 256);
 
-/// Tokens of a source that has been quiet: a peer whose partitions all connect at once stays below.
+/// Tokens of a full bucket: enough for a peer that connects in all its partitions at once.
 const BURST: u32 = 256;
 
-/// Sources with a bucket of their own; others share one.
+/// Maximum number of sources with their own bucket; the others share one.
 const SOURCES: usize = 1024;
 
-/// How often the buckets that are full again are looked for.
+/// Interval of the search for full buckets.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// The buckets. Each is the time at which it will be full again.
+/// The buckets. Each is the time at which it is full again.
 #[derive(Debug, Default)]
 pub struct Limits {
     sources: BTreeMap<Gid, Instant>,
@@ -26,7 +26,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Takes one of `source`'s tokens; false if there is none.
+    /// Takes a token of `source`; false if its bucket is empty.
     pub fn take(&mut self, now: Instant, source: Gid) -> bool {
         if self.sources.len() >= SOURCES && now.since(self.swept) >= SWEEP {
             self.swept = now;
@@ -73,7 +73,7 @@ mod tests {
         let taken = (0..10_000).filter(|n| limits.take(now, gid(*n))).count();
         assert_eq!(limits.sources.len(), SOURCES);
         assert_eq!(taken, SOURCES - 1 + BURST as usize);
-        // Who was there before the flood still has its own.
+        // Sources from before the flood keep their own bucket.
         assert!(limits.take(now, gid(0xffff_ffff)));
         let later = now.after(Duration::from_secs(1));
         assert!(limits.take(later, gid(20_000)));

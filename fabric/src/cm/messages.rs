@@ -1,4 +1,4 @@
-//! Writing messages.
+//! Encoding of messages.
 
 use proto::{Guid, Qpn, RejectReason};
 use zerocopy::big_endian::{U16, U32, U64};
@@ -14,15 +14,15 @@ use crate::mad::{BASE_VERSION, Header, MAD_LEN, class, method};
 /// A management datagram.
 pub type Datagram = [u8; MAD_LEN];
 
-/// The two names of a connection, ours first; 0 for one that is not known.
+/// The two communication ids of a connection, ours first; 0 if unknown.
 #[derive(Clone, Copy)]
 pub struct Ids {
     pub local: u32,
     pub remote: u32,
 }
 
-/// As Linux's IPoIB asks (drivers/infiniband/ulp/ipoib/ipoib_cm.c, `ipoib_cm_send_req`), but for
-/// retries and times, and with the path that Linux's rdma_cm gives on RoCE: no LIDs, hop limit 64.
+/// A request as Linux's IPoIB sends it (drivers/infiniband/ulp/ipoib/ipoib_cm.c, `ipoib_cm_send_req`),
+/// with other retries and times. Without another path, that of Linux's rdma_cm on RoCE: no LIDs, hop limit 64.
 pub fn req(tid: u64, id: CmId, ca_guid: Guid, ask: &Ask<'_>) -> Datagram {
     let mut m = cm::Req::new_zeroed();
     m.local_comm_id = U32::new(id.0);
@@ -40,14 +40,20 @@ pub fn req(tid: u64, id: CmId, ca_guid: Guid, ask: &Ask<'_>) -> Datagram {
     m.set_rnr_retry(RETRY_COUNT);
     m.set_max_cm_retries(MAX_CM_RETRIES);
     m.set_srq(ask.srq.into());
-    m.primary.local_lid = U16::new(0xffff);
-    m.primary.remote_lid = U16::new(0xffff);
-    m.primary.local_gid = ask.local_gid.0;
-    m.primary.remote_gid = ask.remote_gid.0;
-    m.primary.hop_limit = 64;
-    m.primary.set_ack_timeout(LOCAL_ACK_TIMEOUT);
+    m.primary = ask.primary.copied().unwrap_or_else(|| roce_path(ask));
     fill(&mut m.private_data, ask.private_data);
     datagram(tid, cm::REQ, &m)
+}
+
+fn roce_path(ask: &Ask<'_>) -> cm::Path {
+    let mut path = cm::Path::new_zeroed();
+    path.local_lid = U16::new(0xffff);
+    path.remote_lid = U16::new(0xffff);
+    path.local_gid = ask.local_gid.0;
+    path.remote_gid = ask.remote_gid.0;
+    path.hop_limit = 64;
+    path.set_ack_timeout(LOCAL_ACK_TIMEOUT);
+    path
 }
 
 pub fn rep(tid: u64, ids: Ids, ca_guid: Guid, consent: &Consent<'_>) -> Datagram {
@@ -71,8 +77,8 @@ pub fn rtu(tid: u64, ids: Ids) -> Datagram {
     datagram(tid, cm::RTU, &m)
 }
 
-/// A rejection for [`RejectReason::TIMEOUT`] names us by `ca_guid`, since the peer may not know our
-/// name of the connection (IBA vol. 1, 12.6.7.2).
+/// A rejection for [`RejectReason::TIMEOUT`] carries `ca_guid`, because the peer may not know our
+/// communication id (IBA vol. 1, 12.6.7.2).
 pub fn rej(
     tid: u64,
     ids: Ids,
@@ -109,13 +115,13 @@ pub fn drep(tid: u64, ids: Ids) -> Datagram {
     datagram(tid, cm::DREP, &m)
 }
 
-/// Copies what fits.
+/// Copies as many bytes as fit.
 pub fn fill(field: &mut [u8], data: &[u8]) {
     let len = data.len().min(field.len());
     field[..len].copy_from_slice(&data[..len]);
 }
 
-/// A message with the common header in front.
+/// Puts the common header before a message.
 pub fn datagram(tid: u64, attribute: u16, message: &(impl IntoBytes + Immutable)) -> Datagram {
     let header = Header {
         base_version: BASE_VERSION,
@@ -132,12 +138,12 @@ pub fn datagram(tid: u64, attribute: u16, message: &(impl IntoBytes + Immutable)
     let mut bytes = [0; MAD_LEN];
     let (head, data) = bytes.split_at_mut(size_of::<Header>());
     head.copy_from_slice(header.as_bytes());
-    // Every message has the length that is left.
+    // All messages have the same length.
     data.copy_from_slice(message.as_bytes());
     bytes
 }
 
-/// The attribute of a datagram that was written here.
+/// The attribute of a datagram from this module.
 pub fn attribute(datagram: &Datagram) -> u16 {
     u16::from_be_bytes([datagram[16], datagram[17]])
 }

@@ -1,10 +1,10 @@
-//! Communication management: how two sides agree on a connection, sans-IO (IBA vol. 1, chapter 12;
-//! kernel drivers/infiniband/core/cm.c for what the standard leaves open).
+//! Communication management: agreement of two sides on a connection, sans-IO (IBA vol. 1, chapter 12;
+//! kernel drivers/infiniband/core/cm.c where the standard leaves a choice).
 //!
-//! [`Cm`] takes received management datagrams, the consumer's decisions and the time, and gives
-//! datagrams to send, events and the next deadline. It knows nothing of queue pairs but their
-//! numbers. One worker has one; a communication id carries the worker's number in its low byte
-//! (modulo the number of workers), so that the packets of a connection find their worker.
+//! [`Cm`] takes received management datagrams, the consumer's decisions and the time. It returns
+//! datagrams to send, events and the next deadline. Of queue pairs it knows only the numbers. Each
+//! worker has one `Cm`. The low byte of a communication id carries the worker's number (modulo the
+//! number of workers), so that the packets of a connection reach their worker.
 
 mod connections;
 mod counts;
@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use crate::mad::cm::Answered;
 use connections::{Connection, State, Table};
 use counts::{Counts, Drop, Group};
-use ids::Random;
+pub(crate) use ids::Random;
 pub(crate) use limits::Limits;
 use messages::{Datagram, Ids};
 use sidr::Sidr;
@@ -34,7 +34,7 @@ use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason};
 pub use sidr::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
 pub use types::{Ask, CmConfig, CmEvent, CmId, Consent, Full, Outgoing, Remote};
 
-/// Datagrams that wait to be sent. What does not fit is as good as lost on the way.
+/// Maximum number of datagrams waiting to be sent; more are dropped, like packets lost on the way.
 const TRANSMIT_MAX: usize = 1024;
 
 /// The communication manager of one worker.
@@ -52,7 +52,7 @@ pub struct Cm {
 }
 
 impl Cm {
-    /// No connections yet.
+    /// Creates a manager without connections.
     pub fn new(config: CmConfig) -> Cm {
         Cm {
             config,
@@ -67,12 +67,12 @@ impl Cm {
         }
     }
 
-    /// How it was made.
+    /// The configuration.
     pub const fn config(&self) -> &CmConfig {
         &self.config
     }
 
-    /// Sends a ConnectRequest, again and again until it is answered or there were enough.
+    /// Sends a ConnectRequest and repeats it until it is answered or the retries are used up.
     ///
     /// # Errors
     /// [`Full`]
@@ -102,8 +102,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// Takes in a connection that two sides agree on in another way: nothing is sent for it, and no
-    /// message is of it. [`Cm::disconnect`] ends it, with TIMEWAIT as for any other.
+    /// Adds a connection that was agreed on by other means. Nothing is sent for it and no message
+    /// refers to it. [`Cm::disconnect`] ends it, with TIMEWAIT as usual.
     ///
     /// # Errors
     /// [`Full`]
@@ -130,7 +130,7 @@ impl Cm {
         Ok(id)
     }
 
-    /// Answers [`CmEvent::Requested`] with a ConnectReply. Without an answer the connection ends after
+    /// Answers [`CmEvent::Requested`] with a ConnectReply. A connection without an answer ends after
     /// ten seconds.
     pub fn accept(&mut self, now: Instant, id: CmId, consent: &Consent<'_>) {
         let ca_guid = self.config.ca_guid;
@@ -149,7 +149,7 @@ impl Cm {
             return;
         };
         let rtu = messages::rtu(connection.tid, connection.ids(id));
-        // Kept: when the reply comes again, this was lost.
+        // Kept: a repeated reply shows that the ReadyToUse was lost.
         connection.sent = Some(Box::new(rtu));
         let peer = connection.peer;
         self.table.set_state(id, State::Established);
@@ -173,7 +173,7 @@ impl Cm {
         connection.disowned = true;
         self.send(peer, rej);
         if rejected == Answered::Req {
-            // Nothing came of it, and if it comes again it is decided on again.
+            // Nothing is kept: a repeated request is decided on again.
             self.release(id);
         } else {
             self.enter_timewait(now, id);
@@ -183,8 +183,8 @@ impl Cm {
         }
     }
 
-    /// Ends a connection in any state; [`CmEvent::Released`] follows, at once or after TIMEWAIT, and
-    /// nothing else of it.
+    /// Ends a connection in any state. [`CmEvent::Released`] follows, at once or after TIMEWAIT, and no
+    /// other event.
     pub fn disconnect(&mut self, now: Instant, id: CmId) {
         let Some(connection) = self.table.get_mut(id) else {
             return;
@@ -198,21 +198,20 @@ impl Cm {
                 self.enter_timewait(now, id);
             }
             State::ReqRcvd | State::RepRcvd => self.reject(now, id, RejectReason::CONSUMER, &[]),
-            // In REP_SENT the peer may have confirmed already. A rejection, which Linux sends then,
-            // could be lost, and the peer would never know.
+            // In REP_SENT the peer may already be connected. A rejection, which Linux sends then, could
+            // be lost, and the peer would not notice.
             State::RepSent | State::Established => self.send_dreq(now, id),
             State::Unmanaged => self.enter_timewait(now, id),
             State::DreqSent | State::Timewait => {}
         }
     }
 
-    /// A packet came over the connection before the ReadyToUse, which may be lost: it is established.
+    /// A packet arrived over the connection: it is established, even if the ReadyToUse was lost.
     pub fn heard(&mut self, _now: Instant, id: CmId) {
         self.confirm(id);
     }
 
-    /// What is sent from now on answers a datagram that came with this P_Key, or with none answers
-    /// nothing.
+    /// Sets the P_Key of the datagram that the next messages answer; `None`: they answer none.
     pub fn answer_in(&mut self, pkey: Option<PKey>) {
         self.answering = pkey;
     }
@@ -222,18 +221,18 @@ impl Cm {
         self.transmit.pop_front()
     }
 
-    /// What happened, in order.
+    /// The next event, in order of occurrence.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         self.events.pop_front()
     }
 
-    /// When [`Cm::handle_timeout`] wants to be called next.
+    /// When to call [`Cm::handle_timeout`] next.
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = [self.table.next_deadline(), self.sidr.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Lets time pass.
+    /// Handles the timers.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.sidr_timeout(now);
         while let Some(id) = self.table.expired(now) {
@@ -262,8 +261,8 @@ impl Cm {
         self.table.get(id).map(|c| c.state.name())
     }
 
-    /// Counters by name: messages sent, sent again, received and received again, as Linux names
-    /// them, and what was dropped.
+    /// Counters by name: messages sent, retried, received and received twice, with Linux's names, and
+    /// drops.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.counts.list()
     }
@@ -272,7 +271,7 @@ impl Cm {
         self.table.get_mut(id).filter(|c| c.state == state)
     }
 
-    /// A communication id that no connection has.
+    /// An unused communication id.
     fn new_id(&mut self) -> CmId {
         loop {
             let CmConfig {
@@ -289,14 +288,14 @@ impl Cm {
         match self.table.get(id).map(|c| c.state) {
             Some(State::ReqSent | State::ReqRcvd) => self.give_up(id, Answered::Req),
             Some(State::RepSent | State::RepRcvd) => self.give_up(id, Answered::Rep),
-            // Nobody waits for the end of it.
+            // No user waits for the end of this connection.
             _ => return self.enter_timewait(now, id),
         }
-        self.tell(CmEvent::TimedOut { id });
+        self.notify(CmEvent::TimedOut { id });
         self.enter_timewait(now, id);
     }
 
-    /// Tells the peer that we wait no longer for its answer, in case it is there.
+    /// Rejects with a timeout, in case the peer is still there.
     fn give_up(&mut self, id: CmId, answered: Answered) {
         if let Some(c) = self.table.get(id) {
             let (peer, tid, ids) = (c.peer, c.tid, c.ids(id));
@@ -304,15 +303,14 @@ impl Cm {
         }
     }
 
-    /// Ends a connection whose peer has shown that it knows nothing of it: its queue pair is in
-    /// another.
+    /// Ends a connection that the peer does not know any more: its queue pair is in another connection.
     fn end_stale(&mut self, now: Instant, id: CmId) {
         let state = self.table.get(id).map(|c| c.state);
         if matches!(
             state,
             Some(State::Established | State::RepSent | State::RepRcvd)
         ) {
-            self.tell(CmEvent::Disconnected { id });
+            self.notify(CmEvent::Disconnected { id });
             self.send_dreq(now, id);
         }
     }
@@ -336,7 +334,7 @@ impl Cm {
         self.send(to, rej);
     }
 
-    /// Sends what is repeated until the state changes or retries are over.
+    /// Sends a datagram and repeats it until the state changes or the retries are used up.
     fn send_until_answered(&mut self, now: Instant, id: CmId, datagram: Datagram) {
         let Some(connection) = self.table.get_mut(id) else {
             return;
@@ -360,9 +358,9 @@ impl Cm {
         });
     }
 
-    /// An event, unless the connection's user does not want to hear of it any more. After all of
-    /// them but [`CmEvent::Established`] and [`CmEvent::Replied`] that is so.
-    fn tell(&mut self, event: CmEvent) {
+    /// Queues an event, unless the user has ended the connection. After every event except
+    /// [`CmEvent::Established`] and [`CmEvent::Replied`] the connection has ended for the user.
+    fn notify(&mut self, event: CmEvent) {
         let Some(connection) = self.table.get_mut(event.id()) else {
             return;
         };

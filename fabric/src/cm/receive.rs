@@ -1,4 +1,4 @@
-//! What received messages do (the table of drivers/infiniband/core/cm.c's handlers).
+//! Handlers of received messages (as the handlers in drivers/infiniband/core/cm.c).
 
 use proto::{Gid, Instant, RejectReason, ServiceId};
 
@@ -11,8 +11,8 @@ use crate::mad::cm::{self, Answered, CLASS_VERSION, Message, Mra, Rep, Rtu};
 use crate::mad::{MAD_LEN, Mad};
 
 impl Cm {
-    /// Takes a management datagram of this class that came from `from`'s QP1. `listens` says whether
-    /// anybody here takes requests for a service.
+    /// Handles a management datagram of this class from the QP1 of `from`. `listens` returns whether
+    /// there is a listener for a service.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -40,14 +40,14 @@ impl Cm {
             Message::Drep(m) => self.on_drep(now, from, m),
             Message::SidrReq(m) => self.on_sidr_req(now, from, tid, m, listens),
             Message::SidrRep(m) => self.on_sidr_rep(from, m),
-            // We ask nobody for these, and like Linux on RoCE load no alternate paths.
+            // Not used: we send no LAP, and like Linux on RoCE load no alternate paths.
             Message::Lap(_) | Message::Apr(_) => {
                 self.counts.dropped(Drop::Unmatched);
             }
         }
     }
 
-    /// The connection that a message of `from`'s with these names is of, as its sender sees them.
+    /// The connection of a message from `from` with these ids, as the sender sees them.
     pub(super) fn matching(
         &mut self,
         from: Gid,
@@ -65,7 +65,7 @@ impl Cm {
         None
     }
 
-    /// Whether a source may have one more answer that no connection owes it.
+    /// Whether a source may get another answer that belongs to no connection; takes one of its tokens.
     pub(super) fn may_answer(&mut self, now: Instant, from: Gid) -> bool {
         let may = self.limits.take(now, from);
         if !may {
@@ -94,13 +94,14 @@ impl Cm {
         }
         match (connection.state, connection.remote) {
             (State::ReqSent, _) => self.on_first_rep(now, from, id, tid, end, rep),
-            // We ended it before there was a reply, and the peer does not know. As if the request had
-            // timed out: the peer finds the connection by our GUID and our name of it.
+            // We ended the connection before the reply, and the peer does not know. Reject as after a
+            // timeout of the request: the peer finds the connection by our GUID and our communication
+            // id.
             (State::Timewait, None) => {
                 let reason = RejectReason::TIMEOUT;
                 self.refuse_rep(now, from, id, tid, end.comm_id, reason);
             }
-            // What we answered was lost: the ReadyToUse, or in TIMEWAIT a rejection.
+            // Our answer was lost: the ReadyToUse, or in TIMEWAIT a rejection.
             (State::Established | State::Timewait, Some(known)) if known.comm_id == end.comm_id => {
                 self.repeat(now, id, cm::REP);
             }
@@ -154,7 +155,7 @@ impl Cm {
         });
     }
 
-    /// Nobody waits for this reply any more: its sender need not repeat it.
+    /// Rejects a reply that nobody waits for, so that its sender stops repeating it.
     fn refuse_rep(
         &mut self,
         now: Instant,
@@ -173,7 +174,7 @@ impl Cm {
         }
     }
 
-    /// Sends again what the peer's repetition of a message of this attribute shows to be lost.
+    /// Repeats our message if the peer's repeated message of this attribute shows that it was lost.
     pub(super) fn repeat(&mut self, now: Instant, id: CmId, attribute: u16) {
         self.counts.message(Group::RxDuplicates, attribute);
         let Some(connection) = self.table.get(id) else {
@@ -197,8 +198,8 @@ impl Cm {
             (Some(id), Some(State::RepSent)) => {
                 self.confirm(id);
             }
-            // Too late: we have given it up, and the peer does not know. Linux leaves it to find
-            // out when it sends.
+            // Too late: the connection was given up here, and the peer does not know. Linux lets the
+            // peer notice when it sends.
             (_, None | Some(State::Timewait)) if self.may_answer(now, from) => {
                 let ids = Ids {
                     local: remote,
@@ -216,7 +217,7 @@ impl Cm {
         }
     }
 
-    /// REP_SENT to ESTABLISHED. False in any other state.
+    /// Changes REP_SENT to ESTABLISHED. False in any other state.
     pub(super) fn confirm(&mut self, id: CmId) -> bool {
         if self.table.get(id).map(|c| c.state) != Some(State::RepSent) {
             return false;
@@ -230,8 +231,8 @@ impl Cm {
         true
     }
 
-    /// The peer takes its time over our request or our reply. Once for each: an MRA that comes again
-    /// and again would hold the connection for ever.
+    /// The peer needs more time for our request or reply. Accepted once for each: repeated MRAs would
+    /// keep the connection forever.
     fn on_mra(&mut self, now: Instant, from: Gid, mra: &Mra) {
         let id = CmId(mra.remote_comm_id.get());
         let state = match mra.answered() {

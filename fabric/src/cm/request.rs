@@ -1,4 +1,4 @@
-//! What a ConnectRequest does.
+//! Handler of a ConnectRequest.
 
 use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason, ServiceId};
 
@@ -9,7 +9,7 @@ use super::times;
 use super::{Cm, CmEvent, CmId, Remote};
 use crate::mad::cm::{self, Answered, Req};
 
-/// Reliable connection, of the transport services.
+/// Transport service type: reliable connection.
 const TRANSPORT_RC: u8 = 0;
 
 impl Cm {
@@ -29,7 +29,7 @@ impl Cm {
         if end.comm_id == 0 || end.qpn.is_reserved() {
             return self.counts.dropped(Drop::Malformed);
         }
-        // Nothing is looked at or kept for a source that asks too much.
+        // A source over its rate gets no further processing.
         if !self.may_answer(now, from) {
             return;
         }
@@ -56,7 +56,7 @@ impl Cm {
         self.admit(now, from, tid, req, end, path_mtu);
     }
 
-    /// A request that was here before: the reply, or a rejection, may be lost.
+    /// A repeated request: our reply or rejection may be lost.
     fn on_req_again(&mut self, now: Instant, from: Gid, tid: u64, id: CmId, end: RemoteEnd) {
         let ids = Ids {
             local: 0,
@@ -78,7 +78,7 @@ impl Cm {
         }
     }
 
-    /// Lets the half-open connections be fewer than there may be.
+    /// Reduces the half-open connections below their maximum.
     fn make_room(&mut self, from: Gid) {
         if let Some(id) = self.too_many_of(from) {
             self.evict(id);
@@ -94,8 +94,8 @@ impl Cm {
         self.table.half_open().next()
     }
 
-    /// The oldest half-open connection of a source that has a quarter of them: who asks for many is
-    /// in nobody's way but its own.
+    /// The oldest half-open connection of a source that has a quarter of them, so that a flooding
+    /// source evicts only its own requests.
     fn too_many_of(&self, from: Gid) -> Option<CmId> {
         let is_of = |id: &CmId| self.table.get(*id).is_some_and(|c| c.peer == from);
         let mut own = self.table.half_open().filter(is_of);
@@ -104,7 +104,7 @@ impl Cm {
         (count >= self.config.half_open_max.max(1).div_ceil(4)).then_some(oldest)
     }
 
-    /// Ends a half-open connection to make room.
+    /// Evicts a half-open connection.
     fn evict(&mut self, id: CmId) {
         self.counts.dropped(Drop::HalfOpenEvicted);
         let Some(connection) = self.table.get(id) else {
@@ -116,13 +116,13 @@ impl Cm {
             _ => Answered::Req,
         };
         self.send_rej(peer, tid, ids, answered, RejectReason::NO_RESOURCES);
-        // Nobody has to hear of a request that is gone before it was told.
-        let untold = |e: &CmEvent| matches!(e, CmEvent::Requested { id: i, .. } if *i == id);
-        if self.events.iter().any(untold) {
-            self.events.retain(|e| !untold(e));
+        // The user does not see a request that ended before its event was taken.
+        let unread = |e: &CmEvent| matches!(e, CmEvent::Requested { id: i, .. } if *i == id);
+        if self.events.iter().any(unread) {
+            self.events.retain(|e| !unread(e));
             self.table.remove(id);
         } else {
-            self.tell(CmEvent::TimedOut { id });
+            self.notify(CmEvent::TimedOut { id });
             self.release(id);
         }
     }
@@ -173,7 +173,7 @@ impl Cm {
     }
 }
 
-/// What is wrong with a request, whoever is asked. An alternate path is not looked at.
+/// Returns the path MTU of a request, or the reason to reject it. Ignores the alternate path.
 fn check(from: Gid, req: &Req, listens: impl Fn(ServiceId) -> bool) -> Result<IbMtu, RejectReason> {
     if req.transport_service() != TRANSPORT_RC {
         return Err(RejectReason::INVALID_TRANSPORT_TYPE);
@@ -181,7 +181,7 @@ fn check(from: Gid, req: &Req, listens: impl Fn(ServiceId) -> bool) -> Result<Ib
     if !listens(ServiceId(req.service_id.get())) {
         return Err(RejectReason::INVALID_SERVICE_ID);
     }
-    // The connection's packets will come from that GID and go to it.
+    // The connection's packets will use these GIDs.
     if req.primary.local_gid != from.0 || !PKey::new(req.pkey.get()).is_valid() {
         return Err(RejectReason::INVALID_GID);
     }

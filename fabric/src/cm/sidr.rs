@@ -1,6 +1,5 @@
-//! Finding datagram services (IBA vol. 1, 12.11): who asks names a service, and learns the queue pair
-//! that has it and its Q_Key. Of those who ask here nothing is kept: a request that comes again is
-//! answered again.
+//! Datagram services (IBA vol. 1, 12.11): a request names a service, the answer has its queue pair and
+//! Q_Key. No state is kept for requests of peers: a repeated request is answered again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,17 +12,17 @@ use super::messages::{self, Datagram};
 use super::{Cm, Full, times};
 use crate::mad::cm::{self, SidrRep, SidrReq};
 
-/// Requests of ours that wait for an answer, at most.
+/// Maximum number of our requests that wait for an answer.
 const ASKED_MAX: usize = 64;
 
-/// Requests of others that wait for ours, at most. They are answered at once, or not at all.
+/// Maximum number of peers' requests that wait for our answer; the user answers at once or never.
 const EVENTS_MAX: usize = 256;
 
-/// Names a request of ours for a datagram service.
+/// Identifies one of our requests for a datagram service.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SidrId(pub u32);
 
-/// Whom we ask for what.
+/// A request for a datagram service.
 #[derive(Clone, Copy, Debug)]
 pub struct SidrAsk<'a> {
     /// The service.
@@ -32,55 +31,55 @@ pub struct SidrAsk<'a> {
     pub peer: Gid,
     /// The partition.
     pub pkey: PKey,
-    /// At most 216 bytes.
+    /// Private data, at most 216 bytes.
     pub private_data: &'a [u8],
 }
 
-/// A request of a peer's.
+/// A request of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SidrRequest {
-    /// Who asks.
+    /// The peer's GID.
     pub peer: Gid,
     /// The service.
     pub service: ServiceId,
-    /// The partition that the service is to be in.
+    /// The partition of the service.
     pub pkey: PKey,
     request_id: u32,
     tid: u64,
 }
 
-/// A queue pair of unreliable datagrams, as its peers have to address it.
+/// A UD queue pair as its peers address it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatagramService {
-    /// Its number.
+    /// Queue pair number.
     pub qpn: Qpn,
-    /// Its key.
+    /// Q_Key.
     pub qkey: QKey,
 }
 
-/// Why there is no queue pair for a request (IBA vol. 1, 12.11.1.2, table 118; include/rdma/ib_cm.h,
-/// `enum ib_cm_sidr_status`).
+/// Why a request has no queue pair (IBA vol. 1, 12.11.1.2, table 118; include/rdma/ib_cm.h, `enum
+/// ib_cm_sidr_status`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoService {
-    /// Nobody has the service.
-    #[error("nobody listens on the service")]
+    /// No listener has the service.
+    #[error("no listener has the service")]
     Unsupported,
-    /// Its owner does not want the request.
+    /// The service rejected the request.
     #[error("the request was rejected")]
     Rejected,
-    /// There is no queue pair to be had.
-    #[error("there is no queue pair for it")]
+    /// The service has no queue pair.
+    #[error("the service has no queue pair")]
     NoQp,
-    /// Another port has it. Where is not looked at.
-    #[error("the service is at another port")]
+    /// Another port has the service. Its address in the answer is ignored.
+    #[error("another port has the service")]
     Redirected,
-    /// The class version is not known there.
-    #[error("the peer has another version of communication management")]
+    /// The peer does not know the class version.
+    #[error("the peer uses another version of communication management")]
     Version,
     /// Another reason.
     #[error("the request was refused with status {0}")]
     Other(u8),
-    /// Nothing was heard.
+    /// No answer came.
     #[error("the peer did not answer")]
     TimedOut,
 }
@@ -109,21 +108,21 @@ impl NoService {
     }
 }
 
-/// What happens.
+/// Events of datagram services.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SidrEvent {
-    /// A peer asks: to be answered by [`Cm::answer`].
+    /// A request of a peer, to be answered by [`Cm::answer`].
     Requested {
         /// The request.
         request: SidrRequest,
-        /// All 216 bytes.
+        /// Private data, all 216 bytes.
         private_data: Box<[u8]>,
     },
-    /// An answer to a request of ours, or that there is none; nothing more comes of it.
+    /// Our request was answered or timed out; no more events follow for it.
     Answered {
         /// The request.
         id: SidrId,
-        /// The queue pair.
+        /// The queue pair, or the reason why there is none.
         service: Result<DatagramService, NoService>,
     },
 }
@@ -137,7 +136,7 @@ struct Asked {
     retries: u8,
 }
 
-/// Requests on their way, and events.
+/// Pending requests and events.
 #[derive(Debug, Default)]
 pub struct Sidr {
     asked: BTreeMap<SidrId, Asked>,
@@ -151,7 +150,8 @@ impl Sidr {
 }
 
 impl Cm {
-    /// Asks a peer for a datagram service, again and again until it answers or there were enough.
+    /// Sends a request for a datagram service and repeats it until it is answered or the retries are
+    /// used up.
     ///
     /// # Errors
     /// [`Full`]
@@ -177,12 +177,12 @@ impl Cm {
         self.send(request.peer, reply(request, service));
     }
 
-    /// What happened to datagram services, in order.
+    /// The next event of datagram services, in order of occurrence.
     pub fn poll_sidr(&mut self) -> Option<SidrEvent> {
         self.sidr.events.pop_front()
     }
 
-    /// A request id that is not in use. It finds its way to this worker like a communication id.
+    /// An unused request id. Answers find this worker by it, as by a communication id.
     fn new_sidr_id(&mut self) -> SidrId {
         loop {
             let (worker, workers) = (self.config.worker, self.config.workers);
@@ -249,7 +249,7 @@ impl Cm {
             .push_back(SidrEvent::Answered { id, service });
     }
 
-    /// Repeats what is not answered, and gives up what was repeated enough.
+    /// Repeats unanswered requests, and gives up those without retries left.
     pub(super) fn sidr_timeout(&mut self, now: Instant) {
         let due = self.sidr.asked.iter().filter(|(_, a)| a.again <= now);
         let due: Vec<SidrId> = due.map(|(id, _)| *id).collect();

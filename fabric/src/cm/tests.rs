@@ -12,7 +12,7 @@ use super::*;
 use crate::mad::Mad;
 use crate::mad::cm::{self, Message};
 
-/// The service that everybody listens on here.
+/// The service with a listener in these tests.
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);
 
 fn gid(n: u8) -> Gid {
@@ -35,6 +35,7 @@ fn ask(from: Gid, to: Gid, qpn: u32) -> Ask<'static> {
         service: SERVICE,
         local_gid: from,
         remote_gid: to,
+        primary: None,
         qpn: Qpn::new(qpn),
         starting_psn: Psn::new(qpn + 1),
         pkey: PKey::DEFAULT,
@@ -57,7 +58,7 @@ fn listens(service: ServiceId) -> bool {
     service == SERVICE
 }
 
-/// The attributes of datagrams, by the names of the messages.
+/// The name of a datagram's message.
 fn name(mad: &Datagram) -> &'static str {
     const NAMES: [&str; 11] = [
         "REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP", "LAP", "APR",
@@ -79,7 +80,7 @@ fn counter(cm: &Cm, name: &str) -> u64 {
     counters.iter().find(|(n, _)| *n == name).unwrap().1
 }
 
-/// The only datagram that waits to be sent.
+/// The only datagram waiting to be sent.
 fn only(cm: &mut Cm) -> Datagram {
     let mut all = drain(cm);
     assert_eq!(

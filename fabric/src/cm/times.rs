@@ -1,72 +1,71 @@
-//! Times: what we ask for, and what we make of what others ask for.
+//! Time constants of our messages, and limits for times in peers' messages.
 
 use std::time::Duration;
 
-/// How long we and our peer may take to answer: 268 ms, of which [`milliseconds`] makes 256.
+/// Maximum time to answer, for both sides: 268 ms, 256 ms by [`milliseconds`].
 pub const RESPONSE_TIMEOUT: u8 = 16;
 
-/// How often we repeat a request, and our peer a reply.
+/// Repetitions of our request, and of the peer's reply.
 pub const MAX_CM_RETRIES: u8 = 7;
 
-/// How often a DisconnectRequest is repeated. A peer that is there answers one; one that is not
-/// keeps the queue pair's number busy meanwhile.
+/// Repetitions of a DisconnectRequest. A peer that is alive answers one; repetitions to a dead peer
+/// keep the queue pair's number in use.
 pub const DREQ_RETRIES: u8 = 5;
 
-/// How long our user may take to answer a request or a reply. It answers at once, or not at all.
+/// Maximum time for the local user's answer to a request or a reply. The user answers at once or never.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
-/// A packet's life on the path, as Linux has it in PathRecords: the code below
-/// [`LOCAL_ACK_TIMEOUT`], 67 ms.
+/// Packet lifetime on the path, as in Linux's PathRecords: the code below [`LOCAL_ACK_TIMEOUT`], 67 ms.
 pub const PACKET_LIFE: u8 = LOCAL_ACK_TIMEOUT - 1;
 
-/// How long a queue pair waits for an acknowledgement: 134 ms.
+/// Acknowledgement timeout of a queue pair: 134 ms.
 pub const LOCAL_ACK_TIMEOUT: u8 = 15;
 
-/// How long we take to acknowledge: 4.2 ms, above the millisecond for which acknowledgements are
-/// saved up.
+/// Maximum time until our acknowledgement: 4.2 ms, more than the millisecond for which acknowledgements
+/// are delayed.
 pub const TARGET_ACK_DELAY: u8 = 10;
 
-/// How often a queue pair sends again, without and with RNR NAKs.
+/// Retransmissions of a queue pair, after timeouts and after RNR NAKs.
 pub const RETRY_COUNT: u8 = 7;
 
-/// The longest time in which a peer may have us wait for its acknowledgements: 1 s.
+/// Maximum acknowledgement timeout that a peer may ask for: 1 s.
 pub const ACK_TIMEOUT_MAX: u8 = 18;
 
-/// The longest time for which an MRA has us wait: 67 s, which Linux's rdma_cm asks for.
+/// Maximum time that an MRA may ask for: 67 s, as Linux's rdma_cm does.
 pub const SERVICE_TIMEOUT_MAX: u8 = 24;
 
-/// Between two ConnectReplies: from 64 ms, or a code of 0 would make a flood, to 4 s, which is
-/// Linux's own.
+/// Bounds of the interval between ConnectReplies: 64 ms (a code of 0 would cause a flood) to 4 s
+/// (Linux's value).
 const REPLY_TIMEOUTS: std::ops::RangeInclusive<u8> = 14..=20;
 
-/// A time code as Linux takes it (drivers/infiniband/core/cm.c, `cm_convert_to_ms`): a little short
-/// of 4.096 µs times two to the power of it, and at least 1 ms.
+/// Decodes a time code as Linux does (drivers/infiniband/core/cm.c, `cm_convert_to_ms`): slightly less
+/// than 4.096 µs times two to the power of the code, and at least 1 ms.
 pub const fn milliseconds(code: u8) -> Duration {
     let shift = code.saturating_sub(8);
     Duration::from_millis(1 << if shift > 23 { 23 } else { shift })
 }
 
-/// Between two ConnectRequests, and between two DisconnectRequests: 384 ms, the answer's time and a
-/// packet's life for each way (drivers/infiniband/core/cm.c, `ib_send_cm_req`).
+/// Interval between ConnectRequests, and between DisconnectRequests: 384 ms, the time to answer and the
+/// packet lifetime for both ways (drivers/infiniband/core/cm.c, `ib_send_cm_req`).
 pub const fn request_interval() -> Duration {
     milliseconds(PACKET_LIFE)
         .saturating_mul(2)
         .saturating_add(milliseconds(RESPONSE_TIMEOUT))
 }
 
-/// Between two ConnectReplies, for what the request says of its sender's time to answer.
+/// Interval between ConnectReplies, from the time that the requester needs to answer.
 pub fn reply_interval(local_response_timeout: u8) -> Duration {
     let (min, max) = (*REPLY_TIMEOUTS.start(), *REPLY_TIMEOUTS.end());
     milliseconds(local_response_timeout.clamp(min, max))
 }
 
-/// How long a connection's numbers rest: what is on its way then has arrived, or never will.
+/// How long a connection's numbers stay unused, until its last packets have arrived or are lost.
 pub const fn timewait() -> Duration {
     milliseconds(LOCAL_ACK_TIMEOUT)
 }
 
-/// The ACK timeout of our queue pair towards a peer that takes `delay` to acknowledge: packet life
-/// plus one, unless that is more, and one more if they are about the same
+/// The ACK timeout of our queue pair towards a peer that takes `delay` to acknowledge: the larger of
+/// packet lifetime plus one and `delay`, plus one if they are nearly equal
 /// (drivers/infiniband/core/cm.c, `cm_ack_timeout`).
 pub fn ack_timeout(delay: u8) -> u8 {
     let life = LOCAL_ACK_TIMEOUT;
@@ -78,8 +77,8 @@ pub fn ack_timeout(delay: u8) -> u8 {
     timeout.min(ACK_TIMEOUT_MAX)
 }
 
-/// The ACK timeout of our queue pair when the peer says what it is to be: at least 1 ms, and not 0,
-/// which is to wait for ever.
+/// The ACK timeout of our queue pair if the peer asks for this one: at least 1 ms, and not 0, which
+/// means forever.
 pub fn asked_ack_timeout(code: u8) -> u8 {
     match code {
         0 => ACK_TIMEOUT_MAX,
@@ -91,7 +90,7 @@ pub fn asked_ack_timeout(code: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// Checklist 103: Linux's own codes give its 6144 ms.
+    /// Checklist 103: Linux's own codes result in its 6144 ms.
     #[test]
     fn codes_are_times_as_linux_takes_them() {
         let interval = |life, response| milliseconds(life) * 2 + milliseconds(response);
@@ -107,7 +106,7 @@ mod tests {
     #[test]
     fn a_slow_peer_gets_its_time() {
         assert_eq!(ack_timeout(TARGET_ACK_DELAY), 15);
-        // rdma_rxe says 15.
+        // rdma_rxe uses 15.
         assert_eq!(ack_timeout(15), 16);
         assert_eq!((ack_timeout(16), ack_timeout(17)), (17, 17));
         assert_eq!(ack_timeout(31), ACK_TIMEOUT_MAX);

@@ -1,153 +1,156 @@
-//! What goes in and out of a [`super::Cm`].
+//! Inputs and outputs of a [`super::Cm`].
 
 use proto::{Gid, Guid, IbMtu, PKey, Psn, Qpn, RejectReason, ServiceId};
 
 use crate::mad::MAD_LEN;
+use crate::mad::cm::Path;
 
-/// Names a connection of a [`super::Cm`]: its local communication id. Never 0.
+/// Identifies a connection of a [`super::Cm`]: its local communication id, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CmId(pub u32);
 
-/// What a [`super::Cm`] is.
+/// Configuration of a [`super::Cm`].
 #[derive(Clone, Copy, Debug)]
 pub struct CmConfig {
-    /// Unique to this node, or its peers take its connections for those of another.
+    /// GUID of this node. Must be unique, otherwise peers confuse its connections with another node's.
     pub ca_guid: Guid,
     /// The worker's number.
     pub worker: usize,
-    /// How many workers there are.
+    /// Number of workers.
     pub workers: usize,
-    /// Where communication and transaction ids start: different at each start of a node.
+    /// Seed of communication and transaction ids: different at each start of a node.
     pub seed: u64,
-    /// Connections that may be half-open because others asked; of more, the oldest makes room.
+    /// Maximum number of half-open incoming connections; a new one evicts the oldest.
     pub half_open_max: usize,
-    /// Connections in all; requests for more are rejected.
+    /// Maximum number of connections; further requests are rejected.
     pub connections_max: usize,
 }
 
 /// A management datagram to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outgoing {
-    /// The GID whose QP1 it goes to.
+    /// The destination GID; the datagram goes to its QP1.
     pub to: Gid,
-    /// The P_Key of the datagram that it answers, if it answers one.
+    /// The P_Key of the answered datagram; `None` if this is not an answer.
     pub answers: Option<PKey>,
     /// The datagram.
     pub datagram: [u8; MAD_LEN],
 }
 
-/// What we ask for in a ConnectRequest.
+/// Parameters of a ConnectRequest.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The service.
     pub service: ServiceId,
-    /// Our GID.
+    /// Local GID.
     pub local_gid: Gid,
     /// The peer's GID.
     pub remote_gid: Gid,
-    /// Our RC queue pair.
+    /// The path; `None`: as on RoCE, without LIDs.
+    pub primary: Option<&'a Path>,
+    /// Local RC queue pair.
     pub qpn: Qpn,
-    /// The PSN at which the peer is to start sending to us.
+    /// The first PSN that the peer sends.
     pub starting_psn: Psn,
     /// The partition.
     pub pkey: PKey,
-    /// Payload bytes of one packet.
+    /// Path MTU.
     pub path_mtu: IbMtu,
-    /// Our queue pair has a shared receive queue.
+    /// The local queue pair has a shared receive queue.
     pub srq: bool,
-    /// At most 92 bytes.
+    /// Private data, at most 92 bytes.
     pub private_data: &'a [u8],
 }
 
-/// What we say in a ConnectReply.
+/// Parameters of a ConnectReply.
 #[derive(Clone, Copy, Debug)]
 pub struct Consent<'a> {
-    /// Our RC queue pair.
+    /// Local RC queue pair.
     pub qpn: Qpn,
-    /// The PSN at which the peer is to start sending to us.
+    /// The first PSN that the peer sends.
     pub starting_psn: Psn,
-    /// Our queue pair has a shared receive queue.
+    /// The local queue pair has a shared receive queue.
     pub srq: bool,
-    /// At most 196 bytes.
+    /// Private data, at most 196 bytes.
     pub private_data: &'a [u8],
 }
 
-/// What the peer said about its queue pair and the path, in its request or reply.
+/// The peer's queue pair and path, from its request or reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// Its RC queue pair.
+    /// The peer's RC queue pair.
     pub qpn: Qpn,
-    /// The PSN at which we are to start sending to it.
+    /// The first PSN that we send.
     pub starting_psn: Psn,
-    /// The partition; in a reply that of our request.
+    /// The partition; in a reply the partition of our request.
     pub pkey: PKey,
-    /// Payload bytes of one packet; in a reply that of our request.
+    /// Path MTU; in a reply the path MTU of our request.
     pub path_mtu: IbMtu,
-    /// How often to send again before giving up, 0 to 7; in a reply what we asked for.
+    /// Number of retransmissions, 0 to 7; in a reply the number in our request.
     pub retry_count: u8,
-    /// How often to send again after RNR NAKs; 7 is without end.
+    /// Number of retransmissions after RNR NAKs; 7: unlimited.
     pub rnr_retry: u8,
-    /// The code of the time to wait for an acknowledgement: 4.096 µs times two to the power of it.
-    /// In a reply what we asked for, or more if the peer says that it takes its time.
+    /// Acknowledgement timeout as a time code: 4.096 µs times two to its power. In a reply the timeout
+    /// of our request, or more if the peer acknowledges more slowly.
     pub ack_timeout: u8,
 }
 
-/// What happens.
+/// Events of communication management.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmEvent {
-    /// A peer asks: to be answered by [`super::Cm::accept`] or [`super::Cm::reject`].
+    /// A peer requests a connection: answer with [`super::Cm::accept`] or [`super::Cm::reject`].
     Requested {
-        /// Its name from now on.
+        /// Identifier of the new connection.
         id: CmId,
-        /// The service asked for.
+        /// The requested service.
         service: ServiceId,
-        /// Who asks: the source of the datagram, which its own GID must equal.
+        /// The requester's GID: the source of the datagram, equal to the GID in the request.
         peer: Gid,
-        /// Its side.
+        /// The peer's side.
         remote: Remote,
-        /// All 92 bytes.
+        /// Private data, all 92 bytes.
         private_data: Box<[u8]>,
     },
-    /// The peer consents: to be answered by [`super::Cm::establish`] or [`super::Cm::reject`].
+    /// The peer accepts: answer with [`super::Cm::establish`] or [`super::Cm::reject`].
     Replied {
         /// The connection.
         id: CmId,
-        /// Its side.
+        /// The peer's side.
         remote: Remote,
-        /// All 196 bytes.
+        /// Private data, all 196 bytes.
         private_data: Box<[u8]>,
     },
-    /// The peer is ready (RTU).
+    /// The peer is ready (RTU received).
     Established {
         /// The connection.
         id: CmId,
     },
-    /// The peer rejected what we sent last; the connection is over.
+    /// The peer rejected our last message; the connection has ended.
     Rejected {
         /// The connection.
         id: CmId,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
     },
-    /// The peer disconnects; it has been answered. The connection waits in TIMEWAIT.
+    /// The peer disconnects and was answered. The connection is in TIMEWAIT.
     Disconnected {
         /// The connection.
         id: CmId,
     },
-    /// The peer did not answer; the connection is over.
+    /// The peer did not answer; the connection has ended.
     TimedOut {
         /// The connection.
         id: CmId,
     },
-    /// TIMEWAIT is over, or a rejection: the ids and the queue pair's number may be used again.
+    /// TIMEWAIT or a rejection is over: the ids and the queue pair number may be used again.
     Released {
-        /// The connection that was.
+        /// The connection that ended.
         id: CmId,
     },
 }
 
 impl CmEvent {
-    /// The connection that it is of.
+    /// The connection of the event.
     pub const fn id(&self) -> CmId {
         match self {
             CmEvent::Requested { id, .. }
@@ -163,5 +166,5 @@ impl CmEvent {
 
 /// The table of connections is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("there are as many connections as there may be")]
+#[error("the limit of connections is reached")]
 pub struct Full;

@@ -1,9 +1,9 @@
-//! Messages of communication management (IBA vol. 1, 12.6; kernel include/rdma/ibta_vol1_c12.h):
-//! what is behind the common header of a datagram of class [`super::class::COM_MGT`].
+//! Messages of communication management (IBA vol. 1, 12.6; kernel include/rdma/ibta_vol1_c12.h): the
+//! bytes behind the common header of a datagram of class [`super::class::COM_MGT`].
 //!
-//! The structures are the bytes of the wire, all [`DATA_LEN`] of them, private data included:
-//! big-endian, no padding, no alignment. Fields that are narrower than a byte have a getter and a
-//! setter each. Times are codes of five bits: 4.096 µs times two to the power of the code.
+//! The structures have the layout of the wire, all [`DATA_LEN`] bytes including private data:
+//! big-endian, no padding, no alignment. Fields narrower than a byte have a getter and a setter. Times
+//! are codes of five bits: 4.096 µs times two to the power of the code.
 
 mod connect;
 mod end;
@@ -19,7 +19,8 @@ pub use connect::{Mra, Rej, Rep, Req, Rtu};
 pub use end::{Drep, Dreq};
 pub use path::{Apr, Lap, Path};
 pub use rdma_cm::{
-    RDMA_CM_DATA_LEN, RDMA_CM_HEADER_LEN, RdmaCmAddresses, RdmaCmData, RdmaCmHeader,
+    RDMA_CM_DATA_LEN, RDMA_CM_HEADER_LEN, RdmaCmAddresses, RdmaCmData, RdmaCmHeader, request_data,
+    selected,
 };
 pub use sidr::{SidrRep, SidrReq};
 
@@ -62,14 +63,14 @@ pub enum Answered {
     Req = 0,
     /// The ConnectReply.
     Rep = 1,
-    /// Another one; in an MRA the LoadAlternatePath.
+    /// Another message; in an MRA the LoadAlternatePath.
     Other = 2,
-    /// No message has this number.
+    /// Reserved value.
     Reserved = 3,
 }
 
 impl Answered {
-    /// From the two bits of the wire, of which more are ignored.
+    /// Decodes the low two bits; ignores the others.
     pub const fn from_bits(bits: u8) -> Answered {
         match bits & 3 {
             0 => Answered::Req,
@@ -108,7 +109,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// What is behind a header with this attribute; `None` if no message has it.
+    /// Reads the data behind a header with this attribute; `None` for an unknown attribute.
     pub fn parse(attribute: u16, data: &'a [u8; DATA_LEN]) -> Option<Message<'a>> {
         Some(match attribute {
             REQ => Message::Req(Req::ref_from_bytes(data).ok()?),
@@ -127,8 +128,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A getter and a setter for the bits of a byte that a mask names. A value that is too large for
-/// them loses its high bits.
+/// A getter and a setter for the bits of a byte under a mask. The setter drops the high bits of a too
+/// large value.
 macro_rules! bits {
     ($($(#[$doc:meta])* $get:ident / $set:ident: $byte:ident & $mask:literal,)*) => {$(
         $(#[$doc])*
@@ -160,10 +161,10 @@ macro_rules! qpn {
 }
 use qpn;
 
-/// A getter and a setter for the PSN at which the receiver of the message starts to send.
+/// A getter and a setter for the starting PSN.
 macro_rules! starting_psn {
     () => {
-        /// The PSN at which the receiver of the message is to start sending.
+        /// The PSN of the first packet that the receiver of this message sends.
         pub const fn starting_psn(&self) -> proto::Psn {
             let [a, b, c] = self.psn;
             proto::Psn::new(u32::from_be_bytes([0, a, b, c]))

@@ -25,18 +25,18 @@ pub const fn method_name(method: u8) -> Option<&'static str> {
         method::GET => "Get",
         method::SET => "Set",
         method::SEND => "Send",
-        0x05 => "Trap",
-        0x06 => "Report",
-        0x07 => "TrapRepress",
+        method::TRAP => "Trap",
+        method::REPORT => "Report",
+        method::TRAP_REPRESS => "TrapRepress",
         method::GET_TABLE => "GetTable",
-        0x13 => "GetTraceTable",
-        0x14 => "GetMulti",
+        method::GET_TRACE_TABLE => "GetTraceTable",
+        method::GET_MULTI => "GetMulti",
         method::DELETE => "Delete",
         method::GET_RESP => "GetResp",
-        0x86 => "ReportResp",
-        0x92 => "GetTableResp",
-        0x94 => "GetMultiResp",
-        0x95 => "DeleteResp",
+        method::REPORT_RESP => "ReportResp",
+        method::GET_TABLE_RESP => "GetTableResp",
+        method::GET_MULTI_RESP => "GetMultiResp",
+        method::DELETE_RESP => "DeleteResp",
         _ => return None,
     })
 }
@@ -44,9 +44,9 @@ pub const fn method_name(method: u8) -> Option<&'static str> {
 /// The attribute's name, which depends on the class (IBA vol. 1, 13.4.8, 12.6, 15.2.5, 16.1.3).
 pub const fn attribute_name(class: u8, attribute: u16) -> Option<&'static str> {
     match (class, attribute) {
-        (_, 0x0001) => Some("ClassPortInfo"),
-        (_, 0x0002) => Some("Notice"),
-        (_, 0x0003) => Some("InformInfo"),
+        (_, sa::CLASS_PORT_INFO) => Some("ClassPortInfo"),
+        (_, sa::NOTICE) => Some("Notice"),
+        (_, sa::INFORM_INFO) => Some("InformInfo"),
         (class::COM_MGT, _) => cm_attribute_name(attribute),
         (class::SUBN_ADM, _) => sa_attribute_name(attribute),
         (class::PERF, 0x0010) => Some("PortSamplesControl"),
@@ -76,19 +76,27 @@ const fn cm_attribute_name(attribute: u16) -> Option<&'static str> {
 
 const fn sa_attribute_name(attribute: u16) -> Option<&'static str> {
     Some(match attribute {
-        0x0011 => "NodeRecord",
-        0x0012 => "PortInfoRecord",
-        0x0031 => "ServiceRecord",
-        0x0033 => "PKeyTableRecord",
+        sa::NODE_RECORD => "NodeRecord",
+        sa::PORT_INFO_RECORD => "PortInfoRecord",
+        0x0013 => "SLtoVLMappingTableRecord",
+        0x0014 => "SwitchInfoRecord",
+        0x0015 => "LinearForwardingTableRecord",
+        0x0017 => "MulticastForwardingTableRecord",
+        0x0018 => "SMInfoRecord",
+        0x0020 => "LinkRecord",
+        0x0030 => "GuidInfoRecord",
+        sa::SERVICE_RECORD => "ServiceRecord",
+        0x0033 => "P_KeyTableRecord",
         sa::PATH_RECORD => "PathRecord",
+        0x0036 => "VLArbitrationTableRecord",
         sa::MC_MEMBER_RECORD => "MCMemberRecord",
         0x003a => "MultiPathRecord",
-        0x00f3 => "InformInfoRecord",
+        sa::INFORM_INFO_RECORD => "InformInfoRecord",
         _ => return None,
     })
 }
 
-/// What a status says: the class's own part (IBA vol. 1, 15.2.4, table 184) before the common one
+/// The name of a status: the class-specific part (IBA vol. 1, 15.2.4, table 184) before the common part
 /// (13.4.7, table 115).
 pub const fn status_name(class: u8, status: u16) -> Option<&'static str> {
     if class == class::SUBN_ADM && status >> 8 != 0 {

@@ -7,23 +7,23 @@ use proto::{AddressHandle, Gid};
 
 use crate::worker::AhAttributes;
 
-/// Address handles that one worker keeps at most.
+/// Maximum number of address handles of one worker.
 const CAPACITY: usize = 1 << 16;
 
-/// What a send needs to know of an address handle.
+/// The contents of an address handle.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     /// The destination.
     pub ip: IpAddr,
-    /// Whether it is a group.
+    /// Whether the destination is a group.
     pub multicast: bool,
     /// Traffic class; 0 is the default.
     pub traffic_class: u8,
-    /// Hop limit; 0 means that of the socket.
+    /// Hop limit; 0 means the socket's default.
     pub hop_limit: u8,
 }
 
-/// A table with places that are used again.
+/// A table of address handles. Destroyed places are used again.
 #[derive(Debug, Default)]
 pub struct AddressHandles {
     places: Vec<Option<Address>>,
@@ -31,13 +31,13 @@ pub struct AddressHandles {
 }
 
 impl AddressHandles {
-    /// Makes a handle for a port with the GID `sgid`. IPoIB's groups are IPv6 whatever the GID is,
-    /// so with `copies` (multicast goes to a list of peers) any group will do.
+    /// Creates a handle for a port with the GID `sgid`. With `copies`, multicast packets go to a list
+    /// of peers, so a group of either address family is accepted: IPoIB groups are always IPv6.
     ///
     /// # Errors
-    /// EAFNOSUPPORT if the two GIDs are not of one address family: the source decides which one is
-    /// on the wire (kernel drivers/infiniband/sw/rxe/rxe_av.c). EADDRNOTAVAIL for the zero GID,
-    /// ENOSPC if there are too many handles.
+    /// EAFNOSUPPORT if both GIDs are not of one address family: the source GID decides the address
+    /// family on the wire (kernel drivers/infiniband/sw/rxe/rxe_av.c). EADDRNOTAVAIL for the zero GID,
+    /// ENOSPC if the table is full.
     pub fn create(
         &mut self,
         attributes: &AhAttributes,
@@ -70,7 +70,7 @@ impl AddressHandles {
         Ok(AddressHandle(self.places.len() as u32 - 1))
     }
 
-    /// Ends a handle; one that there is not is left alone.
+    /// Destroys a handle. Unknown handles are ignored.
     pub fn destroy(&mut self, ah: AddressHandle) {
         if let Some(place) = self.places.get_mut(ah.0 as usize)
             && place.take().is_some()
@@ -79,7 +79,7 @@ impl AddressHandles {
         }
     }
 
-    /// What a handle stands for.
+    /// The contents of a handle.
     pub fn get(&self, ah: AddressHandle) -> Option<Address> {
         self.places.get(ah.0 as usize).copied().flatten()
     }
@@ -98,34 +98,54 @@ mod tests {
         let mut t = AddressHandles::default();
         let own = gid("fe80::1");
         let a = t
-            .create(&AhAttributes::to(gid("fe80::2")), &own, false)
+            .create(
+                &AhAttributes::to(gid("fe80::2"), proto::PKey::DEFAULT),
+                &own,
+                false,
+            )
             .unwrap();
         let b = t
-            .create(&AhAttributes::to(gid("fe80::3")), &own, false)
+            .create(
+                &AhAttributes::to(gid("fe80::3"), proto::PKey::DEFAULT),
+                &own,
+                false,
+            )
             .unwrap();
         t.destroy(a);
         t.destroy(a);
         assert!(t.get(a).is_none());
         let c = t
-            .create(&AhAttributes::to(gid("ff12::1")), &own, false)
+            .create(
+                &AhAttributes::to(gid("ff12::1"), proto::PKey::DEFAULT),
+                &own,
+                false,
+            )
             .unwrap();
         assert_eq!(c, a);
         assert!(t.get(c).unwrap().multicast && !t.get(b).unwrap().multicast);
         let d = t
-            .create(&AhAttributes::to(gid("fe80::4")), &own, false)
+            .create(
+                &AhAttributes::to(gid("fe80::4"), proto::PKey::DEFAULT),
+                &own,
+                false,
+            )
             .unwrap();
         assert!(d != a && d != b, "a handle destroyed twice is free once");
     }
 
-    /// Conformance item 47: source and destination GID are of one family.
+    /// Conformance item 47: source and destination GID must have one address family.
     #[test]
     fn t47_gid_families_do_not_mix() {
         let mut t = AddressHandles::default();
         let v4 = gid("192.0.2.1");
         let mut refused = |dgid: &str, sgid: &Gid, copies| {
-            t.create(&AhAttributes::to(gid(dgid)), sgid, copies)
-                .err()
-                .and_then(|e| e.raw_os_error())
+            t.create(
+                &AhAttributes::to(gid(dgid), proto::PKey::DEFAULT),
+                sgid,
+                copies,
+            )
+            .err()
+            .and_then(|e| e.raw_os_error())
         };
         assert_eq!(refused("fe80::2", &v4, true), Some(libc::EAFNOSUPPORT));
         assert_eq!(refused("ff12::2", &v4, false), Some(libc::EAFNOSUPPORT));

@@ -1,8 +1,7 @@
-//! The connections of a [`SoftWorker`]: its engine, with the clock and the network.
+//! The connections of a [`SoftWorker`]: adds the clock and the network to the engine.
 
 use proto::{ConnectError, ConnectionEvent, ConnectionId, EndpointId, RejectReason, ServiceId};
 
-use super::engine::Standing;
 use super::worker::SoftWorker;
 use crate::connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
 use crate::kernel::clock;
@@ -24,14 +23,8 @@ impl Connections for SoftWorker {
         endpoint: EndpointId,
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
-        self.follow();
-        match self.table.endpoints.standing(endpoint) {
-            Standing::Member(partition) => {
-                self.engine.connect(clock(), endpoint, partition, request)
-            }
-            Standing::Waiting => Err(ConnectError::NoPKey(endpoint)),
-            Standing::Gone => Err(ConnectError::NoSuchEndpoint(endpoint)),
-        }
+        let partition = self.partition(endpoint)?;
+        self.engine.connect(clock(), endpoint, partition, request)
     }
 
     fn accept(&mut self, connection: ConnectionId, private_data: &[u8]) {
@@ -72,7 +65,7 @@ impl Connections for SoftWorker {
         self.engine.resume(ticket)
     }
 
-    /// Sends at once what the window allows: the bytes are still in the processor's caches.
+    /// Sends at once as much as the window allows, while the bytes are in the processor's caches.
     fn post(&mut self, connection: ConnectionId, ticket: TrainTicket) -> Posted {
         let now = clock();
         let posted = self.engine.post(now, connection, ticket);

@@ -1,47 +1,47 @@
-//! What a worker counts.
+//! The counters of a worker.
 
 use super::ud::Refusal;
 use crate::worker::Counters;
 
-/// One worker's counts since it was made.
+/// The counters of one worker, since its creation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Packets delivered.
     pub rx_packets: u64,
     /// Payload bytes delivered.
     pub rx_bytes: u64,
-    /// Reads: lone datagrams, or merged runs of them.
+    /// Receive operations: single datagrams, or merged runs of datagrams.
     pub rx_trains: u64,
-    /// Packets delivered that were sent to [`crate::Qpn::MULTICAST`].
+    /// Packets to [`crate::Qpn::MULTICAST`] delivered.
     pub rx_multicast: u64,
-    /// Management datagrams for QP1 that are not communication management's, which nobody serves.
+    /// Management datagrams to QP1 of another class than communication management, dropped.
     pub rx_mads_unhandled: u64,
-    /// Packets that came to this worker and are another's.
+    /// Packets received here and passed on to the worker they belong to.
     pub rx_handed_on: u64,
-    /// Datagrams that were empty, too long or of unknown destination.
+    /// Datagrams dropped: empty, too long or of unknown destination address.
     pub rx_truncated: u64,
-    /// Datagrams that the socket dropped for want of room.
+    /// Datagrams dropped by the socket because its buffer was full.
     pub rx_socket_drops: u64,
     /// Packets sent.
     pub tx_packets: u64,
-    /// Bytes sent, UDP payload.
+    /// UDP payload bytes sent.
     pub tx_bytes: u64,
     /// Trains sent.
     pub tx_trains: u64,
-    /// Times that a train found no room.
+    /// Times that the socket buffer had no room for a train.
     pub tx_blocked: u64,
-    /// Trains that the network or a check refused.
+    /// Trains refused by the network or by a check.
     pub tx_failed: u64,
-    /// Trains with packets over the MTU.
+    /// Trains refused because packets exceed the MTU.
     pub tx_too_big: u64,
-    /// Trains that went out without UDP_SEGMENT.
+    /// Trains sent without UDP_SEGMENT.
     pub tx_unsegmented: u64,
     /// Packets dropped, by [`Refusal`].
     pub refused: [u64; Refusal::COUNT],
 }
 
 impl Counts {
-    /// All of them with their names.
+    /// All counters with their names.
     pub fn named(&self) -> Counters {
         let c = self;
         let mut all = vec![

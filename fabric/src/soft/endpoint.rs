@@ -1,4 +1,4 @@
-//! A UD endpoint as the control side keeps it: its queue pair follows the port's P_Key table.
+//! A UD endpoint on the control thread. Its queue pair follows the port's P_Key table.
 
 use proto::{EndpointId, PKey, Psn, QKey, Qpn};
 
@@ -7,8 +7,8 @@ use super::snapshot::Endpoint;
 use crate::pkeys::Entry;
 use crate::port::FabricError;
 
-/// An endpoint. While the table lacks its partition, its queue pair is in RESET and no worker knows
-/// of it; its number stays its own.
+/// An endpoint. While the table lacks the endpoint's partition, its queue pair is in RESET and the
+/// workers do not know the endpoint. The queue pair number stays reserved.
 #[derive(Debug)]
 pub struct UdQueuePair {
     id: EndpointId,
@@ -20,7 +20,7 @@ pub struct UdQueuePair {
 }
 
 impl UdQueuePair {
-    /// Without an entry of the table yet.
+    /// Creates an endpoint without an entry of the table.
     pub const fn new(id: EndpointId, qpn: Qpn, partition: PKey, qkey: QKey) -> UdQueuePair {
         UdQueuePair {
             id,
@@ -32,20 +32,32 @@ impl UdQueuePair {
         }
     }
 
-    /// Restarts the queue pair if its entry is another one now, by value or by place (kernel
-    /// drivers/infiniband/ulp/ipoib/ipoib_ib.c, `update_child_pkey`); `psn` is the first one to send.
-    /// Gives whether it is another one.
+    /// Restarts the queue pair if the value or index of its entry has changed (kernel
+    /// drivers/infiniband/ulp/ipoib/ipoib_ib.c, `update_child_pkey`). `psn` is the first one to send.
+    /// Returns whether the entry has changed.
     pub fn follow(&mut self, entry: Option<Entry>, psn: Psn) -> bool {
         if entry == self.entry {
             return false;
         }
         self.entry = entry;
         if let Err(e) = self.restart(psn) {
-            // The attributes are the ones that the table of transitions wants.
-            log::error!("queue pair {} cannot be restarted: {e}", self.qp.qpn());
+            // Cannot happen: the attributes are those that the transitions require.
+            log::error!("cannot restart queue pair {}: {e}", self.qp.qpn());
             self.entry = None;
         }
         true
+    }
+
+    /// Changes the Q_Key and restarts the queue pair with it. Returns whether the Q_Key has changed.
+    ///
+    /// # Errors
+    /// Never: the attributes are those that the transitions require.
+    pub fn set_qkey(&mut self, qkey: QKey, psn: Psn) -> Result<bool, FabricError> {
+        let changed = std::mem::replace(&mut self.qkey, qkey) != qkey;
+        if changed {
+            self.restart(psn)?;
+        }
+        Ok(changed)
     }
 
     fn restart(&mut self, psn: Psn) -> Result<(), FabricError> {
@@ -57,7 +69,7 @@ impl UdQueuePair {
         Ok(())
     }
 
-    /// What the workers are to know; nothing while it waits.
+    /// The workers' view of the endpoint; `None` while the endpoint waits for its partition.
     pub fn working(&self) -> Option<Endpoint> {
         Some(Endpoint {
             id: self.id,
@@ -67,27 +79,27 @@ impl UdQueuePair {
         })
     }
 
-    /// Its name.
+    /// The endpoint's id.
     pub const fn id(&self) -> EndpointId {
         self.id
     }
 
-    /// Its queue pair.
+    /// The endpoint's queue pair.
     pub const fn qp(&self) -> &QueuePair {
         &self.qp
     }
 
-    /// The Q_Key that it has in service.
+    /// The Q_Key of the endpoint.
     pub const fn qkey(&self) -> QKey {
         self.qkey
     }
 
-    /// The partition that was asked for.
+    /// The requested partition.
     pub const fn partition(&self) -> PKey {
         self.partition
     }
 
-    /// The table entry in use.
+    /// The P_Key of the table entry in use.
     pub fn pkey(&self) -> Option<PKey> {
         self.entry.map(|e| e.pkey)
     }

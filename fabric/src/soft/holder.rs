@@ -1,7 +1,7 @@
-//! Who has the RoCEv2 port of an underlay.
+//! The user of an underlay's RoCEv2 port.
 //!
-//! Our own kind keeps a lock: a listening socket in the abstract unix namespace, which belongs to
-//! the network namespace as the port does, and goes away with its process.
+//! Each `ibtapd` holds a lock: a listening socket in the abstract unix namespace. Like the port, it
+//! belongs to the network namespace, and it disappears with its process.
 
 use std::fs;
 use std::io;
@@ -14,16 +14,16 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::socket::probe;
 use super::wire::ROCE_V2_PORT;
 
-/// The lock, held as long as it lives.
+/// The lock of an underlay; dropping it releases the lock.
 #[derive(Debug)]
 pub struct Lock {
     _listener: UnixListener,
 }
 
-/// Why the lock cannot be had.
+/// Why the lock is not available.
 #[derive(Debug)]
 pub enum Locked {
-    /// Another process holds it; its process id, if it is of our process namespace.
+    /// Another process holds the lock; its process id, if it belongs to our process namespace.
     By(Option<i32>),
     /// The operating system refused.
     Os(io::Error),
@@ -37,7 +37,7 @@ impl Lock {
     /// Takes the lock of an underlay.
     ///
     /// # Errors
-    /// Who has it.
+    /// [`Locked`].
     pub fn take(underlay: &str) -> Result<Lock, Locked> {
         let name = lock_name(underlay);
         let address = SocketAddr::from_abstract_name(&name).map_err(Locked::Os)?;
@@ -51,8 +51,9 @@ impl Lock {
     }
 }
 
-/// Asks the kernel who listens. It does not wait: nobody accepts there, so that each question takes
-/// a place in the listener's queue for good, and the one after the last would wait for ever.
+/// Asks the kernel for the process that listens. The socket does not wait: nobody accepts connections,
+/// so each call takes a place in the listener's queue for good, and a call to a full queue would wait
+/// for ever.
 fn holder(name: &str) -> Option<i32> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
@@ -62,26 +63,26 @@ fn holder(name: &str) -> Option<i32> {
     Some(pid.as_raw_nonzero().get())
 }
 
-/// Who keeps an underlay's RoCEv2 port from being opened.
+/// The user of an underlay's RoCEv2 port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PortUser {
-    /// Nobody.
+    /// The port is free.
     Free,
-    /// An `ibtapd`; its process, where that can be seen from here.
+    /// An `ibtapd`; its process id, if visible.
     Daemon(Option<u32>),
     /// A process, with its name.
     Process(u32, String),
-    /// Nobody who can be seen from here: the kernel's `rdma_rxe`, a process of another container,
-    /// or one that this user may not look at.
+    /// No visible process: the kernel's `rdma_rxe`, a process of another container, or a process that
+    /// this user may not inspect.
     Unseen,
 }
 
-/// Finds out who uses the port of an underlay in the calling thread's network namespace, and
-/// leaves no trace: a daemon's lock is looked up and not asked, and only a port without one is
-/// tried.
+/// Finds the user of an underlay's port in the calling thread's network namespace, without side
+/// effects: a lock is looked up but not contacted, and the port is bound for a test only if it has no
+/// lock.
 ///
 /// # Errors
-/// Those of the socket that tries the port.
+/// Errors of the socket of this test.
 pub fn port_user(underlay: &str, ifindex: u32) -> io::Result<PortUser> {
     if let Some(inode) = lock_inode(underlay) {
         return Ok(PortUser::Daemon(process_of(inode).map(|(pid, _)| pid)));
@@ -101,8 +102,8 @@ fn lock_inode(underlay: &str) -> Option<u64> {
     unix_inode(&text, &lock_name(underlay))
 }
 
-/// Looks for an abstract name in the text of /proc/net/unix (proc_net(5)). The listener has
-/// __SO_ACCEPTCON among its flags; those who have asked it bear its name, too.
+/// Finds the listener of an abstract name in the text of /proc/net/unix (proc_net(5)). The listener has
+/// the flag __SO_ACCEPTCON; connections to it have the same name.
 fn unix_inode(text: &str, name: &str) -> Option<u64> {
     const ACCEPTS: u32 = 1 << 16;
     text.lines().skip(1).find_map(|line| {
@@ -114,7 +115,7 @@ fn unix_inode(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// One sentence on who has the port, and what to do.
+/// A sentence about the user of the port and the remedy.
 pub fn sentence(underlay: &str) -> String {
     let port = format!("UDP port {ROCE_V2_PORT} of {underlay} is taken");
     match socket_inode().and_then(process_of) {
@@ -122,21 +123,21 @@ pub fn sentence(underlay: &str) -> String {
             format!("{port} by process {pid} ({name}); stop it or choose another underlay")
         }
         None => format!(
-            "{port}, and by no process that can be seen from here: probably by the kernel's rdma_rxe, or else in another container; remove the rdma_rxe devices and then the module, which keeps the port (rdma link show; rdma link delete NAME; modprobe -r rdma_rxe), stop the other program, or use another network namespace"
+            "{port}, but not by a visible process; remove the kernel's rdma_rxe (rdma link show; rdma link delete NAME; modprobe -r rdma_rxe), stop the program in another container, or use another network namespace"
         ),
     }
 }
 
-/// One sentence on another daemon that serves the underlay.
+/// A sentence about another daemon that serves the underlay.
 pub fn locked_sentence(underlay: &str, pid: Option<i32>) -> String {
-    let who = pid.map_or_else(
+    let daemon = pid.map_or_else(
         || "another ibtapd".to_owned(),
-        |pid| format!("another ibtapd, process {pid},"),
+        |pid| format!("another ibtapd (process {pid})"),
     );
-    format!("{who} serves {underlay} already; stop it or choose another underlay")
+    format!("{daemon} already serves {underlay}; stop it or choose another underlay")
 }
 
-/// The inode of a socket that is bound to the port. A socket of the kernel has one as well, or 0.
+/// The inode of a socket bound to the port. A socket of the kernel has an inode, or 0.
 fn socket_inode() -> Option<u64> {
     ["udp6", "udp"].iter().find_map(|table| {
         let text = fs::read_to_string(format!("/proc/thread-self/net/{table}")).ok()?;
@@ -144,7 +145,7 @@ fn socket_inode() -> Option<u64> {
     })
 }
 
-/// Looks through the text of /proc/net/udp or udp6 (proc_net(5)).
+/// Finds a port in the text of /proc/net/udp or udp6 (proc_net(5)).
 fn inode_in(text: &str, port: u16) -> Option<u64> {
     text.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
@@ -170,7 +171,7 @@ fn process_of(inode: u64) -> Option<(u32, String)> {
 mod tests {
     use super::*;
 
-    /// An underlay that nobody else's test asks about.
+    /// An underlay name that no other test uses.
     fn name(test: &str) -> String {
         format!("{test}-{}", std::process::id())
     }
@@ -179,7 +180,7 @@ mod tests {
     fn asking_for_the_holder_again_and_again_never_waits() {
         let name = name("again");
         let _lock = Lock::take(&name).unwrap();
-        // More than the queue of a listener takes (std: 128).
+        // More than the queue of a listener holds (std: 128).
         for _ in 0..200 {
             assert!(matches!(Lock::take(&name), Err(Locked::By(_))));
         }

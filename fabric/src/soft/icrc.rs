@@ -1,10 +1,10 @@
 //! The Invariant CRC of RoCEv2 (IBA vol. 1, 7.8.1 and annex A17.3.3; the kernel's
 //! drivers/infiniband/sw/rxe/rxe_icrc.c).
 //!
-//! It is the CRC-32 of Ethernet over eight bytes of ones, which stand for the LRH that RoCEv2 does
-//! not have, and the packet from the IP header to the pad, where every field that a router may
-//! change is taken as ones. It is stored least significant byte first. IPv4's identification is
-//! *covered*; [`Ipv4IdSolver`] finds it where a socket does not tell it.
+//! The ICRC is the CRC-32 of Ethernet over eight bytes of ones, in place of the LRH, which RoCEv2 does
+//! not have, and the packet from the IP header to the pad. Fields that a router may change count as
+//! ones. The ICRC is stored least significant byte first. It *covers* IPv4's identification;
+//! [`Ipv4IdSolver`] finds the identification where a socket does not report it.
 
 mod ipv4_id;
 mod l3;
@@ -26,11 +26,11 @@ const IPV4_HEADER_LEN: u16 = 20;
 const IPV4_DONT_FRAGMENT: u16 = 0x4000;
 const PROTOCOL_UDP: u8 = 17;
 
-/// The place of the byte with FECN, BECN and reserved bits in the BTH.
+/// Offset of the BTH byte with FECN, BECN and reserved bits.
 const MASKED_BTH_BYTE: usize = 4;
 
-/// The CRC over everything in front of the BTH: constant for a flow and a packet length (over
-/// IPv4, and an identification), so worth keeping.
+/// The CRC over everything before the BTH. It is constant for a flow and a packet length (over IPv4,
+/// also for an identification), so callers keep it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix(
     /// Finalised CRC of the ones, the masked IP header and the masked UDP header.
@@ -38,8 +38,8 @@ pub struct Prefix(
 );
 
 impl Prefix {
-    /// Of an IPv6 packet without extension headers. Addresses in network order; `udp_len` is the
-    /// UDP length field, header included.
+    /// The prefix of an IPv6 packet without extension headers. Addresses are in network order;
+    /// `udp_len` is the UDP length field, header included.
     pub fn ipv6(
         src: &[u8; 16],
         dst: &[u8; 16],
@@ -59,8 +59,8 @@ impl Prefix {
         Prefix(update(ONES, &h))
     }
 
-    /// Of an IPv4 packet without options that has DF set: what RoCEv2 peers send. Addresses in
-    /// network order; `udp_len` is the UDP length field, header included.
+    /// The prefix of an IPv4 packet without options and with DF set, as RoCEv2 peers send it. Addresses
+    /// are in network order; `udp_len` is the UDP length field, header included.
     pub fn ipv4(
         src: [u8; 4],
         dst: [u8; 4],
@@ -103,15 +103,15 @@ impl Prefix {
         Prefix(update(ONES, &h))
     }
 
-    /// The ICRC of a packet that is being built: `transport` is everything from the BTH to the pad,
-    /// its byte 4 (FECN, BECN, reserved) already 0xff; the caller sets that byte right afterwards.
-    /// Gives the bytes of the wire.
+    /// The ICRC of a packet that is being built. `transport` is everything from the BTH to the pad,
+    /// with byte 4 (FECN, BECN, reserved) set to 0xff; the caller then restores that byte. Returns the
+    /// bytes in wire order.
     pub fn finish(self, transport: &[u8]) -> [u8; ICRC_LEN] {
         update(self.0, transport).to_le_bytes()
     }
 
-    /// The ICRC of a packet as it is on the wire: `transport` is everything from the BTH to the
-    /// pad. What is shorter than a BTH is taken as it is, and belongs to no packet.
+    /// The ICRC of a packet as it is on the wire. `transport` is everything from the BTH to the pad.
+    /// The result for less than a BTH belongs to no packet.
     pub fn finish_received(self, transport: &[u8]) -> [u8; ICRC_LEN] {
         let Some((&(mut bth), rest)) = transport.split_first_chunk::<{ size_of::<Bth>() }>() else {
             return self.finish(transport);
@@ -129,7 +129,7 @@ fn masked_udp(src_port: u16, dst_port: u16, udp_len: u16) -> [u8; UDP_HEADER_LEN
     [a, b, c, d, e, f, 0xff, 0xff]
 }
 
-/// A finalised CRC continued over `bytes`.
+/// Continues a finalised CRC over `bytes`.
 fn update(crc: u32, bytes: &[u8]) -> u32 {
     let mut hasher = Hasher::new_with_initial(crc);
     hasher.update(bytes);

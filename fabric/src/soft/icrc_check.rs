@@ -1,10 +1,10 @@
-//! Checking the ICRC of received packets, with what a socket knows about them.
+//! Verifies the ICRC of received packets from the information that a socket has.
 //!
-//! The ICRC covers the IPv4 identification, but a UDP socket can neither set nor read it. Sent from
-//! an unconnected socket with DF it is 0, or 0, 1, 2, … over the segments of one `UDP_SEGMENT`
-//! send; so the ICRC of each segment uses its index. On receive the index is tried first. For peers
-//! with other identifications the 16 unknown bits are solved for, since CRC is linear. IPv6 has no
-//! such field and is the default.
+//! The ICRC covers the IPv4 identification, but a UDP socket can neither set nor read it. An
+//! unconnected socket with DF sends the identification 0, or 0, 1, 2, … in the segments of one
+//! `UDP_SEGMENT` send. So the sender computes the ICRC of each segment with the segment's index, and
+//! the receiver tries the index first. For peers with other identifications, the receiver solves for
+//! the 16 unknown bits, since CRC is linear. IPv6 is the default and has no such field.
 
 use super::icrc::{Ipv4IdSolver, Prefix};
 use super::ud::{Path, Refusal};
@@ -13,37 +13,36 @@ use super::wire::{ICRC_LEN, ROCE_V2_PORT};
 /// Bytes of a UDP header.
 const UDP_HEADER_LEN: usize = 8;
 
-/// Remembers what the packets of a run have in common: their prefix, and where their IPv4
-/// identifications began.
+/// Remembers common values of the packets of a run: the prefix and the first IPv4 identification.
 #[derive(Debug, Default)]
 pub struct IcrcCheck {
-    /// The prefix of the packet before, over IPv6.
+    /// The prefix of the previous packet, over IPv6.
     last: Option<(Path, usize, Prefix)>,
-    /// The place of the packet in its run.
+    /// The index of the packet in its run.
     place: u16,
-    /// The identification of a run's first packet, as far as known.
+    /// The identification of the run's first packet, as far as known.
     first_id: u16,
     solver: Ipv4IdSolver,
 }
 
 impl IcrcCheck {
-    /// A new run of merged datagrams begins. Our own kind numbers a run from 0.
+    /// Starts a run of merged datagrams. Our own identifications start at 0.
     pub fn start_run(&mut self) {
         self.first_id = 0;
     }
 
-    /// The next packet is the `k`-th of its run.
+    /// Sets the index of the next packet in its run.
     pub fn at(&mut self, k: usize) {
         self.place = k as u16;
     }
 
-    /// Checks the packet `bytes`, from BTH to ICRC.
+    /// Verifies the packet `bytes`, from BTH to ICRC.
     ///
-    /// Over IPv4 the ICRC covers an identification that a socket does not see. It is guessed, and
-    /// solved for where the guess is wrong, which leaves 16 of the 32 bits as the check.
+    /// Over IPv4 the ICRC covers the identification, which a socket does not report. `verify` tries a
+    /// likely identification, then solves for it; solving leaves 16 of the 32 bits as the check.
     ///
     /// # Errors
-    /// [`Refusal::Icrc`]; [`Refusal::Length`] if there is no room for an ICRC.
+    /// [`Refusal::Icrc`]; [`Refusal::Length`] if the packet is shorter than an ICRC.
     pub fn verify(&mut self, path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
         let (covered, received) = bytes
             .split_last_chunk::<ICRC_LEN>()

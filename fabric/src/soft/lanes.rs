@@ -1,15 +1,15 @@
-//! The packet sequence numbers of one worker's lanes: one for each endpoint, since every worker sends
-//! from a port of its own.
+//! The packet sequence numbers of one worker. Each endpoint has its own sequence in each worker, since
+//! each worker sends from its own UDP port.
 
 use proto::{EndpointId, Psn};
 
 use super::snapshot::{Endpoint, Endpoints};
 
-/// The lane of one endpoint.
+/// The sequence of one endpoint.
 #[derive(Clone, Copy, Debug)]
 struct Lane {
     id: EndpointId,
-    /// Which start of the queue pair it is of.
+    /// The start of the queue pair that the sequence belongs to.
     starts: u32,
     next: Psn,
 }
@@ -24,12 +24,13 @@ impl Lane {
     }
 }
 
-/// The lanes, by ascending id of their endpoints.
+/// The sequences, by ascending endpoint id.
 #[derive(Debug, Default)]
 pub struct Lanes(Vec<Lane>);
 
 impl Lanes {
-    /// Has a lane for each endpoint in service; one whose queue pair goes on goes on.
+    /// Creates a lane for each endpoint in service. Lanes of queue pairs that were not restarted
+    /// continue.
     pub fn follow(&mut self, endpoints: &Endpoints) {
         let mut old = std::mem::take(&mut self.0).into_iter().peekable();
         let lanes = endpoints.working().iter().map(|e| {
@@ -40,7 +41,7 @@ impl Lanes {
         self.0 = lanes.collect();
     }
 
-    /// The PSN of the first of `count` packets, and which start of the queue pair it is of.
+    /// Takes `count` PSNs: the start of the queue pair, and the first PSN.
     pub fn take(&mut self, from: EndpointId, count: usize) -> Option<(u32, Psn)> {
         let at = self.0.binary_search_by_key(&from.0, |lane| lane.id.0);
         let lane = self.0.get_mut(at.ok()?)?;
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_goes_on_until_its_queue_pair_starts_again() {
+    fn a_lane_continues_until_its_queue_pair_restarts() {
         let mut all: Vec<UdQueuePair> = [1, 4, 7].map(endpoint).into();
         for ud in &mut all {
             ud.follow(at(0), Psn::new(100));
@@ -79,7 +80,7 @@ mod tests {
         for id in [1, 4, 7] {
             assert_eq!(take(&mut lanes, id), Some(100));
         }
-        // The first is gone, the second was restarted, the fourth is new, the fifth waits.
+        // The first was deleted, the second restarted, the fourth is new, the fifth waits.
         all.remove(0);
         all[0].follow(at(1), Psn::new(200));
         all.push(endpoint(8));

@@ -1,6 +1,6 @@
-//! Packets that came to another worker than their own. It is rare: the kernel chooses by the rule in
-//! [`super::steering`], but merges packets of several queue pairs if they come from one port, and
-//! older ones know no such rule.
+//! Packets received by another worker than their own. They are rare: the kernel selects the worker by
+//! the rule in [`super::steering`], but merges packets of several queue pairs from one UDP port, and
+//! old kernels lack the rule.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -9,30 +9,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ud::Path;
 
-/// Packets that wait for one worker at most; what is more is lost, as in a network.
+/// Maximum number of packets queued for one worker; further packets are dropped.
 const LETTERS_MAX: usize = 1024;
 
-/// A packet that was handed on.
+/// A packet from another worker.
 #[derive(Debug)]
 pub struct Letter {
-    /// Where it came from.
+    /// The packet's addresses.
     pub path: Path,
     /// From BTH to ICRC.
     pub bytes: Box<[u8]>,
 }
 
-/// What waits for one worker.
+/// The packets queued for one worker.
 #[derive(Debug)]
 pub struct Mailbox {
     letters: Mutex<VecDeque<Letter>>,
-    /// Whether there is something in it, to be asked without the lock.
+    /// Whether the queue has packets; read without the lock.
     any: AtomicBool,
-    /// Becomes readable when there is news for the worker.
+    /// Becomes readable when the worker has something to do.
     wake: Arc<OwnedFd>,
 }
 
 impl Mailbox {
-    /// An empty one of the worker that listens to `wake`.
+    /// Creates an empty mailbox; writing to `wake` wakes its worker.
     pub fn new(wake: Arc<OwnedFd>) -> Mailbox {
         Mailbox {
             letters: Mutex::default(),
@@ -41,7 +41,7 @@ impl Mailbox {
         }
     }
 
-    /// Puts a packet in and wakes the worker; false if it is full.
+    /// Queues a packet and wakes the worker; false if the queue is full.
     pub fn put(&self, path: Path, bytes: &[u8]) -> bool {
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         if letters.len() == LETTERS_MAX {
@@ -59,12 +59,12 @@ impl Mailbox {
 
     fn wake(&self) {
         if let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
-            log::debug!("a worker cannot be woken: {e}");
+            log::debug!("cannot wake a worker: {e}");
         }
     }
 
-    /// Takes out the packets that come to at most `room` bytes, and wakes the worker again if some are
-    /// left. A packet longer than that is lost.
+    /// Takes packets of at most `room` bytes together, and wakes the worker again if some are left. A
+    /// packet longer than `room` is dropped.
     pub fn take(&self, mut room: usize) -> Vec<Letter> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
@@ -105,14 +105,14 @@ mod tests {
         src_port: 1,
     };
 
-    /// How often the worker was woken since it was asked last.
+    /// How often the worker was woken since the last call.
     fn woken(wake: &OwnedFd) -> u64 {
         let mut count = [0; 8];
         rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
     }
 
     #[test]
-    fn nobody_waits_for_what_is_in_it() {
+    fn packets_wake_the_worker_until_they_are_taken() {
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let mailbox = Mailbox::new(Arc::clone(&wake));
         assert!(mailbox.take(1000).is_empty());
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(woken(&wake), 0);
         assert!(mailbox.put(PATH, &[0; 100]) && mailbox.put(PATH, &[1]));
         assert_eq!(woken(&wake), 1);
-        assert_eq!(mailbox.take(50).len(), 1, "what never fits is lost");
+        assert_eq!(mailbox.take(50).len(), 1, "oversized packets are dropped");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The software RoCEv2 fabric (IBA vol. 1, annex A17): a port over UDP port 4791 of one network
-//! interface, the *underlay*. Its GID is an IP address of the underlay, its packets are what the
-//! kernel's `rdma_rxe` and RoCE NICs send and understand.
+//! interface, the *underlay*. The port's GID is an IP address of the underlay. The packets are
+//! compatible with the kernel's `rdma_rxe` and with RoCE NICs.
 //!
-//! [`wire`] and [`icrc`] are the packet format, [`qp`], `ud` and [`rc`] the transport, [`engine`]
-//! the connections of one worker, [`train`] how packets are built; none of these knows a socket.
-//! [`SoftPort`] puts them on the network.
+//! [`wire`] and [`icrc`] are the packet format, [`qp`], `ud` and [`rc`] the transport, [`engine`] the
+//! connections of one worker; [`train`] builds packets. None of these uses a socket. [`SoftPort`]
+//! connects them to the network.
 
 pub mod engine;
 pub mod icrc;
@@ -33,8 +33,8 @@ mod steering;
 mod sys;
 mod transmitter;
 mod underlay;
+mod underlay_query;
 mod unmanaged;
-mod watch;
 mod worker;
 
 pub use config::SoftConfig;
@@ -43,5 +43,5 @@ pub use holder::{PortUser, port_user};
 pub use port::SoftPort;
 pub use ud::{Path, Refusal};
 pub use underlay::{Seen, Unusable, Usable, evaluate};
-pub use watch::see;
+pub use underlay_query::see;
 pub use worker::SoftWorker;

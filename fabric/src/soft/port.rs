@@ -1,4 +1,4 @@
-//! The control side: the port, its endpoints and groups, and what happens to its underlay.
+//! The port on the control thread: endpoints, groups, and changes of the underlay.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ use super::reception::DELIVERIES;
 use super::snapshot::{Endpoints, Groups, Shared, Sockets, Table};
 use super::socket::{self, Binding};
 use super::underlay::{self, Unusable, Usable};
-use super::watch::{evaluate_for, netlink, see, wait_usable};
+use super::underlay_query::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
 use crate::group::{GroupParameters, Joined};
 use crate::kernel::random;
@@ -32,12 +32,12 @@ use crate::port::{
 };
 use crate::worker::Worker;
 
-/// Groups that may be attached.
+/// Maximum number of groups.
 const GROUPS_MAX: usize = 8192;
 
 /// A port of the software RoCEv2 fabric.
 ///
-/// It makes sockets whenever a group is joined or the underlay returns, so all calls must come from
+/// A port opens sockets when it joins a group or the underlay returns, so all calls must come from
 /// threads in the network namespace in which it was opened. Its workers may run anywhere.
 pub struct SoftPort {
     config: SoftConfig,
@@ -49,32 +49,31 @@ pub struct SoftPort {
     mailboxes: Arc<[Mailbox]>,
     ca_guid: Guid,
     workers: Vec<SoftWorker>,
-    /// What the underlay was when it was last usable.
+    /// The underlay when it was last usable.
     usable: Usable,
-    /// Why it is not usable now.
+    /// Why the underlay is not usable now.
     trouble: Option<Unusable>,
     sockets: Arc<[Sockets]>,
     memberships: Memberships,
     pkeys: Arc<PKeyTable>,
     endpoints: BTreeMap<u32, UdQueuePair>,
-    /// `endpoints` as the workers see them.
+    /// `endpoints` for the workers.
     seen_endpoints: Arc<Endpoints>,
     groups: Arc<Groups>,
-    /// How many groups have two endpoints or more.
+    /// Number of groups with two endpoints or more.
     shared_groups: usize,
     gsi: QueuePair,
     next_endpoint: u32,
-    /// What was tried last did not work for a reason that may pass without an event.
+    /// The last attempt failed for a reason that may end without an event.
     look_again: bool,
 }
 
 impl SoftPort {
-    /// Opens the port in the network namespace of the calling thread. Waits up to
+    /// Opens a port in the network namespace of the calling thread. Waits up to
     /// [`SoftConfig::gid_wait`] for the underlay.
     ///
     /// # Errors
-    /// [`FabricError::Unusable`] with a sentence that says what is missing or who is in the way,
-    /// and how to get on; [`FabricError::Os`].
+    /// [`FabricError::Unusable`] with a sentence about the cause and the remedy; [`FabricError::Os`].
     pub fn open(mut config: SoftConfig) -> Result<SoftPort, FabricError> {
         config.workers = config.workers.max(1);
         let pkeys = Arc::new(PKeyTable::new(std::mem::take(&mut config.pkeys)));
@@ -87,7 +86,7 @@ impl SoftPort {
         let binding = binding(&usable);
         socket::probe(binding.ifindex).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => FabricError::Unusable(holder::sentence(&config.underlay)),
-            _ => os("the RoCEv2 port cannot be bound", e),
+            _ => os("cannot bind the RoCEv2 port", e),
         })?;
         let sockets = open_sockets(&binding, config.workers, false, None)?;
         let index = pkeys.management().index;
@@ -95,7 +94,7 @@ impl SoftPort {
         let wakes = (0..config.workers)
             .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| os("no eventfd can be made", e.into()))?;
+            .map_err(|e| os("cannot create an eventfd", e.into()))?;
         let mailboxes = wakes.iter().map(|w| Mailbox::new(Arc::clone(w))).collect();
         let mut port = SoftPort {
             ca_guid: ca_guid(),
@@ -126,12 +125,12 @@ impl SoftPort {
         Ok(port)
     }
 
-    /// [`Port::take_workers`] with all that the workers of this provider can do besides.
+    /// As [`Port::take_workers`], with the additional functions of this provider's workers.
     pub fn take_soft_workers(&mut self) -> Vec<SoftWorker> {
         std::mem::take(&mut self.workers)
     }
 
-    /// What a worker is made from.
+    /// The parameters of a new worker.
     pub(super) fn for_worker(&self, index: usize) -> WorkerInit {
         WorkerInit {
             engine: EngineConfig {
@@ -148,13 +147,13 @@ impl SoftPort {
         }
     }
 
-    /// Tells the workers who the endpoints are now.
+    /// Publishes changed endpoints to the workers.
     fn publish_endpoints(&mut self) {
         self.seen_endpoints = Arc::new(Endpoints::of(self.endpoints.values()));
         self.publish();
     }
 
-    /// Tells the workers how things are now.
+    /// Publishes a new table to the workers.
     fn publish(&self) {
         let mut table = Table {
             gid: self.usable.gid(),
@@ -168,7 +167,7 @@ impl SoftPort {
             copies: !self.config.peers.is_empty(),
             sockets: Arc::clone(&self.sockets),
         };
-        // No copy comes home, unless an endpoint there waits for one of a sibling.
+        // No copies to ourselves, unless endpoints here share a group.
         table.peers.retain(|&p| p != self.usable.address);
         if self.needs_loopback() {
             table.peers.push(self.usable.address);
@@ -176,30 +175,30 @@ impl SoftPort {
         self.shared.publish(table);
     }
 
-    /// Wakes the workers, so that they wait on the new sockets and end what the network no longer
+    /// Wakes the workers. They then poll the new sockets and end connections that the network no longer
     /// carries.
     fn wake_workers(&self) {
         for wake in &self.wakes {
             if let Err(e) = rustix::io::write(wake, &1u64.to_ne_bytes()) {
-                log::error!("a worker cannot be woken: {e}");
+                log::error!("cannot wake a worker: {e}");
             }
         }
     }
 
-    /// The queue pair number wished for, or the next that is not in use. Without a wish it is one
-    /// that hardly was in use before a restart: a peer that still knows the old one must not reach
-    /// another queue pair.
+    /// The requested queue pair number, or the next free one. Without a request, a random number: it
+    /// was unlikely in use before a restart, so a peer with an old number does not reach another queue
+    /// pair.
     fn free_qpn(&self, wish: Option<Qpn>) -> Qpn {
         let first = wish.unwrap_or_else(|| Qpn::new(random() as u32));
         let taken =
             |qpn: &Qpn| qpn.is_reserved() || self.endpoints.values().any(|e| e.qp().qpn() == *qpn);
-        // There are fewer endpoints than numbers: a port holds them all in memory.
+        // A free number exists: a port has fewer endpoints than there are numbers.
         std::iter::successors(Some(first), |qpn| Some(Qpn::new(qpn.get().wrapping_add(1))))
             .find(|qpn| !taken(qpn))
             .unwrap_or(first)
     }
 
-    /// The address to join for a group; none if multicast goes to a list of peers.
+    /// The IP group to join; `None` if multicast packets go to a list of peers.
     fn group_address(&self, mgid: Gid) -> Result<Option<IpAddr>, FabricError> {
         if !mgid.is_multicast() {
             return Err(FabricError::BadGroup(mgid));
@@ -220,16 +219,36 @@ impl SoftPort {
             .ok_or(FabricError::NoSuchEndpoint(id))
     }
 
-    /// Puts an endpoint into a group; the group is joined when it is the first one.
+    /// The partition and the Q_Key of an endpoint.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchEndpoint`].
+    pub(crate) fn keys(&self, id: EndpointId) -> Result<(PKey, QKey), FabricError> {
+        let endpoint = self.endpoint(id)?;
+        Ok((endpoint.partition(), endpoint.qkey()))
+    }
+
+    /// The endpoints in a group.
+    pub(crate) fn members(&self, mgid: Gid) -> &[EndpointId] {
+        self.groups.get(&mgid).map_or(&[], |ids| ids)
+    }
+
+    /// The groups of an endpoint.
+    pub(crate) fn groups_of(&self, id: EndpointId) -> Vec<Gid> {
+        let its = self.groups.iter().filter(|(_, ids)| ids.contains(&id));
+        its.map(|(mgid, _)| *mgid).collect()
+    }
+
+    /// Adds an endpoint to a group. The first endpoint joins the group.
     fn join(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
         let group = self.group_address(mgid)?;
         if !self.groups.contains_key(&mgid) {
             if self.groups.len() == GROUPS_MAX {
                 return Err(FabricError::Limit(format!(
-                    "a port attaches to {GROUPS_MAX} multicast groups at most"
+                    "a port can join at most {GROUPS_MAX} multicast groups"
                 )));
             }
-            // While the underlay is gone there is nothing to join; it is made up for.
+            // While the underlay is missing, joining is postponed to `join_all`.
             if let (Some(group), 1..) = (group, self.memberships.ifindex()) {
                 let what = || format!("{} cannot join {mgid}", self.config.underlay);
                 self.memberships.join(group).map_err(|e| os(&what(), e))?;
@@ -243,7 +262,7 @@ impl SoftPort {
         Ok(())
     }
 
-    /// Takes an endpoint out of a group; the group is left when it was the last one.
+    /// Removes an endpoint from a group. The last endpoint leaves the group.
     fn leave(&mut self, id: EndpointId, mgid: Gid) {
         if !self.groups.get(&mgid).is_some_and(|ids| ids.contains(&id)) {
             return;
@@ -260,8 +279,8 @@ impl SoftPort {
         }
     }
 
-    /// Whether some group has two endpoints here. Only then does the host need to hear its own
-    /// multicast: a packet reaches every attached queue pair but its sender (IBA vol. 1, 10.5.2).
+    /// Whether a group has two endpoints here. Only then the host must receive its own multicast
+    /// packets: a packet reaches every attached queue pair except its sender (IBA vol. 1, 10.5.2).
     fn needs_loopback(&self) -> bool {
         self.shared_groups > 0
     }
@@ -273,12 +292,12 @@ impl SoftPort {
         }
         for s in self.sockets.iter() {
             if let Err(e) = socket::multicast_loopback(&s.transmit, self.usable.address, now) {
-                log::warn!("multicast between own endpoints cannot be switched: {e}");
+                log::warn!("cannot set multicast loopback: {e}");
             }
         }
     }
 
-    /// The underlay is usable: sockets and memberships follow it.
+    /// Updates sockets and memberships after the underlay became usable or changed.
     fn follow(&mut self, now: Usable) -> Result<Vec<PortEvent>, FabricError> {
         let before = self.usable.clone();
         let moved = self.sockets.is_empty() || binding(&before) != binding(&now);
@@ -322,7 +341,7 @@ impl SoftPort {
         }
     }
 
-    /// The underlay is not usable.
+    /// Handles the loss of the underlay.
     fn lose(&mut self, why: Unusable) -> Vec<PortEvent> {
         if self.trouble.as_ref() == Some(&why) {
             return Vec::new();
@@ -333,7 +352,7 @@ impl SoftPort {
             Unusable::Waiting(s) | Unusable::Wrong(s) => PortEvent::Down(s.clone()),
         };
         if matches!(why, Unusable::Missing(_)) && !was_missing {
-            // They are bound to an interface index that will not come back.
+            // The sockets are bound to an interface index that will not return.
             self.sockets = Arc::default();
             self.memberships = Memberships::new(0);
             self.publish();
@@ -399,7 +418,7 @@ impl Port for SoftPort {
             Err(e) => {
                 self.look_again = true;
                 return self.lose(Unusable::Waiting(format!(
-                    "{} cannot be looked at: {e}",
+                    "cannot query {}: {e}",
                     self.config.underlay
                 )));
             }
@@ -436,9 +455,7 @@ impl Port for SoftPort {
     fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError> {
         self.endpoint(id)?;
         let loopback = self.needs_loopback();
-        let its = self.groups.iter().filter(|(_, ids)| ids.contains(&id));
-        let its: Vec<Gid> = its.map(|(mgid, _)| *mgid).collect();
-        for mgid in its {
+        for mgid in self.groups_of(id) {
             self.leave(id, mgid);
         }
         self.endpoints.remove(&id.0);
@@ -458,8 +475,8 @@ impl Port for SoftPort {
         for &mgid in leaves {
             self.leave(id, mgid);
         }
-        // Nobody administers the groups of this fabric.
-        let parameters = GroupParameters::unadministered(qkey, self.usable.ud_payload_max);
+        // This fabric has no subnet administrator.
+        let parameters = GroupParameters::unadministered(qkey);
         let join = |mgid: &Gid| self.join(id, *mgid).map(|()| parameters).into();
         let answers = joins.iter().map(join).collect();
         self.update_loopback(loopback);
@@ -470,7 +487,8 @@ impl Port for SoftPort {
     fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {
         if peers.is_empty() != self.config.peers.is_empty() {
             return Err(FabricError::Unusable(
-                "peers cannot begin or end while the port is open; restart ibtapd".into(),
+                "an open port cannot change between multicast and a list of peers; restart ibtapd"
+                    .into(),
             ));
         }
         check_peers(&peers, &self.usable)?;
@@ -500,10 +518,20 @@ impl Port for SoftPort {
             self.publish();
         } else {
             self.publish_endpoints();
-            // Their connections end now, and not with the next packet.
+            // Connections of these endpoints end now, not with their next packet.
             self.wake_workers();
         }
         Ok(changed)
+    }
+
+    fn set_qkey(&mut self, id: EndpointId, qkey: QKey) -> Result<(), FabricError> {
+        let endpoint = self.endpoints.get_mut(&id.0);
+        let endpoint = endpoint.ok_or(FabricError::NoSuchEndpoint(id))?;
+        if endpoint.set_qkey(qkey, random_psn())? {
+            self.publish_endpoints();
+            self.wake_workers();
+        }
+        Ok(())
     }
 
     fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey> {
@@ -514,7 +542,7 @@ impl Port for SoftPort {
         Some(self.endpoints.get(&id.0)?.qp().qpn())
     }
 
-    /// The queue pairs of connections are the workers' own: [`crate::Connections::list`] has them.
+    /// [`crate::Connections::list`] has the queue pairs of connections, which belong to the workers.
     fn resources(&self) -> Resources {
         let lanes = self.config.workers;
         let gsi = QueuePairInfo {
@@ -564,14 +592,13 @@ fn os(what: &str, source: io::Error) -> FabricError {
     }
 }
 
-/// The GUID by which peers tell nodes apart in communication management (IBA vol. 1, 12.9.8.3.1):
-/// together with a queue pair number or a communication id it names a connection.
+/// The CA GUID, by which peers distinguish nodes in communication management (IBA vol. 1, 12.9.8.3.1).
+/// CA GUID and queue pair number, or CA GUID and communication id, identify a connection.
 ///
-/// It is drawn anew at each start, and marked as not of the universal kind. A GUID of the hardware's
-/// would be the same in a copy of a virtual machine, and two such nodes would end each other's
-/// connections as stale. That peers notice a restart does not hang on it: queue pair numbers and
-/// communication ids start at random, too, so nothing of before matches, and the old connections
-/// end when nobody acknowledges.
+/// The GUID is random at each start, and marked as not universal. A copy of a virtual machine would
+/// have the same hardware GUID, and both nodes would end each other's connections as stale. Peers still
+/// detect a restart: queue pair numbers and communication ids also start at random, so old connections
+/// match nothing and end unacknowledged.
 fn ca_guid() -> Guid {
     let mut guid = random().to_be_bytes();
     guid[0] &= !2;
@@ -592,12 +619,11 @@ fn binding(usable: &Usable) -> Binding {
 fn lock(underlay: &str) -> Result<Lock, FabricError> {
     Lock::take(underlay).map_err(|e| match e {
         Locked::By(pid) => FabricError::Unusable(holder::locked_sentence(underlay, pid)),
-        Locked::Os(e) => os(&format!("the lock of {underlay} cannot be made"), e),
+        Locked::Os(e) => os(&format!("cannot create the lock of {underlay}"), e),
     })
 }
 
-/// The receiving sockets among `old` stay if they are the interface's: no socket may leave their
-/// group alone, for that would change the numbers of the others.
+/// Keeps the receiving sockets in `old`: closing one socket of their group would renumber the others.
 fn open_sockets(
     binding: &Binding,
     workers: usize,
@@ -611,18 +637,18 @@ fn open_sockets(
         .map(Arc::from)
         .map_err(|e| {
             os(
-                &format!("the sockets of {} cannot be made", binding.address),
+                &format!("cannot open the sockets of {}", binding.address),
                 e,
             )
         })
 }
 
-/// Copies go to addresses of the GID's family.
+/// Checks that peers have the GID's address family.
 fn check_peers(peers: &[IpAddr], usable: &Usable) -> Result<(), FabricError> {
     let family = usable.address.is_ipv4();
     if let Some(other) = peers.iter().find(|p| p.is_ipv4() != family) {
         return Err(FabricError::Unusable(format!(
-            "the peer {other} cannot be reached from the GID {}: both must be IPv4 or both IPv6",
+            "peer {other} and GID {} have different address families; use IPv4 for both or IPv6 for both",
             usable.gid()
         )));
     }

@@ -1,8 +1,8 @@
 //! Queue pair states and the modify verb (IBA vol. 1, 10.3.1 and 11.2.4.2; the attribute masks are
 //! those of kernel drivers/infiniband/core/verbs.c, `qp_state_table`).
 //!
-//! [`QueuePair`] is one of unreliable datagrams, small enough for the table of every worker;
-//! [`Connected`] is what a reliable connection's keeps.
+//! [`QueuePair`] is a UD queue pair, small enough for the table of every worker; [`Connected`] has the
+//! attributes of an RC queue pair.
 
 mod connected;
 mod transition;
@@ -17,7 +17,7 @@ pub use transition::permit;
 /// The state of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Just made, or reset.
+    /// New, or reset.
     Reset,
     /// Receive requests may be posted; nothing is processed.
     Init,
@@ -25,11 +25,11 @@ pub enum State {
     Rtr,
     /// Ready to send.
     Rts,
-    /// The send queue is drained: requests queue up and are not started.
+    /// The send queue is drained: requests are queued and not started.
     Sqd,
-    /// A send failed: sends are flushed, receiving goes on.
+    /// A send failed: sends are flushed, receiving continues.
     Sqe,
-    /// Everything is flushed.
+    /// All requests are flushed.
     Err,
 }
 
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// What a send request meets.
+    /// The effect on a posted send request.
     pub const fn post_send(self) -> Posted {
         match self {
             State::Reset | State::Init | State::Rtr => Posted::Refused,
@@ -57,7 +57,7 @@ impl State {
         }
     }
 
-    /// What a receive request meets.
+    /// The effect on a posted receive request.
     pub const fn post_recv(self) -> Posted {
         match self {
             State::Reset => Posted::Refused,
@@ -72,14 +72,13 @@ impl State {
         matches!(self.post_recv(), Posted::Processed)
     }
 
-    /// Whether packets with responses are processed: only what has sent has something to be
-    /// answered.
+    /// Whether packets with responses are processed. A queue pair that has not sent expects none.
     pub const fn takes_responses(self) -> bool {
         matches!(self, State::Rts | State::Sqd)
     }
 }
 
-/// The service of a queue pair, as far as this module serves it.
+/// The service of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// Unreliable datagram.
@@ -90,7 +89,7 @@ pub enum Service {
     Rc,
 }
 
-/// What a modify verb brings; absent attributes are not touched.
+/// The attributes of a modify verb; absent attributes do not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Attributes {
     /// Index into the port's P_Key table.
@@ -101,44 +100,44 @@ pub struct Attributes {
     pub qkey: Option<QKey>,
     /// The first PSN to send.
     pub sq_psn: Option<Psn>,
-    /// The state that the consumer believes the queue pair is in.
+    /// The expected current state.
     pub current_state: Option<State>,
-    /// Whether an event tells that the send queue is drained.
+    /// Whether an event reports that the send queue is drained.
     pub sqd_notify: Option<bool>,
-    /// RC: where the peer is.
+    /// RC: the peer's address.
     pub address: Option<AhAttributes>,
     /// RC: payload bytes of one packet.
     pub path_mtu: Option<IbMtu>,
     /// RC: the peer's queue pair.
     pub dest_qpn: Option<Qpn>,
-    /// RC: the first PSN to expect.
+    /// RC: the first PSN to receive.
     pub rq_psn: Option<Psn>,
-    /// RC: READs and ATOMICs that it serves at a time.
+    /// RC: maximum number of incoming READs and ATOMICs at a time.
     pub max_dest_rd_atomic: Option<u8>,
-    /// RC: READs and ATOMICs that it has outstanding at most.
+    /// RC: maximum number of outstanding READs and ATOMICs.
     pub max_rd_atomic: Option<u8>,
     /// RC: the timer code in RNR NAKs, 0 to 31; 0 is the longest.
     pub min_rnr_timer: Option<u8>,
-    /// RC: the code of the time to wait for an acknowledgement, 0 to 31; 0 waits for ever.
+    /// RC: the code of the acknowledgement timeout, 0 to 31; 0 is unlimited.
     pub timeout: Option<u8>,
-    /// RC: how often to send again before giving up, 0 to 7.
+    /// RC: number of retries before giving up, 0 to 7.
     pub retry_cnt: Option<u8>,
-    /// RC: how often to send again after RNR NAKs, 0 to 7; 7 is without end.
+    /// RC: number of retries after RNR NAKs, 0 to 7; 7 is unlimited.
     pub rnr_retry: Option<u8>,
-    /// RC: remote operations that are allowed, a bit each; 0 as there are none.
+    /// RC: permitted remote operations, a bit each; must be 0.
     pub access_flags: Option<u32>,
 }
 
-/// What happens to a posted send or receive request.
+/// The effect on a posted request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
-    /// Refused at once.
+    /// Refused.
     Refused,
-    /// Taken; it waits for another state.
+    /// Accepted; waits for another state.
     Queued,
-    /// Taken and processed.
+    /// Accepted and processed.
     Processed,
-    /// Completes with WR_FLUSH_ERR.
+    /// Accepted; completes with WR_FLUSH_ERR.
     Flushed,
 }
 
@@ -168,7 +167,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes a new queue pair through INIT and RTR to RTS.
+    /// Creates a queue pair and moves it through INIT and RTR to RTS.
     ///
     /// # Errors
     /// Those of [`QueuePair::modify`].
@@ -184,7 +183,7 @@ impl QueuePair {
         Ok(qp)
     }
 
-    /// From RESET through INIT and RTR to RTS.
+    /// Moves the queue pair from RESET through INIT and RTR to RTS.
     ///
     /// # Errors
     /// Those of [`QueuePair::modify`].
@@ -204,7 +203,7 @@ impl QueuePair {
         self.modify(State::Rts, &rts)
     }
 
-    /// To RESET, by way of ERR, in which whatever is posted is flushed.
+    /// Moves the queue pair to RESET by way of ERR, which flushes posted requests.
     ///
     /// # Errors
     /// Those of [`QueuePair::modify`].
@@ -218,7 +217,7 @@ impl QueuePair {
     /// The modify verb.
     ///
     /// # Errors
-    /// Those of [`permit`]; the queue pair is then as it was.
+    /// Those of [`permit`]; the queue pair is then unchanged.
     pub fn modify(&mut self, to: State, attributes: &Attributes) -> Result<(), FabricError> {
         permit(self.service, self.state, to, attributes, IbMtu::B4096)?;
         self.apply(to, attributes);
@@ -237,24 +236,24 @@ impl QueuePair {
         self.sqd_notify = attributes.sqd_notify.unwrap_or(self.sqd_notify);
     }
 
-    /// A send failed in the provider: RTS becomes SQE (IBA vol. 1, 10.3.1.6).
+    /// Handles a failed send: RTS becomes SQE (IBA vol. 1, 10.3.1.6).
     pub fn send_failed(&mut self) {
         if self.state == State::Rts {
             self.state = State::Sqe;
         }
     }
 
-    /// What a send request meets.
+    /// The effect on a posted send request.
     pub const fn post_send(&self) -> Posted {
         self.state.post_send()
     }
 
-    /// What a receive request meets.
+    /// The effect on a posted receive request.
     pub const fn post_recv(&self) -> Posted {
         self.state.post_recv()
     }
 
-    /// Whether packets for it are processed.
+    /// Whether received packets are processed.
     pub const fn receives(&self) -> bool {
         self.state.receives()
     }
@@ -289,8 +288,8 @@ impl QueuePair {
         self.sq_psn
     }
 
-    /// The Q_Key that a send carries: the one of the request, or the queue pair's own if the
-    /// request's is controlled (IBA vol. 1, 10.2.5). QP1 always sends its own.
+    /// The Q_Key of a send: the request's, or the queue pair's if the request's is controlled
+    /// (IBA vol. 1, 10.2.5). QP1 always sends its own.
     pub const fn qkey_to_send(&self, requested: QKey) -> QKey {
         if requested.is_controlled() || matches!(self.service, Service::Gsi) {
             self.qkey

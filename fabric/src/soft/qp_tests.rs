@@ -17,7 +17,7 @@ fn in_state(service: Service, state: State) -> QueuePair {
 
 fn attributes(given: u32, current: State) -> Attributes {
     let has = |bit| given & bit != 0;
-    let address = AhAttributes::to(Gid([9; 16]));
+    let address = AhAttributes::to(Gid([9; 16]), proto::PKey::DEFAULT);
     Attributes {
         pkey_index: has(mask::PKEY_INDEX).then_some(3),
         port: has(mask::PORT).then_some(1),
@@ -39,8 +39,8 @@ fn attributes(given: u32, current: State) -> Attributes {
     }
 }
 
-/// The transitions as the IBA lists them, other than to RESET and ERR: required, optional. Optional
-/// attributes of alternate paths are left out, which nothing here has.
+/// The transitions of the IBA other than to RESET and ERR: required and optional attributes. Attributes
+/// of alternate paths do not exist here.
 fn listed(service: Service) -> Vec<(State, State, u32, u32)> {
     let again = "CUR_STATE ACCESS_FLAGS MIN_RNR_TIMER";
     let table: &[(State, State, &str, &str)] = match service {
@@ -103,8 +103,8 @@ fn set_of(names: &str) -> u32 {
     names.split_whitespace().map(bit).sum()
 }
 
-/// Conformance item 81: every set of attributes meets every transition; it goes through if and only
-/// if all required ones are there and no foreign one is.
+/// Conformance item 81: tests every set of attributes with every transition. A transition succeeds if
+/// and only if all required attributes are present and all others are optional.
 #[test]
 fn t81_transitions_take_exactly_their_attributes() {
     for service in SERVICES {
@@ -121,7 +121,7 @@ fn t81_transitions_take_exactly_their_attributes() {
     }
 }
 
-/// Conformance item 82: no other transition exists, but to RESET, and to ERR from all but RESET.
+/// Conformance item 82: no other transition exists, except to RESET, and to ERR from all but RESET.
 #[test]
 fn t82_other_transitions_are_illegal() {
     for service in SERVICES {
@@ -131,7 +131,7 @@ fn t82_other_transitions_are_illegal() {
                 let known = listed.iter().any(|l| (l.0, l.1) == (from, to))
                     || to == Reset
                     || (to == Err && from != Reset);
-                // With all attributes or with none: it is the transition that is refused.
+                // With all attributes or with none, the error is the transition.
                 for given in [0, EVERYTHING] {
                     let outcome = in_state(service, from).modify(to, &attributes(given, from));
                     let illegal =
@@ -147,9 +147,9 @@ fn t82_other_transitions_are_illegal() {
     assert!(rule(Service::Rc, Sqe, Rts).is_none());
 }
 
-/// What was given is kept, what was not given stays, and a refusal changes nothing.
+/// Given attributes are set, others do not change, and a refusal changes nothing.
 #[test]
-fn what_a_transition_brings_is_kept() {
+fn a_transition_sets_the_given_attributes() {
     for service in [Service::Ud, Service::Gsi] {
         for (from, to, required, optional) in listed(service) {
             for given in [required, required | optional] {
@@ -168,7 +168,7 @@ fn what_a_transition_brings_is_kept() {
     }
 }
 
-/// An RC queue pair taken by the smallest sets of attributes that lead there.
+/// An RC queue pair moved to `state` with the smallest sets of attributes.
 fn connected_in(state: State) -> Connected {
     let mut qp = Connected::new(IbMtu::B4096);
     let steps = [(Reset, Init), (Init, Rtr), (Rtr, Rts), (Rts, Sqd)];
@@ -184,12 +184,12 @@ fn connected_in(state: State) -> Connected {
 }
 
 #[test]
-fn a_connected_queue_pair_keeps_what_it_was_given() {
+fn a_connected_queue_pair_keeps_its_attributes() {
     let rts = connected_in(Rts);
     let wanted = Connected {
         state: Rts,
         pkey_index: 3,
-        address: AhAttributes::to(Gid([9; 16])),
+        address: AhAttributes::to(Gid([9; 16]), proto::PKey::DEFAULT),
         path_mtu: IbMtu::B2048,
         dest_qpn: Qpn::new(0x22),
         rq_psn: Psn::new(0xff_fffe),
@@ -213,9 +213,9 @@ fn a_connected_queue_pair_keeps_what_it_was_given() {
     assert_eq!(reset, Connected::new(IbMtu::B4096));
 }
 
-/// A drain tells of its end only if it was asked to, whatever the one before was asked.
+/// A drain reports its end only on request; a request for an earlier drain does not count.
 #[test]
-fn the_wish_to_be_told_of_a_drain_ends_with_it() {
+fn each_drain_needs_its_own_request_for_an_event() {
     let mut qp = connected_in(Rts);
     qp.modify(Sqd, &attributes(mask::SQD_NOTIFY, Rts)).unwrap();
     assert!(qp.sqd_notify);
@@ -224,7 +224,7 @@ fn the_wish_to_be_told_of_a_drain_ends_with_it() {
     assert!(!qp.sqd_notify);
 }
 
-/// Values at their limits are taken, those one beyond are not, and it is said which.
+/// Values at their limits are accepted, larger ones are refused, and the error names them.
 #[test]
 fn values_are_checked() {
     type Set = fn(&mut Attributes, u8);
@@ -255,7 +255,7 @@ fn values_are_checked() {
     }
 }
 
-/// Conformance item 83: what posted requests meet in each state.
+/// Conformance item 83: the effect on posted requests in each state.
 #[test]
 fn t83_posting_follows_the_state() {
     use Posted::{Flushed, Processed, Queued, Refused};
@@ -280,7 +280,7 @@ fn t83_posting_follows_the_state() {
     }
 }
 
-/// Conformance item 35: a controlled Q_Key in a request stands for the queue pair's own.
+/// Conformance item 35: a controlled Q_Key in a request selects the queue pair's own.
 #[test]
 fn t35_controlled_qkeys_are_replaced() {
     let own = QKey::new(0x0b1b);
@@ -295,7 +295,7 @@ fn t35_controlled_qkeys_are_replaced() {
     assert_eq!(gsi.qkey_to_send(QKey::new(5)), QKey::GSI);
 }
 
-/// Conformance item 86, as far as unreliable datagrams go: RESET forgets everything.
+/// Conformance item 86, for unreliable datagrams: RESET clears everything.
 #[test]
 fn t86_reset_forgets() {
     let psn = Psn::new(77);

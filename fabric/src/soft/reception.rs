@@ -1,4 +1,4 @@
-//! What a worker does with each received packet.
+//! Processing of each received packet by a worker.
 
 use proto::{Instant, Qpn};
 
@@ -9,18 +9,14 @@ use super::mailbox::Mailbox;
 use super::snapshot::Table;
 use super::steering;
 use super::ud::{self, Delivery, Path, Refusal};
-use super::wire::opcode;
 use crate::mad::{MAD_LEN, class};
 use crate::worker::UdReceived;
 
-/// Deliveries that one batch holds: every slot full of small packets, and copies of multicast
+/// Maximum number of datagrams in one batch: every slot full of small packets, and copies of multicast
 /// packets for several endpoints.
 pub(super) const DELIVERIES: usize = 2048;
 
-/// Past the opcodes of reliable connections.
-const RC_END: u8 = 0x20;
-
-/// Who wants to know of received packets.
+/// The parts of a worker that process received packets.
 pub(super) struct Reception<'w> {
     pub now: Instant,
     pub worker: usize,
@@ -33,8 +29,8 @@ pub(super) struct Reception<'w> {
 }
 
 impl Reception<'_> {
-    /// Takes a packet, from BTH to ICRC, that lies at `base` in the memory of the batch. One that is
-    /// another worker's is handed on, unless it was already.
+    /// Processes a packet, from BTH to ICRC, at offset `base` in the memory of the batch. A packet of
+    /// another worker is passed on, unless it was already (`handed_on`).
     pub fn packet(&mut self, path: &Path, bytes: &[u8], base: usize, handed_on: bool) {
         if self.mailboxes.len() > 1
             && !handed_on
@@ -46,7 +42,7 @@ impl Reception<'_> {
         }
         let connected = bytes
             .first()
-            .is_some_and(|&o| o < RC_END || o == opcode::CNP);
+            .is_some_and(|&opcode| steering::is_connected(opcode));
         let outcome = if connected {
             self.connected(path, bytes, base)
         } else {
@@ -96,13 +92,13 @@ impl Reception<'_> {
     }
 }
 
-/// The management datagram in a packet to QP1, if it is one of communication management.
+/// The management datagram in a packet to QP1, if its class is communication management.
 fn communication<'p>(d: &Delivery<'_>, bytes: &'p [u8]) -> Option<&'p [u8; MAD_LEN]> {
     let mad: &[u8; MAD_LEN] = bytes.get(d.payload.clone())?.try_into().ok()?;
     (mad[1] == class::COM_MGT && d.src_qpn == Qpn::GSI).then_some(mad)
 }
 
-/// Notes a delivery; false if there is no room.
+/// Records a delivery; false if the batch is full.
 fn note(
     received: &mut Vec<UdReceived>,
     counts: &mut Counts,

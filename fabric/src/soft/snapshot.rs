@@ -1,7 +1,7 @@
-//! What the control side tells the workers: an immutable table behind a generation number.
+//! The table that the control thread publishes to the workers: immutable, with a generation number.
 //!
-//! A worker compares the generation once a batch; only when it has changed does it take the lock,
-//! for as long as it takes to clone one reference.
+//! A worker compares the generation once a batch. Only if it has changed, the worker takes the lock, to
+//! clone one reference.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,32 +16,32 @@ use super::engine::{Partition, Standing};
 use super::qp::QueuePair;
 use crate::pkeys::PKeyTable;
 
-/// A queue pair as the workers see it.
+/// A UD queue pair, as the workers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
-    /// Its name.
+    /// The endpoint's id.
     pub id: EndpointId,
-    /// Number, state, Q_Key, place in the P_Key table.
+    /// Number, state, Q_Key and index in the P_Key table.
     pub qp: QueuePair,
     /// The P_Key table entry in use.
     pub pkey: PKey,
-    /// How often the queue pair was started: whoever knows another number knows one that is gone.
+    /// Counts the starts of the queue pair. State of an earlier start is invalid.
     pub starts: u32,
 }
 
 /// The endpoints of a port.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    /// Those in service, by ascending id.
+    /// Endpoints in service, by ascending id.
     working: Vec<Endpoint>,
-    /// Places in `working` by queue pair number.
+    /// Indices in `working` by queue pair number.
     by_qpn: HashMap<Qpn, usize, foldhash::fast::RandomState>,
-    /// Those that wait for their P_Key, by ascending id.
+    /// Endpoints that wait for their P_Key, by ascending id.
     waiting: Vec<(EndpointId, Qpn)>,
 }
 
 impl Endpoints {
-    /// All endpoints of a port, by ascending id.
+    /// Creates the table from all endpoints of a port, by ascending id.
     pub fn of<'a>(all: impl Iterator<Item = &'a UdQueuePair>) -> Endpoints {
         let mut endpoints = Endpoints::default();
         for ud in all {
@@ -55,14 +55,14 @@ impl Endpoints {
         endpoints
     }
 
-    /// Brings the first queue pair to another state.
+    /// Moves the first queue pair to another state.
     #[cfg(test)]
     pub fn modify_first(&mut self, state: super::qp::State) {
         let nothing = super::qp::Attributes::default();
         self.working[0].qp.modify(state, &nothing).unwrap();
     }
 
-    /// Those in service, by ascending id.
+    /// Endpoints in service, by ascending id.
     pub fn working(&self) -> &[Endpoint] {
         &self.working
     }
@@ -73,7 +73,7 @@ impl Endpoints {
         self.working.get(at)
     }
 
-    /// What an endpoint is to its connections.
+    /// The state of an endpoint, as its connections see it.
     pub fn standing(&self, id: EndpointId) -> Standing {
         match self.get(id) {
             Some(e) => Standing::Member(e.partition()),
@@ -87,7 +87,7 @@ impl Endpoints {
         found.is_ok()
     }
 
-    /// The numbers of all queue pairs, those that wait included.
+    /// The numbers of all queue pairs, including those that wait.
     pub fn qpns(&self) -> impl Iterator<Item = Qpn> {
         let working = self.working.iter().map(|e| e.qp.qpn());
         working.chain(self.waiting.iter().map(|(_, qpn)| *qpn))
@@ -95,7 +95,7 @@ impl Endpoints {
 }
 
 impl Endpoint {
-    /// Its partition, for connections.
+    /// The P_Key table entry, for connections.
     pub const fn partition(&self) -> Partition {
         Partition {
             qpn: self.qp.qpn(),
@@ -110,24 +110,23 @@ impl Endpoint {
 /// The sockets of one worker.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Bound to the RoCEv2 port. It stays while the interface does: the place in its group of
+    /// Bound to the RoCEv2 port. It stays open while the interface exists: its position in the group of
     /// sockets is the worker's number.
     pub receive: Arc<OwnedFd>,
-    /// Bound to the GID and to `source`'s port.
+    /// Bound to the GID and to `source`'s UDP port.
     pub transmit: OwnedFd,
     /// The source of every packet.
     pub source: SocketAddr,
 }
 
-/// Who is attached to which group. There are many groups, and few endpoints in each: a copy of all is
-/// cheap as long as it shares them.
+/// The members of each group. There are many groups with few endpoints each; the lists are shared, so a
+/// copy of the map is cheap.
 pub type Groups = HashMap<Gid, Arc<[EndpointId]>, foldhash::fast::RandomState>;
 
-/// Everything that the packet path reads. What is large is shared from one table to the next, unless
-/// it is what has changed.
+/// Everything that the packet path reads. Tables share large parts that have not changed.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// The port's GID; [`Gid::UNSPECIFIED`] while there is none.
+    /// The port's GID; [`Gid::UNSPECIFIED`] while the port has none.
     pub gid: Gid,
     /// The underlay's interface index, the scope of link-local destinations.
     pub ifindex: u32,
@@ -135,17 +134,17 @@ pub struct Table {
     pub payload_max: usize,
     /// The largest UDP payload that may leave in one send.
     pub send_max: usize,
-    /// The P_Keys of the port; QP1 takes any of them.
+    /// The P_Key table of the port; QP1 accepts all its entries.
     pub pkeys: Arc<PKeyTable>,
     /// The endpoints.
     pub endpoints: Arc<Endpoints>,
-    /// The endpoints that are attached to a group, those that wait included.
+    /// The endpoints attached to each group, including those that wait.
     pub groups: Arc<Groups>,
-    /// Where copies of multicast packets go, instead of to the group.
+    /// Destinations of copies of multicast packets, instead of the group.
     pub peers: Vec<IpAddr>,
-    /// Multicast goes to `peers`, even if that list is empty now.
+    /// Multicast packets go to `peers`, even if `peers` is empty.
     pub copies: bool,
-    /// One entry for each worker; empty while the underlay is gone.
+    /// One entry for each worker; empty while the underlay is missing.
     pub sockets: Arc<[Sockets]>,
 }
 
@@ -167,13 +166,13 @@ impl Table {
         ids.iter().filter_map(|&id| self.endpoints.get(id))
     }
 
-    /// Whether a management datagram with these keys may reach QP1 (IBA vol. 1, 10.9.8).
+    /// Whether QP1 accepts a management datagram with these keys (IBA vol. 1, 10.9.8).
     pub fn gsi_takes(&self, pkey: PKey, qkey: QKey) -> bool {
         qkey == QKey::GSI && self.pkeys.admits(pkey)
     }
 }
 
-/// The table that all workers share.
+/// The table shared by all workers.
 #[derive(Debug, Default)]
 pub struct Shared {
     generation: AtomicU64,
@@ -181,15 +180,15 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The number of the newest table. A worker that has seen this number has the newest table.
+    /// The number of the newest table.
     pub fn generation(&self) -> u64 {
-        // Pairs with the release in `publish`: who sees the number finds the table.
+        // Pairs with the release in `publish`: a reader of the number finds the table.
         self.generation.load(Ordering::Acquire)
     }
 
     /// The newest table.
     pub fn table(&self) -> Arc<Table> {
-        // A table is replaced whole, so one behind a poisoned lock is still a whole one.
+        // A table is replaced as a whole, so a table behind a poisoned lock is valid.
         self.table
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

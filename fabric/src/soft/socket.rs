@@ -1,4 +1,4 @@
-//! The sockets of one worker: one that receives on the RoCEv2 port, one that sends.
+//! The sockets of one worker: one receives on the RoCEv2 port, one sends.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -22,16 +22,16 @@ use crate::kernel::random;
 /// IB_ROCE_UDP_ENCAP_VALID_PORT_MIN).
 const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 0xc000..=0xffff;
 
-/// Room for received packets that wait, in bytes.
+/// Receive buffer of the receiving socket, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// Room for packets that the underlay has not sent yet, in bytes.
+/// Send buffer of the sending socket, in bytes.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// Hop limit of packets, as rdma_cm asks for.
+/// Hop limit of packets, as in rdma_cm.
 const HOP_LIMIT: u8 = 64;
 
-/// Where the sockets of a port belong.
+/// The interface and address of a port's sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Binding {
     /// The underlay's interface index.
@@ -54,18 +54,18 @@ fn to_interface(fd: &OwnedFd, ifindex: u32) -> io::Result<()> {
     )
 }
 
-/// Whether the RoCEv2 port of the interface is free. A socket without SO_REUSEPORT finds out: with
-/// it, one would silently join another's group.
+/// Checks that the RoCEv2 port of the interface is free, with a socket without SO_REUSEPORT: with it,
+/// the socket would silently join another's group.
 ///
 /// # Errors
-/// EADDRINUSE if it is not free.
+/// EADDRINUSE if the port is in use.
 pub fn probe(ifindex: u32) -> io::Result<()> {
     let fd = udp(AddressFamily::INET6)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
     to_interface(&fd, ifindex)?;
     bind(&fd, &wildcard())?;
-    // A child that another thread is just starting has a copy of this socket until it executes its
-    // program; with this it is not in our own way.
+    // A child process that another thread just starts has a copy of this socket until it executes its
+    // program. With SO_REUSEPORT the copy does not block our sockets.
     Ok(set_socket_reuseport(&fd, true)?)
 }
 
@@ -73,11 +73,11 @@ const fn wildcard() -> SocketAddrV6 {
     SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, ROCE_V2_PORT, 0, 0)
 }
 
-/// The receiving sockets of `workers` workers: one group, from which the packets of connections go
-/// to the worker that has them.
+/// Opens the receiving sockets of `workers` workers: one group, in which the kernel steers the packets
+/// of connections to their worker.
 ///
 /// # Errors
-/// What the first call that failed says.
+/// Errors of the operating system.
 pub fn open_receive(ifindex: u32, workers: usize) -> io::Result<Vec<Arc<OwnedFd>>> {
     let sockets = (0..workers)
         .map(|worker| receive_socket(ifindex, worker == 0).map(Arc::new))
@@ -86,16 +86,16 @@ pub fn open_receive(ifindex: u32, workers: usize) -> io::Result<Vec<Arc<OwnedFd>
         && let Err(e) = steer_group(any, &steering::program(workers))
     {
         log::warn!(
-            "packets of connections are handed from worker to worker, for the kernel does not steer them: {e}"
+            "the kernel does not steer packets to workers ({e}); workers forward packets of connections to each other"
         );
     }
     Ok(sockets)
 }
 
-/// A sending socket for each of the receiving ones.
+/// Opens a sending socket for each receiving one.
 ///
 /// # Errors
-/// What the first call that failed says.
+/// Errors of the operating system.
 pub fn with_transmit(
     receive: Vec<Arc<OwnedFd>>,
     binding: &Binding,
@@ -115,8 +115,8 @@ pub fn with_transmit(
         .collect()
 }
 
-/// A receiving socket for IPv6 and IPv4 (mapped). A multicast packet reaches every socket of the
-/// port that does not refuse it, so one worker alone `hears_groups`.
+/// Opens a receiving socket for IPv6 and IPv4 (mapped). A multicast packet reaches every socket of the
+/// UDP port that does not refuse it, so only one worker has `hears_groups`.
 fn receive_socket(ifindex: u32, hears_groups: bool) -> io::Result<OwnedFd> {
     let fd = udp(AddressFamily::INET6)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
@@ -126,7 +126,7 @@ fn receive_socket(ifindex: u32, hears_groups: bool) -> io::Result<OwnedFd> {
     set_option(&fd, libc::SOL_IPV6, libc::IPV6_MULTICAST_ALL, all)?;
     set_option(&fd, libc::SOL_IP, libc::IP_MULTICAST_ALL, all)?;
     set_option(&fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
-    // rdma_rxe sends IPv6 without UDP checksums, which the kernel would drop (RFC 6935).
+    // rdma_rxe sends IPv6 without UDP checksums, which the kernel drops by default (RFC 6935).
     set_option(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
     set_option(&fd, libc::SOL_UDP, libc::UDP_GRO, 1)?;
     set_option(&fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
@@ -136,8 +136,8 @@ fn receive_socket(ifindex: u32, hears_groups: bool) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A sending socket, bound to the GID and a source port that is free. It is never connected: only
-/// so is the identification of its IPv4 packets known, which the ICRC covers (include/net/ip.h,
+/// Opens a sending socket, bound to the GID and a free source port. It is never connected: only then
+/// the identification of its IPv4 packets is known, which the ICRC covers (include/net/ip.h,
 /// `ip_select_ident_segs`).
 fn transmit_socket(binding: &Binding) -> io::Result<(OwnedFd, SocketAddr)> {
     let fd = match binding.address {
@@ -163,7 +163,7 @@ fn transmit_socket(binding: &Binding) -> io::Result<(OwnedFd, SocketAddr)> {
     to_interface(&fd, binding.ifindex)?;
     set_socket_send_buffer_size_force(&fd, SEND_BUFFER)
         .or_else(|_| set_socket_send_buffer_size(&fd, SEND_BUFFER))?;
-    // Nothing is ever read from it.
+    // The socket is never read.
     set_socket_recv_buffer_size(&fd, 0)?;
     let source = bind_to_free_port(&fd, binding)?;
     Ok((fd, source))
@@ -189,7 +189,7 @@ fn bind_to_free_port(fd: &OwnedFd, binding: &Binding) -> io::Result<SocketAddr> 
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// The scope id of an address: only link-local ones have one.
+/// The scope id of an address; 0 unless it is link-local.
 pub fn scope(address: Ipv6Addr, ifindex: u32) -> u32 {
     let link_local_group = address.is_multicast() && matches!(address.octets()[1] & 0xf, 1 | 2);
     if address.is_unicast_link_local() || link_local_group {
@@ -199,10 +199,10 @@ pub fn scope(address: Ipv6Addr, ifindex: u32) -> u32 {
     }
 }
 
-/// Whether the host hears what it sends to groups itself.
+/// Sets whether the host receives the packets that it sends to groups.
 ///
 /// # Errors
-/// What setsockopt(2) says.
+/// Errors of setsockopt(2).
 pub fn multicast_loopback(fd: &OwnedFd, address: IpAddr, on: bool) -> io::Result<()> {
     match address {
         IpAddr::V6(_) => sockopt::set_ipv6_multicast_loop(fd, on)?,

@@ -1,16 +1,16 @@
-//! Which worker a received packet belongs to, said twice: to the kernel as a classic BPF program on
-//! the SO_REUSEPORT group, and here for what comes to the wrong worker all the same.
+//! Selects the worker of a received packet: in the kernel with a classic BPF program on the
+//! SO_REUSEPORT group, and here for packets that reach another worker nevertheless.
 //!
-//! Queue pair numbers of connections and communication ids carry their worker in the low byte. A
-//! packet of a reliable connection goes by its destination queue pair; a message of communication
-//! management by the communication id of ours that it names, and where it names none, as a
-//! ConnectRequest, by the sender's. A ServiceIDResReqResp has the request's id in that place. Everything else may go to any worker.
+//! The low byte of queue pair numbers of connections and of communication ids selects the worker. A
+//! packet of a reliable connection belongs to the worker of its destination queue pair. A message of
+//! communication management belongs to the worker of our communication id in it; if it has none, as a
+//! ConnectRequest, to the worker that the sender's id selects. A ServiceIDResReqResp has the request's
+//! id in the place of the sender's. Any worker may take other packets.
 //!
-//! The low byte of a number selects the worker of a packet: queue pair numbers of connections and
-//! communication ids are drawn so that the number modulo the number of workers is the worker's. A
-//! classic BPF program on the `SO_REUSEPORT` group reads it. The kernel counts a group's sockets in
-//! the order of their bind, so the sockets stay open while the interface is the same, also when its
-//! address changes. Packets for another worker pass through a bounded mailbox (`rx_handed_on`).
+//! Queue pair numbers and communication ids are drawn so that the low byte modulo the number of workers
+//! is the worker's number. The kernel numbers a group's sockets in the order of their bind, so the
+//! sockets stay open while the interface is the same, even if its address changes. Packets for another
+//! worker pass through a bounded mailbox (`rx_handed_on`).
 
 use libc::sock_filter;
 use proto::Qpn;
@@ -19,24 +19,29 @@ use super::train::HEAD;
 use super::wire::opcode;
 use crate::mad::{class, cm};
 
-/// Places in a packet, from the BTH on.
+/// Offsets in a packet, from the BTH on.
 const OPCODE: usize = 0;
-/// The word of which the low 24 bits are the destination queue pair.
+/// The word whose low 24 bits are the destination queue pair.
 const DEST_QP: usize = 4;
 const MGMT_CLASS: usize = HEAD + 1;
 const ATTRIBUTE_ID: usize = HEAD + 16;
 const LOCAL_COMM_ID: usize = HEAD + 24;
 const REMOTE_COMM_ID: usize = HEAD + 28;
 
-/// Past the opcodes of reliable connections.
+/// The first opcode after those of reliable connections.
 const RC_END: u8 = 0x20;
 
 const QPN_MASK: u32 = 0xff_ffff;
 
-/// What the program says when any worker will do: no group has so many sockets.
+/// The program's result for packets of any worker: larger than any group of sockets.
 const ANY: u32 = u32::MAX;
 
-/// The worker of a packet, from BTH to ICRC, if it matters.
+/// Whether packets with this opcode belong to reliable connections.
+pub const fn is_connected(opcode: u8) -> bool {
+    opcode < RC_END || opcode == opcode::CNP
+}
+
+/// The worker that a packet, from BTH to ICRC, belongs to; `None` for any worker.
 pub fn owner(packet: &[u8], workers: usize) -> Option<usize> {
     let word = |at: usize| {
         packet
@@ -46,7 +51,7 @@ pub fn owner(packet: &[u8], workers: usize) -> Option<usize> {
     };
     let opcode = *packet.get(OPCODE)?;
     let dest_qp = word(DEST_QP)? & QPN_MASK;
-    let number = if opcode < RC_END || opcode == opcode::CNP {
+    let number = if is_connected(opcode) {
         dest_qp
     } else if opcode != opcode::UD_SEND_ONLY
         || dest_qp != Qpn::GSI.get()
@@ -64,7 +69,7 @@ pub fn owner(packet: &[u8], workers: usize) -> Option<usize> {
     Some((number & 0xff) as usize % workers)
 }
 
-/// BPF_A of a return (include/uapi/linux/filter.h): what is in the accumulator.
+/// BPF_A of a return (include/uapi/linux/filter.h): returns the accumulator.
 const RETURN_A: u32 = 0x10;
 
 const fn statement(code: u32, k: u32) -> sock_filter {
@@ -80,7 +85,7 @@ const fn jump(code: u32, k: u32, yes: u8, no: u8) -> sock_filter {
     }
 }
 
-/// The same for the kernel. A load behind the end of the packet ends the program with 0.
+/// The BPF program with the same rule. A load beyond the end of the packet ends the program with 0.
 pub fn program(workers: usize) -> Vec<sock_filter> {
     use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JMP, BPF_K, BPF_LD, BPF_MOD, BPF_RET};
     use libc::{BPF_JA, BPF_JEQ, BPF_JGE, BPF_W};

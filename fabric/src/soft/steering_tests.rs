@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the kernel makes of a program (net/core/filter.c), as far as ours goes.
+/// Runs a program as the kernel does (net/core/filter.c); only the statements that our program uses.
 fn run(program: &[sock_filter], packet: &[u8]) -> u32 {
     let (mut a, mut pc) = (0u32, 0);
     let load = |at: u32, len: usize| {
@@ -33,7 +33,7 @@ fn run(program: &[sock_filter], packet: &[u8]) -> u32 {
             0x35 => pc += test(a >= s.k),
             0x16 => return a,
             0x06 => return s.k,
-            other => panic!("{other:#x} is no statement of ours"),
+            other => panic!("{other:#x} is not used by our program"),
         }
     }
 }
@@ -102,7 +102,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Kernel and worker agree, or packets would be handed on for ever.
+    /// Kernel and worker must agree, or workers would pass packets on for ever.
     #[test]
     fn both_forms_of_the_rule_agree(packet in packets(), workers in 1..17usize) {
         let there = run(&program(workers), &packet);

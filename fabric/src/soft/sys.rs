@@ -9,23 +9,23 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-/// Datagrams, or merged runs of datagrams, that one receive call takes.
+/// Datagrams, or merged runs of datagrams, in one receive call.
 pub const SLOTS: usize = 8;
 
 /// Bytes of one slot: the largest UDP payload is 65527 (IPv6).
 pub const SLOT_LEN: usize = 1 << 16;
 
-/// Room for the control messages of one datagram: packet information, segment size, drop count,
-/// and as much again.
+/// Room for the control messages of one datagram: packet information, segment size and drop count take
+/// half of it.
 const CONTROL_LEN: usize = 192;
 
-/// Datagrams that one [`send_each`] hands over.
+/// Maximum number of datagrams in one [`send_each`] call.
 const SENDS: usize = 64;
 
 /// Sets a socket option that is an int.
 ///
 /// # Errors
-/// What setsockopt(2) says.
+/// Errors of setsockopt(2).
 pub fn set_option(fd: impl AsFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: setsockopt has no safe counterpart for these options. The pointer is to an int that
     // lives over the call, the length is its size, and the kernel only reads it.
@@ -41,12 +41,12 @@ pub fn set_option(fd: impl AsFd, level: c_int, name: c_int, value: c_int) -> io:
     check(result as isize).map(drop)
 }
 
-/// Lets a classic BPF program choose the socket of a SO_REUSEPORT group that a datagram goes to (kernel
-/// net/core/sock_reuseport.c). It sees the UDP payload; what it returns is the socket's number in the
-/// order in which they were bound, and any other number leaves the choice to the kernel's hash.
+/// Attaches a classic BPF program that selects the socket of a SO_REUSEPORT group for each datagram
+/// (kernel net/core/sock_reuseport.c). The program reads the UDP payload and returns the socket's
+/// number in the order of their bind. For any other number the kernel's hash selects the socket.
 ///
 /// # Errors
-/// What setsockopt(2) says.
+/// Errors of setsockopt(2).
 pub fn steer_group(fd: impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
@@ -83,24 +83,25 @@ const fn cmsg_align(len: usize) -> usize {
     len.next_multiple_of(align_of::<usize>())
 }
 
-/// What one received datagram, or merged run of them, says about itself.
+/// The attributes of one received datagram, or of a merged run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
     /// Bytes in the slot.
     pub len: usize,
-    /// Bytes of every datagram of the run but the last, which may be shorter; `len` for a lone one.
+    /// Bytes of every datagram of the run except the last, which may be shorter; `len` for a single
+    /// one.
     pub segment: usize,
     /// The sender's address, IPv4 mapped.
     pub src: [u8; 16],
-    /// The sender's port.
+    /// The sender's UDP port.
     pub src_port: u16,
-    /// The destination address, IPv4 mapped; none if the kernel did not tell.
+    /// The destination address; IPv4 is mapped. None if the kernel did not report it.
     pub dst: Option<[u8; 16]>,
-    /// Datagrams that the socket has dropped since it was made, for want of room.
+    /// Datagrams dropped by the socket since its creation because its buffer was full.
     pub socket_drops: Option<u32>,
 }
 
-/// Receive memory: [`SLOTS`] slots side by side, and a spare one for what does not come from the
+/// Receive memory: [`SLOTS`] contiguous slots, and a spare one for packets from other sources than the
 /// socket.
 pub struct Slab {
     memory: Vec<u8>,
@@ -109,7 +110,7 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// Allocates it.
+    /// Allocates the memory.
     pub fn new() -> Slab {
         Slab {
             memory: vec![0; (SLOTS + 1) * SLOT_LEN],
@@ -123,24 +124,24 @@ impl Slab {
         &self.memory
     }
 
-    /// The spare slot and where it lies in the memory.
+    /// The offset of the spare slot, and its bytes.
     pub fn spare(&mut self) -> (usize, &mut [u8]) {
         let at = SLOTS * SLOT_LEN;
         (at, &mut self.memory[at..])
     }
 
-    /// The bytes of arrival `i` and what is known about it.
+    /// Arrival `i`: its attributes and its bytes.
     pub fn slot(&self, i: usize) -> (&Arrival, &[u8]) {
         let arrival = &self.arrivals[i];
         let at = i * SLOT_LEN;
         (arrival, &self.memory[at..at + arrival.len])
     }
 
-    /// Receives from an AF_INET6 socket what is there, never waiting; gives how many slots are
-    /// filled, 0 if nothing was there. A datagram that was cut short for its size has length 0.
+    /// Receives the pending datagrams of an AF_INET6 socket without waiting. Returns the number of
+    /// filled slots, which may be 0. A datagram that was truncated has length 0.
     ///
     /// # Errors
-    /// What recvmmsg(2) says, but for EAGAIN and EINTR.
+    /// Errors of recvmmsg(2), except EAGAIN and EINTR.
     pub fn receive(&mut self, fd: impl AsFd, depth: usize) -> io::Result<usize> {
         let depth = depth.clamp(1, SLOTS);
         // SAFETY: all these are plain C structs (integers and raw pointers) for which all bytes
@@ -195,7 +196,7 @@ impl Slab {
     }
 }
 
-/// Bytes of control messages; the field's type differs between C libraries.
+/// Bytes of control messages; the type of the field differs between C libraries.
 #[allow(clippy::unnecessary_cast)]
 fn control_len(header: &libc::msghdr) -> usize {
     (header.msg_controllen as usize).min(CONTROL_LEN)
@@ -254,7 +255,7 @@ fn control_messages(mut bytes: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u
     })
 }
 
-/// A destination as the kernel wants it.
+/// A destination in the kernel's format.
 #[derive(Clone, Copy)]
 pub enum Destination {
     /// IPv4.
@@ -264,7 +265,7 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// To `address`; `scope` is the interface index and counts for link-local addresses only.
+    /// Creates a destination. `scope` is the interface index and applies to link-local addresses only.
     pub fn new(address: std::net::IpAddr, port: u16, scope: u32) -> Destination {
         match address {
             std::net::IpAddr::V4(a) => Destination::V4(libc::sockaddr_in {
@@ -295,7 +296,7 @@ impl Destination {
     }
 }
 
-/// Control messages of a send: built once a send, on the stack.
+/// Control messages of a send, built on the stack.
 #[derive(Clone, Copy)]
 pub struct SendOptions {
     control: Control,
@@ -303,7 +304,7 @@ pub struct SendOptions {
 }
 
 impl SendOptions {
-    /// None.
+    /// Creates an empty list.
     pub const fn new() -> SendOptions {
         SendOptions {
             control: Control([0; CONTROL_LEN]),
@@ -311,8 +312,7 @@ impl SendOptions {
         }
     }
 
-    /// Cuts the send into datagrams of `bytes` bytes (UDP_SEGMENT, kernel
-    /// net/ipv4/udp_offload.c).
+    /// Cuts the send into datagrams of `bytes` bytes (UDP_SEGMENT, kernel net/ipv4/udp_offload.c).
     pub fn segment(&mut self, bytes: u16) {
         self.push(libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes());
     }
@@ -325,7 +325,7 @@ impl SendOptions {
     fn push(&mut self, level: c_int, kind: c_int, data: &[u8]) {
         let len = CMSG_HEADER + data.len();
         let room = self.control.0.get_mut(self.len..self.len + cmsg_align(len));
-        // At most three are ever pushed, of 24 bytes each.
+        // At most three are pushed, of 24 bytes each.
         let Some(room) = room else { return };
         room[..size_of::<usize>()].copy_from_slice(&len.to_ne_bytes());
         room[CMSG_HEADER - 8..CMSG_HEADER - 4].copy_from_slice(&level.to_ne_bytes());
@@ -359,10 +359,10 @@ fn vector(bytes: &[u8]) -> libc::iovec {
     }
 }
 
-/// Sends `bytes` in one call, never waiting.
+/// Sends `bytes` in one call, without waiting.
 ///
 /// # Errors
-/// What sendmsg(2) says.
+/// Errors of sendmsg(2).
 pub fn send(
     fd: impl AsFd,
     to: &Destination,
@@ -384,11 +384,11 @@ pub fn send(
     check(result).map(drop)
 }
 
-/// Sends `bytes` as datagrams of `stride` bytes each, the last one possibly shorter, without
-/// UDP_SEGMENT; gives how many were taken, which may be fewer than there are.
+/// Sends `bytes` as datagrams of `stride` bytes each without UDP_SEGMENT; the last one may be shorter.
+/// Returns the number of datagrams sent, which may be fewer than all.
 ///
 /// # Errors
-/// What sendmmsg(2) says about the first of them.
+/// Errors of sendmmsg(2) for the first datagram.
 pub fn send_each(
     fd: impl AsFd,
     to: &Destination,

@@ -1,7 +1,7 @@
-//! Building packets: BTH, DETH, pad and ICRC are written around payloads that lie side by side.
+//! Builds packets: writes BTH, DETH, pad and ICRC around contiguous payloads.
 //!
-//! One packet of a train, in bytes: BTH 12, DETH 8, payload, pad 0 to 3, ICRC 4. All packets but
-//! the last have the same length, so the bytes of a train are what a UDP_SEGMENT send takes.
+//! One packet of a train, in bytes: BTH 12, DETH 8, payload, pad 0 to 3, ICRC 4. All packets except the
+//! last have the same length, so the kernel can send the bytes of a train with UDP_SEGMENT.
 
 use std::net::SocketAddr;
 
@@ -13,29 +13,29 @@ use super::icrc::Prefix;
 use super::wire::{Bth, Deth, ICRC_LEN, ROCE_V2_PORT, pad_count};
 use crate::worker::TrainTicket;
 
-/// Bytes in front of a UD payload.
+/// Bytes before a UD payload.
 pub const HEAD: usize = size_of::<Bth>() + size_of::<Deth>();
 
 /// Bytes of a UDP header.
 const UDP_HEADER_LEN: usize = 8;
 
-/// Packets that one UDP_SEGMENT send takes on every kernel (include/linux/udp.h,
+/// The number of packets that one UDP_SEGMENT send takes on every kernel (include/linux/udp.h,
 /// UDP_MAX_SEGMENTS, before 6.9) and that UDP_GRO merges (net/ipv4/udp_offload.c).
 pub const PACKETS_MAX: usize = 64;
 
-/// The place of the byte with FECN, BECN and reserved bits, which the ICRC takes as ones (IBA
-/// vol. 1, annex A17.3.3).
+/// Offset of the byte with FECN, BECN and reserved bits, which counts as ones in the ICRC (IBA vol. 1,
+/// annex A17.3.3).
 const MASKED: usize = 4;
 
-/// The place of PadCnt's byte.
+/// Offset of the byte with PadCnt.
 const FLAGS: usize = 1;
 
-/// Bytes on the UDP level of one packet with a payload of `len` bytes.
+/// UDP payload bytes of one packet with a payload of `len` bytes.
 pub const fn packet_len(len: usize) -> usize {
     HEAD + len + (len.wrapping_neg() & 3) + ICRC_LEN
 }
 
-/// How many packets of `payload` bytes fit a send of `send_max` bytes; at least one.
+/// Number of packets of `payload` bytes in a send of `send_max` bytes; at least one.
 pub const fn capacity(payload: usize, send_max: usize) -> usize {
     let fit = send_max / packet_len(payload);
     if fit == 0 {
@@ -47,24 +47,24 @@ pub const fn capacity(payload: usize, send_max: usize) -> usize {
     }
 }
 
-/// What all packets of a train have in common.
+/// Common fields of all packets of a train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// SEND Only, or SEND Only with Immediate ([`super::wire::opcode`]): then the first four bytes of each
-    /// payload are the immediate data, which follow the DETH as a payload does.
+    /// SEND Only, or SEND Only with Immediate ([`super::wire::opcode`]). With the latter, the first
+    /// four bytes of each payload are the immediate data: they follow the DETH.
     pub opcode: u8,
     /// The sender's P_Key.
     pub pkey: PKey,
     /// The destination queue pair.
     pub dest_qp: Qpn,
-    /// The Q_Key that goes out.
+    /// The Q_Key to send.
     pub qkey: QKey,
     /// The sending queue pair.
     pub src_qp: Qpn,
 }
 
 impl Header {
-    /// The bytes of the wire, without padding.
+    /// The headers in wire order; PadCnt is 0.
     pub fn to_bytes(self, psn: Psn) -> [u8; HEAD] {
         let [_, p0, p1, p2] = psn.get().to_be_bytes();
         let bth = Bth {
@@ -88,13 +88,12 @@ impl Header {
     }
 }
 
-/// The IPv4 identification that the packets of a train will get; IPv6 has none.
+/// The IPv4 identification of the packets of a train; IPv6 has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ipv4Id {
     /// Segment `k` of a UDP_SEGMENT send gets `k` (net/ipv4/af_inet.c, `inet_gso_segment`).
     Segment,
-    /// Datagrams of their own with DF set from an unconnected socket get 0 (include/net/ip.h,
-    /// `ip_select_ident_segs`).
+    /// A datagram with DF from an unconnected socket gets 0 (include/net/ip.h, `ip_select_ident_segs`).
     Zero,
 }
 
@@ -103,15 +102,15 @@ pub enum Ipv4Id {
 pub struct Route {
     /// The sender's address and port.
     pub source: SocketAddr,
-    /// The destination; its port is the RoCEv2 port.
+    /// The destination address; the UDP port is the RoCEv2 port.
     pub destination: std::net::IpAddr,
-    /// What IPv4 will say.
+    /// The IPv4 identifications.
     pub ids: Ipv4Id,
 }
 
 impl Route {
-    /// The ICRC over everything in front of the BTH, of packet `k` of a train; `None` if the two
-    /// addresses are of different families.
+    /// The ICRC over everything before the BTH of packet `k` of a train; `None` if the addresses have
+    /// different families.
     fn prefix(&self, transport_len: usize, k: usize) -> Option<Prefix> {
         let port = self.source.port();
         let udp_len = (UDP_HEADER_LEN + transport_len) as u16;
@@ -147,17 +146,17 @@ impl Route {
     }
 }
 
-/// The ICRCs over everything in front of the BTH, for the packets of one run.
+/// The ICRCs over everything before the BTH, for the packets of one run.
 struct Prefixes<'r> {
     route: &'r Route,
-    /// Bytes of every packet but the last.
+    /// Bytes of every packet except the last.
     stride: usize,
-    /// That of the first packet, if it has this length.
+    /// The prefix of the first packet, if it has this length.
     full: Prefix,
 }
 
 impl<'r> Prefixes<'r> {
-    /// `None` if the route mixes address families.
+    /// `None` if the addresses have different families.
     fn new(route: &'r Route, stride: usize) -> Option<Prefixes<'r>> {
         let full = route.prefix(stride, 0)?;
         Some(Prefixes {
@@ -167,7 +166,7 @@ impl<'r> Prefixes<'r> {
         })
     }
 
-    /// Of packet `k`, which has `len` bytes on the UDP level.
+    /// The prefix of packet `k`, which has `len` UDP payload bytes.
     fn of(&self, len: usize, k: usize) -> Option<Prefix> {
         if self.route.is_uniform() && len == self.stride {
             Some(self.full)
@@ -177,9 +176,9 @@ impl<'r> Prefixes<'r> {
     }
 }
 
-/// Writes the headers, pads and ICRCs of the train in `memory`; gives the bytes of all its
-/// packets. `None`, with nothing sealed, if the train is empty or larger than `memory`, or if the
-/// route mixes address families.
+/// Writes the headers, pads and ICRCs of the train in `memory`. Returns the bytes of all packets.
+/// `None`, without changes, if the train is empty or larger than `memory`, or if the addresses have
+/// different families.
 pub fn seal(
     memory: &mut [u8],
     train: &TrainTicket,
@@ -208,9 +207,9 @@ pub fn seal(
     Some(total)
 }
 
-/// Writes the ICRCs of packets side by side that are finished but for them: `stride` bytes each, the
-/// last one possibly shorter, of which the last 4 are the ICRC's. `None` if the route mixes address
-/// families, or if a packet has no room for a BTH and an ICRC.
+/// Writes the ICRCs of contiguous packets that are otherwise complete: `stride` bytes each, the last
+/// one may be shorter. The last 4 bytes of each packet are room for the ICRC. `None` if the addresses
+/// have different families, or if a packet is too short for a BTH and an ICRC.
 pub fn seal_run(memory: &mut [u8], stride: usize, route: &Route) -> Option<usize> {
     let least = size_of::<Bth>() + ICRC_LEN;
     if stride < least || (1..least).contains(&(memory.len() % stride)) {
@@ -223,7 +222,7 @@ pub fn seal_run(memory: &mut [u8], stride: usize, route: &Route) -> Option<usize
     Some(memory.len())
 }
 
-/// Writes the ICRC of a packet whose byte with FECN and BECN is 0, as we send it.
+/// Writes the ICRC of a packet whose byte with FECN and BECN is 0, as in all packets that we send.
 fn write_icrc(packet: &mut [u8], prefix: Prefix) {
     let (covered, icrc) = packet.split_at_mut(packet.len() - ICRC_LEN);
     covered[MASKED] = 0xff;

@@ -1,5 +1,5 @@
-//! Handing packets that lie side by side to the network: in one call where it takes UDP_SEGMENT, one
-//! by one where it does not.
+//! Sends contiguous packets: in one call with UDP_SEGMENT where the network supports it, otherwise one
+//! by one.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,42 +12,42 @@ use super::sys::{self, Destination, SendOptions};
 use super::train::{Ipv4Id, Route};
 use super::wire::ROCE_V2_PORT;
 
-/// The bits of a traffic class that are the network's (RFC 3168, section 5): we do not answer marks of
-/// datagrams, so we do not offer to be marked.
+/// The ECN bits of a traffic class (RFC 3168, section 5). Datagrams do not react to congestion marks,
+/// so they are sent as not ECN-capable.
 const ECN: u8 = 3;
 
-/// Packets that are to leave together.
+/// Packets to send together.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Bytes of each of them but the last.
+    /// Bytes of each packet except the last.
     pub stride: usize,
-    /// How many there are.
+    /// Number of packets.
     pub count: usize,
-    /// Those that have left already.
+    /// Packets sent already.
     pub first: usize,
 }
 
-/// What became of them.
+/// The result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// They are on their way.
+    /// All packets were sent.
     Done,
     /// The network or a check refused.
     Failed,
-    /// No room after this many packets.
+    /// The socket had no room after this many packets.
     Blocked(usize),
 }
 
-/// The way out through one worker's socket.
+/// The sending side of one worker's socket.
 #[derive(Debug)]
 pub struct Transmitter {
-    /// UDP_SEGMENT has not been refused.
+    /// UDP_SEGMENT works, as far as known.
     pub segmentation: bool,
 }
 
 impl Transmitter {
-    /// Sends the packets in `memory` to one address. `seal` writes what depends on the route, and
-    /// gives the bytes of all packets.
+    /// Sends the packets in `memory` to one address. `seal` writes the fields that depend on the route,
+    /// and returns the bytes of all packets.
     pub fn send(
         &mut self,
         counts: &mut Counts,
@@ -100,17 +100,19 @@ impl Transmitter {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Outcome::Blocked(first),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if whole && count > 1 && refuses_segmentation(&e) => {
-                    log::info!("the underlay refuses UDP_SEGMENT ({e}); sending one by one");
+                    log::info!(
+                        "the underlay does not support UDP_SEGMENT ({e}); sending packets one by one"
+                    );
                     self.segmentation = false;
                 }
                 Err(e) => {
                     let too_long = e.raw_os_error() == Some(libc::EMSGSIZE);
                     if !whole && first == 0 && (too_long || refuses_segmentation(&e)) {
-                        // It was not the segmentation, then: older kernels answer EINVAL, too,
-                        // to segments over the MTU of the route.
+                        // Segmentation was not the cause: older kernels also return EINVAL for segments
+                        // over the MTU of the route.
                         self.segmentation = true;
                     }
-                    log::trace!("a send to {} failed: {e}", to.ip);
+                    log::trace!("cannot send to {}: {e}", to.ip);
                     counts.tx_too_big += u64::from(too_long);
                     return Outcome::Failed;
                 }
@@ -144,8 +146,8 @@ fn options(to: &Address) -> SendOptions {
     options
 }
 
-/// EIO: the device has no transmit checksums, or the route goes through IPsec; EINVAL: the kernel
-/// knows no UDP_SEGMENT or takes fewer segments (net/ipv4/udp.c, `udp_send_skb`).
+/// EIO: the interface has no transmit checksums, or the route uses IPsec; EINVAL: the kernel has no
+/// UDP_SEGMENT or a lower limit of segments (net/ipv4/udp.c, `udp_send_skb`).
 fn refuses_segmentation(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL))
 }

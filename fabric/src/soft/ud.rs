@@ -1,6 +1,5 @@
-//! Receiving unreliable datagrams: what is checked, in which order, and who gets the packet (IBA
-//! vol. 1, 9.6.1 and 9.8.2; the order of kernel drivers/infiniband/sw/rxe/rxe_recv.c: the ICRC
-//! comes last).
+//! Received unreliable datagrams: checks, their order, and the receivers (IBA vol. 1, 9.6.1 and 9.8.2;
+//! the order of kernel drivers/infiniband/sw/rxe/rxe_recv.c: the ICRC comes last).
 
 use std::ops::Range;
 
@@ -16,7 +15,7 @@ use super::wire::{Bth, Deth, ICRC_LEN, opcode};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Refusal {
-    /// Shorter than its headers, or more payload than the port takes.
+    /// Shorter than its headers, or more payload than the port's maximum.
     Length,
     /// Not an opcode of unreliable datagrams.
     Opcode,
@@ -24,28 +23,28 @@ pub enum Refusal {
     Version,
     /// The destination address is neither the port's GID nor a group.
     NotOurGid,
-    /// No such queue pair.
+    /// Unknown destination queue pair.
     UnknownQpn,
     /// The queue pair does not receive in its state.
     State,
     /// No queue pair is attached to the group.
     NotMember,
-    /// The queue pair is connected to another address than the source.
+    /// The source is not the peer of the connection.
     NotPeer,
-    /// The P_Key is of another partition, or neither side is a full member.
+    /// The P_Key is of another partition, or both sides are limited members.
     PKey,
     /// The Q_Key is not the queue pair's.
     QKey,
-    /// The packet is the receiver's own.
+    /// The receiver sent the packet.
     OwnEcho,
     /// The ICRC is wrong.
     Icrc,
-    /// More deliveries at once than there is room to note.
+    /// More deliveries in a batch than the limit.
     NoRoom,
 }
 
 impl Refusal {
-    /// How many there are.
+    /// Number of reasons.
     pub const COUNT: usize = Refusal::NoRoom as usize + 1;
 
     /// The counters' names, in the order of the discriminants.
@@ -66,7 +65,7 @@ impl Refusal {
     ];
 }
 
-/// Where a packet came from and went to.
+/// The addresses of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     /// The source address.
@@ -92,7 +91,7 @@ pub struct Delivery<'t> {
     pub payload: Range<usize>,
 }
 
-/// The fields of a UD packet that decide about it.
+/// The fields of a UD packet that the checks need.
 struct Packet {
     dest_qp: Qpn,
     src_qp: Qpn,
@@ -102,7 +101,7 @@ struct Packet {
 }
 
 impl Packet {
-    /// The checks that need nothing but the packet.
+    /// Checks that need only the packet.
     fn parse(bytes: &[u8], payload_max: usize) -> Result<Packet, Refusal> {
         let (bth, rest) = Bth::ref_from_prefix(bytes).map_err(|_| Refusal::Length)?;
         let start = match bth.opcode {
@@ -113,7 +112,7 @@ impl Packet {
         let (deth, _) = Deth::ref_from_prefix(rest).map_err(|_| Refusal::Length)?;
         let tail = usize::from(bth.pad_count()) + ICRC_LEN;
         let end = bytes.len().checked_sub(tail).ok_or(Refusal::Length)?;
-        // The ICRC does not tell a length that is not a multiple of 4 from a wrong PadCnt.
+        // The ICRC does not distinguish such a length from a wrong PadCnt.
         if end < start || end - start > payload_max || !bytes.len().is_multiple_of(4) {
             return Err(Refusal::Length);
         }
@@ -129,7 +128,7 @@ impl Packet {
         })
     }
 
-    /// The checks that one receiver makes.
+    /// Checks of one receiver.
     fn suits(&self, endpoint: &Endpoint, path: &Path, table: &Table) -> Result<(), Refusal> {
         if !endpoint.qp.receives() {
             Err(Refusal::State)
@@ -155,10 +154,10 @@ impl Packet {
     }
 }
 
-/// Takes the UDP payload of one packet through all checks and gives `deliver` each receiver of it.
+/// Checks the UDP payload of one packet and passes each receiver to `deliver`.
 ///
 /// # Errors
-/// The check that failed. A multicast packet that nobody got has the reason of the last queue pair
+/// The check that failed. For a multicast packet without receivers, the reason of the last queue pair
 /// that refused it.
 pub fn receive<'t>(
     table: &'t Table,
@@ -208,7 +207,7 @@ fn multicast<'t>(
     } else if !table.copies {
         Err(Refusal::NotMember)
     } else {
-        // The copy does not say which group it was for: everyone with its keys gets it.
+        // A copy does not name its group, so all endpoints with its keys receive it.
         let all = || table.endpoints.working().iter();
         to_each(table, path, icrc, bytes, packet, all, deliver)
     }

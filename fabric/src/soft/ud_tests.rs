@@ -1,4 +1,4 @@
-//! Packets are built by [`train::seal`] and taken in by [`receive`].
+//! Packets built by [`train::seal`] and received by [`receive`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn endpoint(id: u32, qpn: Qpn, pkey: u16, qkey: QKey) -> UdQueuePair {
     ud
 }
 
-/// A port at `own` with these endpoints, all of them attached to the broadcast group.
+/// A port at `own` with these endpoints, all attached to the broadcast group.
 fn table(own: &str, endpoints: Vec<UdQueuePair>) -> Table {
     let all = endpoints.iter().map(UdQueuePair::id).collect();
     Table {
@@ -73,14 +73,14 @@ fn path(route: &Route) -> Path {
     }
 }
 
-/// The bytes of a train of `count` packets, all but the last of `payload` bytes.
+/// The bytes of a train of `count` packets; `payload` and `last` are their payload lengths.
 fn sealed(header: &Header, route: &Route, count: usize, payload: usize, last: usize) -> Vec<u8> {
     let ticket = TrainTicket {
         count,
         payload,
         last,
     };
-    // Left-overs of another train lie in the memory.
+    // The memory contains old bytes of another train.
     let mut memory = vec![0xa5; count * packet_len(payload)];
     for (k, place) in memory.chunks_mut(packet_len(payload)).enumerate() {
         let len = if k + 1 == count { last } else { payload };
@@ -97,7 +97,7 @@ fn packet(header: &Header, route: &Route, len: usize) -> Vec<u8> {
     sealed(header, route, 1, len, len)
 }
 
-/// Who gets a lone packet.
+/// The receivers of a single packet.
 fn outcome(table: &Table, route: &Route, bytes: &[u8]) -> Result<Vec<u32>, Refusal> {
     let mut icrc = IcrcCheck::default();
     let mut got = Vec::new();
@@ -122,7 +122,7 @@ proptest! {
         let mut bytes = bytes;
         let r = route("fe80::1", if multicast { MGID } else { "fe80::2" });
         let _ = outcome(&one(), &r, &bytes);
-        // So that more than the first check is reached.
+        // A valid first byte, to reach more than the first check.
         if let Some(b) = bytes.first_mut() {
             *b = opcode;
         }
@@ -171,7 +171,7 @@ proptest! {
         let mut bytes = packet(&header(), &r, len);
         let bit = bit.index(bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        // FECN, BECN and their neighbours are free to change (conformance item 15).
+        // FECN, BECN and their neighbours may change (conformance item 15).
         prop_assert_eq!(outcome(&one(), &r, &bytes).is_ok(), bit / 8 == 4);
     }
 
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// Conformance items 2 and 4, and the sequence number's turn.
+/// Conformance items 2 and 4, and the wrap of the sequence number.
 #[test]
 fn headers_of_a_train() {
     let bytes = sealed(&header(), &route("fe80::1", "fe80::2"), 3, 9, 4);
@@ -214,7 +214,7 @@ fn headers_of_a_train() {
     assert_eq!(packets[0][HEAD + 9..HEAD + 12], [0; 3], "the pad is zero");
 }
 
-/// The worked example of a UD packet over IPv6, but for SE, which we do not set.
+/// The worked example of a UD packet over IPv6, except SE, which we do not set.
 #[test]
 fn a_known_packet() {
     let r = route("2001:db8::1", "2001:db8::2");
@@ -240,7 +240,7 @@ fn a_known_packet() {
         .map(|b| u8::from_str_radix(b, 16).unwrap())
         .collect();
     assert_eq!(memory[..28], known);
-    // The checksum by the book: zlib's CRC of ones, the masked headers and the packet.
+    // The ICRC by its definition: zlib's CRC of ones, the masked headers and the packet.
     let mut covered = vec![0xff; 8];
     covered.extend([0x6f, 0xff, 0xff, 0xff, 0, 40, 17, 0xff]);
     covered.extend(gid("2001:db8::1").0);
@@ -251,7 +251,7 @@ fn a_known_packet() {
     assert_eq!(memory[28..], crc32fast::hash(&covered).to_le_bytes());
 }
 
-/// Frame 3 of the capture cm_udaddy_v4: `udaddy` of rdma-core tells its queue pair's number so.
+/// Frame 3 of the capture cm_udaddy_v4: `udaddy` of rdma-core sends its queue pair number in this way.
 #[test]
 fn immediate_data_go_in_front_of_the_payload() {
     let r = Route {
@@ -318,7 +318,7 @@ fn a_train_that_mixes_families_or_is_empty_is_not_sealed() {
     );
 }
 
-/// Conformance items 5 to 9: what is refused before any queue pair is looked at.
+/// Conformance items 5 to 9: checks before the lookup of a queue pair.
 #[test]
 fn t5_to_t9_malformed_packets() {
     let r = route("fe80::1", "fe80::2");
@@ -340,7 +340,7 @@ fn t5_to_t9_malformed_packets() {
             "{len}"
         );
     }
-    // Three bytes of pad in an empty packet.
+    // Three pad bytes in an empty packet.
     let mut empty = packet(&header(), &r, 0);
     empty[1] = 0x30;
     assert_eq!(outcome(&one(), &r, &empty), Err(Refusal::Length));
@@ -389,7 +389,7 @@ fn t33_t34_qkeys() {
     assert_eq!(with(Qpn::GSI, 0x8001_0000), Ok(vec![0]));
 }
 
-/// Conformance item 10: a queue pair below RTR gets nothing.
+/// Conformance item 10: a queue pair below RTR receives nothing.
 #[test]
 fn t10_a_queue_pair_that_does_not_receive() {
     let with = |state| {
@@ -439,7 +439,7 @@ fn to_group(
 
 /// Conformance items 43 and 44.
 #[test]
-fn t43_t44_multicast_reaches_whoever_is_attached_with_its_keys() {
+fn t43_t44_multicast_reaches_attached_endpoints_with_its_keys() {
     let t = three();
     assert_eq!(to_group(&t, header(), "fe80::1", MGID), Ok(vec![1, 3]));
     let foreign = Header {
@@ -468,7 +468,7 @@ fn t43_t44_multicast_reaches_whoever_is_attached_with_its_keys() {
 }
 
 #[test]
-fn copies_of_multicast_reach_whoever_has_its_keys() {
+fn copies_of_multicast_reach_endpoints_with_its_keys() {
     let mut t = three();
     assert_eq!(
         to_group(&t, header(), "fe80::1", "fe80::2"),
@@ -483,7 +483,7 @@ fn copies_of_multicast_reach_whoever_has_its_keys() {
     );
 }
 
-/// Runs that the network split or renumbered, and the identifications of other senders.
+/// Runs that the network has split or renumbered, and the identifications of other senders.
 #[test]
 fn any_ipv4_identification_is_accepted_and_corruption_is_not() {
     let t = table("192.0.2.2", vec![endpoint(1, OWN, 0xffff, QKEY)]);
@@ -491,7 +491,7 @@ fn any_ipv4_identification_is_accepted_and_corruption_is_not() {
     let bytes = sealed(&header(), &r, 10, 100, 60);
     let packets: Vec<&[u8]> = bytes.chunks(packet_len(100)).collect();
     let mut icrc = IcrcCheck::default();
-    // The second half of a run arrives as a run of its own.
+    // The second half of a run arrives as a separate run.
     icrc.start_run();
     for (k, p) in packets[5..].iter().enumerate() {
         icrc.at(k);

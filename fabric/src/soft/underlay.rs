@@ -1,5 +1,4 @@
-//! What an underlay is good for: its GID and its MTU, worked out from what the kernel says about
-//! it. No system call is made here.
+//! Evaluates an underlay: its GID and its MTU, from the kernel's information about it. No system calls.
 
 use std::net::IpAddr;
 
@@ -14,18 +13,17 @@ const IPV4_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const ETHERNET_HEADER: usize = 14;
 
-/// What the kernel takes where it does not say (include/linux/netdevice.h,
-/// GSO_LEGACY_MAX_SIZE).
+/// The kernel's limit if it reports none (include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE).
 const GSO_MAX_SIZE: u32 = 65536;
 
-/// An underlay that can be used.
+/// A usable underlay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Usable {
-    /// Its interface index.
+    /// The interface index.
     pub ifindex: u32,
     /// The address that is the GID.
     pub address: IpAddr,
-    /// Its MTU in bytes.
+    /// The MTU in bytes.
     pub mtu: u32,
     /// The largest UD payload in bytes.
     pub ud_payload_max: u32,
@@ -42,27 +40,27 @@ impl Usable {
     }
 }
 
-/// What was seen of an underlay.
+/// The kernel's information about an underlay.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The interface, if there is one.
+    /// The interface, if it exists.
     pub link: Option<Link>,
-    /// Its addresses.
+    /// The addresses.
     pub addresses: Vec<Address>,
     /// `net.ipv6.conf.NAME.disable_ipv6` is 1.
     pub ipv6_disabled: bool,
-    /// `net.ipv6.conf.NAME.addr_gen_mode` is 1: no link-local address is made.
+    /// `net.ipv6.conf.NAME.addr_gen_mode` is 1: the kernel creates no link-local address.
     pub no_link_local: bool,
 }
 
-/// Why an underlay cannot be used now.
+/// Why an underlay is not usable now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unusable {
     /// No such interface.
     Missing(String),
-    /// It may become usable; the text is a whole sentence.
+    /// The underlay may become usable; the text is a whole sentence.
     Waiting(String),
-    /// The configuration does not fit it; the text is a whole sentence.
+    /// The configuration does not fit the underlay; the text is a whole sentence.
     Wrong(String),
 }
 
@@ -75,11 +73,11 @@ impl Unusable {
     }
 }
 
-/// What is usable of the underlay `name`. `current` is the address that is the GID already: it
-/// stays so as long as it is there.
+/// Evaluates the underlay `name`. `current` is the present GID's address, which stays the GID while the
+/// underlay has it.
 ///
 /// # Errors
-/// Why it cannot be used.
+/// Why the underlay is not usable.
 pub fn evaluate(
     name: &str,
     seen: &Seen,
@@ -89,7 +87,7 @@ pub fn evaluate(
 ) -> Result<Usable, Unusable> {
     let Some(link) = &seen.link else {
         return Err(Unusable::Missing(format!(
-            "there is no interface {name}; make it, or name another underlay"
+            "no interface {name}; create it or choose another underlay"
         )));
     };
     if !link.up {
@@ -115,7 +113,7 @@ pub fn evaluate(
     })
 }
 
-/// How many packets of `payload` bytes one train holds.
+/// Number of packets of `payload` bytes in one train.
 pub fn train_packets(payload: u32, send_max: usize) -> usize {
     capacity(payload as usize, send_max)
 }
@@ -150,19 +148,19 @@ fn choose(
     let waits = candidates().next();
     Err(Unusable::Waiting(match (waits, choice) {
         (Some(a), _) if a.dadfailed => format!(
-            "another host on the link of {name} has the address {}, so it cannot be the GID; change one of them, or choose another with gid = \"ADDRESS\"",
+            "address {} of {name} cannot be the GID: another host on the link has the same address; change one of the two, or choose another address with gid = \"ADDRESS\"",
             a.ip
         ),
         (Some(a), _) => format!(
-            "the address {} of {name} is still checked for duplicates and cannot be the GID yet",
+            "address {} of {name} cannot be the GID yet: duplicate address detection is in progress",
             a.ip
         ),
         (None, GidChoice::Auto | GidChoice::Index(_)) => no_link_local(name, seen),
         (None, GidChoice::Ipv4) => format!(
-            "{name} has no IPv4 address; add one: ip address add ADDRESS/LENGTH dev {name}, or leave gid out to use IPv6"
+            "{name} has no IPv4 address; add one: ip address add ADDRESS/LENGTH dev {name}, or remove gid from the configuration to use IPv6"
         ),
         (None, GidChoice::Address(a)) => format!(
-            "{name} does not have the address {a} that gid names; add it: ip address add {a}/LENGTH dev {name}"
+            "{name} does not have the address {a} of the gid setting; add it: ip address add {a}/LENGTH dev {name}"
         ),
     }))
 }
@@ -179,16 +177,14 @@ fn matches(choice: GidChoice, address: &Address) -> bool {
 
 fn no_link_local(name: &str, seen: &Seen) -> String {
     let why = if seen.ipv6_disabled {
-        format!(
-            "IPv6 is switched off there; switch it on: sysctl net.ipv6.conf.{name}.disable_ipv6=0"
-        )
+        format!("IPv6 is disabled; enable it: sysctl net.ipv6.conf.{name}.disable_ipv6=0")
     } else if seen.no_link_local {
-        format!("addr_gen_mode is none there; make one: ip link set {name} addrgenmode eui64")
+        format!("addr_gen_mode is none; change it: ip link set {name} addrgenmode eui64")
     } else {
-        "it may appear shortly after the interface comes up".to_owned()
+        "it may appear shortly".to_owned()
     };
     format!(
-        "{name} has no IPv6 link-local address to use as GID ({why}); or choose another address with gid = \"ADDRESS\""
+        "{name} has no IPv6 link-local address for the GID ({why}); or choose another address with gid = \"ADDRESS\""
     )
 }
 
@@ -231,10 +227,10 @@ fn payload_max(
             _ => fit,
         },
     };
-    // `fit` is a multiple of 4, so what is not over it is not over it with its pad either.
+    // `fit` is a multiple of 4, so a payload of at most `fit` fits with its pad.
     if wanted == 0 || wanted > fit {
         return Err(Unusable::Wrong(format!(
-            "a UD payload of {wanted} bytes does not fit {name} with its MTU of {}; at most {fit} do: raise the MTU or lower link_mtu",
+            "a UD payload of {wanted} bytes does not fit the MTU of {name} ({}): at most {fit} bytes fit; raise the MTU or lower link_mtu",
             link.mtu
         )));
     }

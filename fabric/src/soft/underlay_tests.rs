@@ -73,7 +73,7 @@ fn payload(mtu: u32, ip: &str, link_mtu: LinkMtu) -> Result<u32, Unusable> {
     evaluate("eth0", &s, choice, link_mtu, None).map(|u| u.ud_payload_max)
 }
 
-/// Conformance item 89, with the exact fit where no code of 2048 or more fits.
+/// Conformance item 89; the exact fit if no IB MTU of 2048 or more fits.
 #[test]
 fn t89_payload_follows_the_mtu() {
     for (mtu, v6, v4) in [
@@ -95,18 +95,18 @@ fn t89_payload_follows_the_mtu() {
 }
 
 #[test]
-fn a_payload_that_does_not_fit_is_refused_with_what_does() {
+fn a_payload_that_does_not_fit_is_refused_with_the_maximum() {
     let refused = payload(1500, EUI64, LinkMtu::Bytes(2048)).unwrap_err();
     assert!(matches!(&refused, Unusable::Wrong(s) if s.contains("at most 1428")));
     // 1427 bytes are padded to 1428 and fit; 1429 would need 1432.
     assert_eq!(payload(1500, EUI64, LinkMtu::Bytes(1427)), Ok(1427));
     assert!(payload(1500, EUI64, LinkMtu::Bytes(1429)).is_err());
-    // Rounded up to its pad it would be 0 again.
+    // Rounding up to the pad must not overflow to 0.
     assert!(payload(1500, EUI64, LinkMtu::Bytes(u32::MAX)).is_err());
     assert!(payload(68, EUI64, LinkMtu::Auto).is_err());
 }
 
-/// Conformance item 90: a frame stays below the size from which the kernel cuts it in software.
+/// Conformance item 90: frames are smaller than the size at which the kernel cuts them in software.
 #[test]
 fn t90_sends_stay_below_the_gso_limit() {
     let v6 = auto(&seen(9000, vec![address(EUI64, 1)]), None).unwrap();
@@ -125,7 +125,7 @@ fn t90_sends_stay_below_the_gso_limit() {
     assert_eq!(
         auto(&small, None).unwrap().send_max,
         packet_len(4096),
-        "one packet always goes"
+        "one packet always fits"
     );
 }
 
@@ -141,7 +141,7 @@ fn the_address_from_the_mac_comes_first_then_the_oldest() {
 }
 
 #[test]
-fn the_gid_stays_while_it_is_there() {
+fn the_gid_stays_while_its_address_exists() {
     let current: Ipv6Addr = "fe80::2".parse().unwrap();
     let all = vec![address(EUI64, 1), address("fe80::2", 9)];
     let kept = auto(&seen(1500, all.clone()), Some(current.into())).unwrap();
@@ -151,7 +151,7 @@ fn the_gid_stays_while_it_is_there() {
 }
 
 #[test]
-fn every_refusal_says_why_and_what_to_do() {
+fn every_refusal_has_a_reason_and_a_remedy() {
     let why = |s: &Seen, choice| {
         let refused = evaluate("eth0", s, choice, LinkMtu::Auto, None).unwrap_err();
         refused.reason().to_owned()
@@ -160,7 +160,7 @@ fn every_refusal_says_why_and_what_to_do() {
         let text = why(s, GidChoice::Auto);
         assert!(words.iter().all(|w| text.contains(w)), "{text}");
     };
-    has(&Seen::default(), &["there is no interface eth0"]);
+    has(&Seen::default(), &["no interface eth0"]);
     let mut down = seen(1500, vec![]);
     down.link.as_mut().unwrap().up = false;
     has(&down, &["is down", "ip link set eth0 up"]);
@@ -177,7 +177,7 @@ fn every_refusal_says_why_and_what_to_do() {
     tentative.tentative = true;
     has(
         &seen(1500, vec![tentative]),
-        &["fe80::1", "checked for duplicates"],
+        &["fe80::1", "duplicate address detection"],
     );
     tentative.dadfailed = true;
     has(&seen(1500, vec![tentative]), &["another host", "fe80::1"]);

@@ -1,9 +1,9 @@
 //! The RoCEv2 packet above UDP: Base Transport Header, extended transport headers, padding, ICRC
 //! (IBA vol. 1, chapter 9, and annex A17).
 //!
-//! The structures are the bytes of the wire: all fields big-endian, no padding, no alignment. A
+//! The structures have the layout of the wire: all fields big-endian, no padding, no alignment. A
 //! receive path borrows them from a buffer; [`Packet`] and [`Repr`] read and write whole packets of
-//! every opcode that the kernel's `rdma_rxe` knows (drivers/infiniband/sw/rxe/rxe_opcode.c).
+//! every opcode of the kernel's `rdma_rxe` (drivers/infiniband/sw/rxe/rxe_opcode.c).
 
 pub mod opcode;
 mod packet;
@@ -40,11 +40,11 @@ pub struct Bth {
     pub flags: u8,
     /// The partition key.
     pub pkey: U16,
-    /// FECN 0x80, BECN 0x40, reserved 0x3f. The ICRC takes this byte as 0xff.
+    /// FECN 0x80, BECN 0x40, reserved 0x3f. This byte counts as 0xff in the ICRC.
     pub fecn_becn: u8,
     /// The destination queue pair.
     pub dest_qp: [u8; 3],
-    /// AckReq 0x80, reserved 0x7f; the reserved bits are covered by the ICRC.
+    /// AckReq 0x80, reserved 0x7f. The ICRC covers the reserved bits.
     pub ack_req: u8,
     /// The packet sequence number.
     pub psn: [u8; 3],
@@ -62,22 +62,22 @@ impl Bth {
     /// A in [`Bth::ack_req`].
     pub const ACK_REQ: u8 = 0x80;
 
-    /// The header at the front of `bytes`; `None` if they are too few.
+    /// The header at the front of `bytes`; `None` if `bytes` is too short.
     pub fn from_prefix(bytes: &[u8]) -> Option<Bth> {
         Bth::read_from_prefix(bytes).ok().map(|(bth, _)| bth)
     }
 
-    /// Solicited event: the receiver is asked to raise a completion event.
+    /// Solicited event: requests a completion event at the receiver.
     pub const fn solicited(&self) -> bool {
         self.flags & Self::SOLICITED != 0
     }
 
-    /// MigReq, of automatic path migration; `rdma_rxe` sends 0, many adapters 1. Both are right.
+    /// MigReq, of automatic path migration. `rdma_rxe` sends 0, many adapters 1; both are valid.
     pub const fn mig_req(&self) -> bool {
         self.flags & Self::MIG_REQ != 0
     }
 
-    /// Pad bytes behind the payload.
+    /// Number of pad bytes after the payload.
     pub const fn pad_count(&self) -> u8 {
         self.flags >> 4 & 3
     }
@@ -107,7 +107,7 @@ impl Bth {
         Qpn::from_bytes(self.dest_qp)
     }
 
-    /// Whether the sender asks for an acknowledgement.
+    /// Whether the sender requests an acknowledgement.
     pub const fn ack_req(&self) -> bool {
         self.ack_req & Self::ACK_REQ != 0
     }
@@ -138,7 +138,7 @@ pub struct Deth {
 }
 
 impl Deth {
-    /// From its two fields, the reserved byte 0.
+    /// Creates a header; the reserved byte is 0.
     pub fn new(qkey: QKey, src_qp: Qpn) -> Deth {
         Deth {
             qkey: U32::new(qkey.get()),
@@ -170,7 +170,7 @@ pub struct Aeth {
     pub msn: [u8; 3],
 }
 
-/// What an AETH says (IBA vol. 1, 9.7.5.1, tables 42 to 44).
+/// The contents of an AETH (IBA vol. 1, 9.7.5.1, tables 42 to 44).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acknowledgement {
     /// Positive, with a credit code; 0x1f means that credits are not in use.
@@ -178,7 +178,7 @@ pub enum Acknowledgement {
         /// The 5-bit credit code.
         credits: u8,
     },
-    /// Receiver not ready, with the code of the least time to wait.
+    /// Receiver not ready, with the code of the minimum delay.
     Rnr {
         /// The 5-bit timer code.
         timer: u8,
@@ -189,12 +189,12 @@ pub enum Acknowledgement {
         /// The 5-bit code.
         code: u8,
     },
-    /// A class that is reserved.
+    /// A reserved class.
     Reserved,
 }
 
 impl Aeth {
-    /// The syndrome read.
+    /// Decodes the syndrome.
     pub const fn acknowledgement(&self) -> Acknowledgement {
         let code = self.syndrome & 0x1f;
         match self.syndrome & 0xe0 {
@@ -211,7 +211,7 @@ impl Aeth {
     }
 }
 
-/// Immediate data, 4 bytes, handed through as they are (IBA vol. 1, 9.3.7).
+/// Immediate data, 4 bytes, not interpreted (IBA vol. 1, 9.3.7).
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -264,7 +264,7 @@ pub struct AtomicEth {
 )]
 #[repr(C)]
 pub struct AtomicAckEth {
-    /// What was in memory before.
+    /// The value in memory before the operation.
     pub original: U64,
 }
 

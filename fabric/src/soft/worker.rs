@@ -1,15 +1,15 @@
-//! One worker: its receive memory, its transmit memory, its view of the table.
+//! One worker: receive memory, transmit memory, and its view of the table.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use proto::{AddressHandle, EndpointId, Gid, IbMtu, Instant, Psn};
+use proto::{AddressHandle, ConnectError, EndpointId, Gid, IbMtu, Instant, Psn};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::address_handle::{Address, AddressHandles};
 use super::counts::Counts;
-use super::engine::{Engine, EngineConfig, PortView};
+use super::engine::{Engine, EngineConfig, Partition, PortView, Standing};
 use super::icrc_check::IcrcCheck;
 use super::lanes::Lanes;
 use super::mailbox::Mailbox;
@@ -27,7 +27,7 @@ use crate::worker::{
     AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
 
-/// Bytes by which the headers of a datagram are longer than those of a SEND with immediate data.
+/// DETH bytes minus bytes of immediate data.
 const DETH_OVER_IMM: u32 = 4;
 
 /// Bytes of transmit memory: the largest UDP payload, rounded up.
@@ -37,39 +37,39 @@ const TRANSMIT_LEN: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     from: EndpointId,
-    /// That of all its packets.
+    /// The opcode of all packets of the train.
     opcode: u8,
-    /// Which start of its queue pair it was posted to: the next one has nothing of it.
+    /// The start of the queue pair that the train was posted to. A restart drops the train.
     starts: u32,
     to: UdDestination,
-    /// What the destination's address handle stood for: the handle may end, and its number be used
-    /// again, before the train has left.
+    /// The contents of the destination's address handle. The handle may be destroyed, and its number
+    /// used again, before the train has left.
     address: Address,
     train: TrainTicket,
     psn: Psn,
     progress: Progress,
 }
 
-/// How far a train has come.
+/// The progress of a train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Progress {
-    /// Copies that are done, when it goes to a list of peers.
+    /// Finished copies, if the train goes to a list of peers.
     copies: usize,
-    /// Packets of the present copy that are sent.
+    /// Packets of the current copy sent.
     packets: usize,
 }
 
-/// What a worker is made from.
+/// Parameters of a new worker.
 pub(super) struct WorkerInit {
     pub engine: EngineConfig,
     pub shared: Arc<Shared>,
-    /// Becomes readable when there is news.
+    /// Becomes readable when the worker has something to do.
     pub wake: Arc<OwnedFd>,
-    /// Those of all workers.
+    /// The mailboxes of all workers.
     pub mailboxes: Arc<[Mailbox]>,
 }
 
-/// One data thread's part of a soft port.
+/// The part of a soft port that belongs to one data thread.
 pub struct SoftWorker {
     index: usize,
     shared: Arc<Shared>,
@@ -77,7 +77,7 @@ pub struct SoftWorker {
     wake: Arc<OwnedFd>,
     generation: u64,
     pub(super) table: Arc<Table>,
-    /// The sockets that are in the epoll instance.
+    /// The sockets in the epoll instance.
     sockets: Arc<[Sockets]>,
     epoll: Option<(OwnedFd, u64)>,
     writable_armed: bool,
@@ -123,7 +123,7 @@ impl SoftWorker {
         worker
     }
 
-    /// Takes the newest table if there is a newer one.
+    /// Takes the newest table, if it has changed.
     pub(super) fn follow(&mut self) {
         let newest = self.shared.generation();
         if newest == self.generation {
@@ -147,12 +147,25 @@ impl SoftWorker {
         }
     }
 
+    /// The P_Key table entry of an endpoint.
+    ///
+    /// # Errors
+    /// [`ConnectError::NoPKey`], [`ConnectError::NoSuchEndpoint`].
+    pub(super) fn partition(&mut self, endpoint: EndpointId) -> Result<Partition, ConnectError> {
+        self.follow();
+        match self.table.endpoints.standing(endpoint) {
+            Standing::Member(partition) => Ok(partition),
+            Standing::Waiting => Err(ConnectError::NoPKey(endpoint)),
+            Standing::Gone => Err(ConnectError::NoSuchEndpoint(endpoint)),
+        }
+    }
+
     fn change_sockets(&mut self) {
         self.disarm();
         let new = Arc::clone(&self.table.sockets);
         let old = std::mem::replace(&mut self.sockets, new);
         self.transmitter.segmentation = true;
-        // What was blocked was meant for a network that is gone.
+        // A blocked train was for the old network.
         if self.pending.take().is_some() {
             self.counts.tx_failed += 1;
         }
@@ -165,11 +178,11 @@ impl SoftWorker {
         }
         self.socket_drops = 0;
         if let (Some((epoll, _)), Some(before)) = (&self.epoll, before) {
-            // The socket may live on in a sibling's table for a moment; it must not wake us.
+            // A sibling's table may keep the socket open for a moment; it must not wake us.
             let _ = epoll::delete(epoll, &before);
         }
         if let Err(e) = self.watch_receive() {
-            log::error!("a worker cannot wait for its new socket: {e}");
+            log::error!("a worker cannot poll its new socket: {e}");
         }
     }
 
@@ -193,7 +206,7 @@ impl SoftWorker {
             let data = EventData::new_u64(*token);
             match epoll::add(epoll, &s.transmit, data, EventFlags::OUT) {
                 Ok(()) => self.writable_armed = true,
-                Err(e) => log::error!("a worker cannot wait for room to send: {e}"),
+                Err(e) => log::error!("a worker cannot poll its socket for room: {e}"),
             }
         }
     }
@@ -218,7 +231,7 @@ impl SoftWorker {
         Ok(())
     }
 
-    /// Takes the datagrams of one slot apart.
+    /// Processes the datagrams of one slot.
     fn arrival(&mut self, now: Instant, i: usize) {
         let (arrival, _) = self.slab.slot(i);
         let arrival = *arrival;
@@ -247,7 +260,7 @@ impl SoftWorker {
         }
     }
 
-    /// Takes the packets that siblings have handed on.
+    /// Processes the packets that other workers have passed on.
     fn open_mailbox(&mut self, now: Instant) {
         let Some(mailbox) = self.mailboxes.get(self.index) else {
             return;
@@ -288,7 +301,7 @@ impl SoftWorker {
         (reception, &self.slab)
     }
 
-    /// Sends what connections have to send, as far as the network takes it.
+    /// Sends the packets of connections, as far as the network takes them.
     pub(super) fn pump(&mut self, now: Instant, flush: bool) {
         if self.pending.is_some() {
             return;
@@ -303,7 +316,7 @@ impl SoftWorker {
         let ifindex = self.table.ifindex;
         engine.transmit(now, flush, |run| {
             let Some(socket) = socket else {
-                // Lost, as on a network that is down.
+                // Dropped, as on a network that is down.
                 return run.count;
             };
             let shape = Shape {
@@ -339,9 +352,9 @@ impl SoftWorker {
         }
     }
 
-    /// Sends a filled train whose packets carry immediate data: the first four bytes of each payload,
-    /// which are none of the payload that is received. (Programs of rdma_cm tell their queue pair's
-    /// number so.)
+    /// Sends a filled train whose packets carry immediate data: the first four bytes of each payload.
+    /// The receiver does not count them as payload. (Programs of rdma_cm send their queue pair number
+    /// in them.)
     pub fn send_with_immediate(
         &mut self,
         from: EndpointId,
@@ -366,7 +379,7 @@ impl SoftWorker {
         if train.count == 0 {
             return Sent::Done;
         }
-        // An MTU that shrank since the train was begun, too.
+        // The MTU may have shrunk since the train was begun.
         let too_big = train.payload.max(train.last) > self.table.payload_max;
         self.counts.tx_too_big += u64::from(too_big);
         let lane = self.lanes.take(from, train.count);
@@ -386,7 +399,7 @@ impl SoftWorker {
         })
     }
 
-    /// Sends a train, or what is left of it, to everyone it is for.
+    /// Sends a train, or the rest of it, to all its destinations.
     fn transmit(&mut self, mut p: Pending) -> Sent {
         let table = Arc::clone(&self.table);
         let sockets = Arc::clone(&self.sockets);
@@ -424,7 +437,7 @@ impl SoftWorker {
         Sent::Failed
     }
 
-    /// Sends one copy of a train, from the packet on that its progress says.
+    /// Sends one copy of a train, starting at the packet of its progress.
     fn copy(
         &mut self,
         table: &Table,
@@ -446,7 +459,7 @@ impl SoftWorker {
     }
 }
 
-/// The headers of a train, if the endpoint is there, may send, and was not restarted meanwhile.
+/// The headers of a train, if the endpoint exists, may send, and was not restarted.
 fn header(table: &Table, p: &Pending) -> Option<Header> {
     let endpoint = table.endpoint(p.from)?;
     let sends = endpoint.qp.post_send() == Posted::Processed && endpoint.starts == p.starts;
@@ -459,7 +472,7 @@ fn header(table: &Table, p: &Pending) -> Option<Header> {
     })
 }
 
-/// What the engine of a worker knows of its port.
+/// The engine's view of the port.
 fn port_view(table: &Table) -> PortView {
     let reachable = !table.sockets.is_empty();
     PortView {
@@ -468,7 +481,7 @@ fn port_view(table: &Table) -> PortView {
         } else {
             Gid::UNSPECIFIED
         },
-        // The header of a datagram is longer than that of a SEND by more than immediate data.
+        // Compared with a SEND, a datagram has a DETH, which is longer than immediate data.
         path_mtu: IbMtu::fitting(table.payload_max as u32 + DETH_OVER_IMM),
         send_max: table.send_max,
         reserved: table.endpoints.qpns().collect(),
@@ -479,7 +492,7 @@ fn port_view(table: &Table) -> PortView {
 impl Worker for SoftWorker {
     fn register(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let epoll = epoll.try_clone_to_owned()?;
-        // Edge-triggered: its count is never read, every write wakes once.
+        // Edge-triggered: the count is never read, every write wakes once.
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &self.wake, EventData::new_u64(token), edge)?;
         self.epoll = Some((epoll, token));
@@ -540,7 +553,7 @@ impl Worker for SoftWorker {
         } else {
             train::capacity(ticket.payload, self.table.send_max)
         };
-        // The limits may have shrunk since the train was begun; `send` looks again.
+        // The limits may have shrunk since the train was begun; `send` checks again.
         let capacity = capacity.max(ticket.count);
         Train::new(&mut self.transmit, HEAD, stride, capacity, ticket)
     }

@@ -1,45 +1,18 @@
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::process::{Command, id};
 use std::thread;
 
 use proto::{ConnectionEvent, GidChoice, PKey, QKey, ServiceId};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::*;
 use crate::connection::ConnectRequest;
+use crate::namespace::Namespace;
 use crate::port::{Port, UdInit};
 use crate::soft::sys;
 use crate::soft::{SoftConfig, SoftPort};
 
-/// A namespace of its own for this thread, in which the loopback interface is up.
-struct Loopback(String);
-
-impl Loopback {
-    fn enter(case: &str) -> Loopback {
-        let ns = Loopback(format!("softw-{}-{case}", id()));
-        ns.ip(&["netns", "add", &ns.0]);
-        ns.ip(&["-n", &ns.0, "link", "set", "lo", "up"]);
-        let file = File::open(format!("/run/netns/{}", ns.0)).unwrap();
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        ns
-    }
-
-    fn ip(&self, args: &[&str]) {
-        assert!(Command::new("ip").args(args).status().unwrap().success());
-    }
-}
-
-impl Drop for Loopback {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
-}
-
-/// A kernel or route that takes no UDP_SEGMENT: packets go out one by one, and over IPv4 each has
-/// the identification of a lone datagram.
+/// A kernel or route without UDP_SEGMENT: packets are sent one by one, and over IPv4 each has the
+/// identification of a single datagram.
 fn without_segmentation(case: &str, address: &str) {
-    let _ns = Loopback::enter(case);
+    let _ns = Namespace::loopback(case);
     let config = SoftConfig {
         gid: GidChoice::Address(address.parse().unwrap()),
         ..SoftConfig::new("lo")
@@ -63,7 +36,7 @@ fn without_segmentation(case: &str, address: &str) {
     let mut worker = SoftWorker::new(port.for_worker(0));
     worker.transmitter.segmentation = false;
     let ah = worker
-        .create_ah(&AhAttributes::to(port.attributes().gid))
+        .create_ah(&AhAttributes::to(port.attributes().gid, PKey::DEFAULT))
         .unwrap();
     let mut train = worker.train(1000).unwrap();
     for k in 0..20 {
@@ -103,9 +76,8 @@ fn trains_go_out_one_by_one_over_ipv4() {
     thread::spawn(run).join().unwrap();
 }
 
-/// A port on the loopback interface with two endpoints, and a worker of it that has a train of the
-/// first for the second, which is blocked. Nothing ever blocks on a loopback interface, so the state
-/// is made by hand.
+/// A port on the loopback interface with two endpoints, and a worker with a blocked train from the
+/// first to the second. A loopback interface never blocks, so the test sets the state.
 fn blocked() -> (SoftPort, SoftWorker, AddressHandle) {
     let config = SoftConfig {
         gid: GidChoice::Address("::1".parse().unwrap()),
@@ -116,7 +88,7 @@ fn blocked() -> (SoftPort, SoftWorker, AddressHandle) {
     let [from, to] = [(); 2].map(|()| port.create_ud(UdInit { pkey, qkey, qpn }).unwrap());
     let mut worker = SoftWorker::new(port.for_worker(0));
     let ah = worker
-        .create_ah(&AhAttributes::to(port.attributes().gid))
+        .create_ah(&AhAttributes::to(port.attributes().gid, PKey::DEFAULT))
         .unwrap();
     let mut train = worker.train(100).unwrap();
     train.next(100).unwrap().fill(42);
@@ -143,9 +115,9 @@ fn polled(worker: &mut SoftWorker) -> Vec<(u8, usize)> {
     batch.datagrams().map(|(_, p)| (p[0], p.len())).collect()
 }
 
-/// The immediate data of each packet are the first four bytes of its place, and no payload.
+/// The immediate data of each packet are the first four bytes of its place, and not payload.
 fn with_immediate() {
-    let _ns = Loopback::enter("imm");
+    let _ns = Namespace::loopback("imm");
     let (port, mut worker, ah) = blocked();
     assert_eq!(polled(&mut worker).len(), 1);
     let pairs = port.resources().queue_pairs;
@@ -163,7 +135,11 @@ fn with_immediate() {
         let ticket = train.finish();
         worker.send_with_immediate(ud(0).endpoint, &to, ticket)
     };
-    assert_eq!(send(&[12, 12, 3]), Sent::Failed, "no room for the word");
+    assert_eq!(
+        send(&[12, 12, 3]),
+        Sent::Failed,
+        "no room for immediate data"
+    );
     assert_eq!(send(&[12, 12, 5]), Sent::Done);
     assert_eq!(send(&[]), Sent::Done);
     let got = polled(&mut worker);
@@ -175,21 +151,21 @@ fn immediate_data_are_no_payload() {
     thread::spawn(with_immediate).join().unwrap();
 }
 
-/// A blocked train goes where it was meant to go, whatever has become of its address handle.
+/// A blocked train goes to its original destination, even if its address handle is destroyed.
 fn handle_ends_while_blocked() {
-    let _ns = Loopback::enter("handle");
+    let _ns = Namespace::loopback("handle");
     let (_port, mut worker, ah) = blocked();
     worker.destroy_ah(ah);
-    let elsewhere = AhAttributes::to("2001:db8::1".parse().unwrap());
+    let elsewhere = AhAttributes::to("2001:db8::1".parse().unwrap(), PKey::DEFAULT);
     assert_eq!(worker.create_ah(&elsewhere).unwrap(), ah);
     let got = polled(&mut worker);
     assert_eq!(got, [(42, 100)], "{:?}", worker.counters());
     assert!(worker.has_room());
 }
 
-/// A queue pair that is restarted flushes what it had to send.
+/// A restarted queue pair flushes its blocked train.
 fn restart_while_blocked() {
-    let _ns = Loopback::enter("restart");
+    let _ns = Namespace::loopback("restart");
     let (mut port, mut worker, _) = blocked();
     for first in [0x8001, 0xffff] {
         let table = [first, 0xffff].map(PKey::new).into();
@@ -201,7 +177,7 @@ fn restart_while_blocked() {
 }
 
 #[test]
-fn a_blocked_train_does_not_outlive_the_start_of_its_queue_pair() {
+fn a_restart_drops_a_blocked_train() {
     thread::spawn(restart_while_blocked).join().unwrap();
 }
 
@@ -210,10 +186,9 @@ fn a_blocked_train_does_not_need_its_address_handle() {
     thread::spawn(handle_ends_while_blocked).join().unwrap();
 }
 
-/// Where the kernel steers nothing, the wrong worker hands everything on, and a connection works all
-/// the same.
+/// Without steering in the kernel, the wrong worker passes all packets on, and a connection works.
 fn handed_on() {
-    let _ns = Loopback::enter("handed");
+    let _ns = Namespace::loopback("handed");
     let config = SoftConfig {
         gid: GidChoice::Address("::1".parse().unwrap()),
         workers: 2,

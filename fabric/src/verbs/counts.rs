@@ -1,22 +1,22 @@
-//! What a worker counts.
+//! Counters of a worker.
 
 use crate::worker::Counters;
 
-/// One worker's counts since it was made.
+/// Counters of one worker since its creation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Packets delivered.
     pub rx_packets: u64,
     /// Payload bytes delivered.
     pub rx_bytes: u64,
-    /// Packets delivered that were sent to a group.
+    /// Multicast packets delivered.
     pub rx_multicast: u64,
-    /// Own packets to a group that came back, and were dropped.
+    /// Own multicast packets that came back and were dropped.
     pub rx_own_multicast: u64,
-    /// Packets for queue pairs that are gone.
+    /// Packets for queue pairs that no longer exist.
     pub rx_bad_qp: u64,
-    /// Packets shorter than the route in front of them, or longer than their place, or without a route
-    /// where there must be one.
+    /// Packets shorter than the route before them or longer than their place, or without a required
+    /// route.
     pub rx_malformed: u64,
     /// Receives that completed with an error.
     pub rx_failed: u64,
@@ -26,40 +26,40 @@ pub struct Counts {
     pub tx_bytes: u64,
     /// Trains sent, one post list each.
     pub tx_trains: u64,
-    /// Times that a train found no room.
+    /// Trains that found no room.
     pub tx_blocked: u64,
-    /// Trains that the device or a check refused.
+    /// Trains refused by the device or by a check.
     pub tx_failed: u64,
     /// Trains with packets over the MTU.
     pub tx_too_big: u64,
     /// Trains that waited for their address handle.
     pub tx_waited: u64,
-    /// Trains that were dropped since their address handle cannot be made, or too many wait.
+    /// Trains dropped because their address handle cannot be created, or because too many wait.
     pub tx_no_ah: u64,
-    /// Address handles made.
+    /// Address handles created.
     pub ah_made: u64,
-    /// Address handles that could not be made.
+    /// Address handles that could not be created.
     pub ah_failed: u64,
-    /// Times that a queue pair was restarted.
+    /// Restarts of queue pairs.
     pub qp_restarts: u64,
     /// Completions.
     pub cq_completions: u64,
     /// Completions with an error.
     pub cq_errors: u64,
-    /// Completions of nothing that was posted.
+    /// Completions that match no posted work.
     pub cq_unknown: u64,
     /// Events of completion channels.
     pub cq_events: u64,
-    /// Times that a completion queue was armed.
+    /// Completion queues armed.
     pub cq_arms: u64,
-    /// Post lists, of sends and of receives.
+    /// Post lists, sends and receives.
     pub post_lists: u64,
     /// Calls of the verbs library on the data path: posts, polls, arms, events.
     pub verbs_calls: u64,
 }
 
 impl Counts {
-    /// All of them with their names.
+    /// All counters with their names.
     pub fn named(&self) -> Counters {
         let c = self;
         vec![

@@ -1,14 +1,13 @@
 //! An open device, with the objects that a port and its worker share.
 //!
-//! Everything of a device goes when the last of those who hold it let go: the port, the worker's table,
-//! what is posted, and address handles that are being made. When a device fails it is given up as a
-//! whole and opened anew.
+//! A device is closed when its last owner drops it: the port, the worker's table, posted work, or
+//! address handles being created. A failing device is closed as a whole and opened again.
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use proto::IbMtu;
+use proto::{CmChoice, IbMtu};
 
 use super::config::VerbsConfig;
 use super::grh::GRH_LEN;
@@ -16,83 +15,84 @@ use super::ibv::{
     CompletionChannel, CompletionQueue, Context, DeviceAttributes, LinkLayer, Place, Pool,
     ProtectionDomain, SharedReceiveQueue,
 };
+use super::lock;
 use super::open;
 use super::sys::Library;
 use crate::port::FabricError;
 
-/// Bytes of a place to send from: the largest frame of a TAP, or a message.
+/// Bytes of a transmit place: the largest frame of a TAP, or a message.
 pub const TRANSMIT_LEN: usize = 1 << 16;
 
-/// Places to send from.
+/// Number of transmit places.
 const TRANSMITS: usize = 64;
 
-/// Bytes of a place that a message is received in.
+/// Bytes of a receive place for messages.
 const MESSAGE_LEN: usize = 1 << 16;
 
-/// Places that messages are received in.
+/// Number of receive places for messages.
 const MESSAGES: usize = 128;
 
-/// Places that datagrams are received in: two of the largest trains for each of eight peers.
+/// Number of receive places for datagrams: two of the largest trains from each of eight peers.
 const DATAGRAMS: usize = 1024;
 
-/// Places that a queue pair has for itself where there are no shared receive queues: two of the largest
-/// trains; and queue pairs that there are enough places for.
+/// Receive places of each queue pair without shared receive queues (two of the largest trains), and the
+/// number of queue pairs that have places then.
 const OWN_DATAGRAMS: usize = 128;
 const OWN_QUEUES: usize = 32;
 
-/// Bytes of a place that a datagram is received in: whatever MTU the port may get, and no other
-/// datagram's cache line.
+/// Bytes of a receive place for datagrams: fits every MTU of the port, and shares no cache line with
+/// the next place.
 const DATAGRAM_LEN: usize = (GRH_LEN + IbMtu::B4096.bytes() as usize).next_multiple_of(64);
 
-/// Bytes of all places, where the device allows as many.
+/// Bytes of all places, if the device allows so many.
 pub const BUFFERS: usize =
     TRANSMITS * TRANSMIT_LEN + DATAGRAMS * DATAGRAM_LEN + MESSAGES * MESSAGE_LEN;
 
-/// Packets of a train.
+/// Maximum number of packets in a train.
 const TRAIN_PACKETS: usize = 64;
 
-/// Bytes that a device is asked to take a copy of when they are posted. More makes every work request
-/// of today's NICs larger, and with it the rings.
+/// Requested bytes of inline data. More makes every work request of today's NICs larger, and with it
+/// the rings.
 const INLINE: u32 = 128;
 
-/// Packets that one UD queue pair has outstanding.
+/// Maximum outstanding packets of one UD queue pair.
 const UD_QUEUE: usize = 1024;
 
-/// Packets that all UD queue pairs have outstanding, and messages of all connections.
+/// Maximum outstanding packets of all UD queue pairs, and messages of all connections.
 const UD_SENDS: usize = 4096;
 const RC_SENDS: usize = 4096;
 
-/// How much of everything there is.
+/// Limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Packets of a train.
+    /// Maximum number of packets in a train.
     pub train_packets: usize,
-    /// Packets that one UD queue pair has outstanding.
+    /// Maximum outstanding packets of one UD queue pair.
     pub ud_queue: usize,
-    /// Packets that all UD queue pairs have outstanding.
+    /// Maximum outstanding packets of all UD queue pairs.
     pub ud_sends: usize,
-    /// Messages that all connections have outstanding.
+    /// Maximum outstanding messages of all connections.
     pub rc_sends: usize,
-    /// Places that datagrams are received in.
+    /// Number of receive places for datagrams.
     pub datagrams: usize,
-    /// How many of them each queue pair has for itself; 0 where they share a receive queue.
+    /// Receive places of each queue pair; 0 with a shared receive queue.
     pub own_datagrams: usize,
-    /// Places that messages are received in; 0 where there are no connections.
+    /// Number of receive places for messages; 0 without connections.
     pub messages: usize,
-    /// Bytes to be asked for inline.
+    /// Requested bytes of inline data.
     pub inline: u32,
-    /// Multicast groups.
+    /// Maximum number of multicast groups.
     pub groups: usize,
 }
 
 impl Limits {
-    /// What a device allows.
+    /// Computes the limits of a device.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The missing capability.
     pub fn of(device: &DeviceAttributes, connections: bool) -> Result<Limits, &'static str> {
         if device.max_cqe < 2 || device.max_qp_wr == 0 {
-            return Err("it has no room in its queues");
+            return Err("its queues have no entries");
         }
         let cqe = device.max_cqe as usize;
         let wr = device.max_qp_wr as usize;
@@ -126,43 +126,43 @@ impl Limits {
         })
     }
 
-    /// How many endpoints can receive; `None`: as many as there may be queue pairs.
+    /// Maximum number of endpoints that can receive; `None`: limited by queue pairs only.
     pub fn endpoints(&self) -> Option<usize> {
         self.datagrams.checked_div(self.own_datagrams)
     }
 }
 
-/// What belongs to the worker alone.
+/// The memory of the worker.
 #[derive(Debug)]
 pub struct Stock {
-    /// To send from.
+    /// Transmit places.
     pub transmit: (Pool, Vec<Place>),
-    /// For datagrams.
+    /// Receive places for datagrams.
     pub datagrams: (Pool, Vec<Place>),
-    /// For messages, where there are connections.
+    /// Receive places for messages, if there are connections.
     pub messages: Option<(Pool, Vec<Place>)>,
 }
 
 /// An open device.
 pub struct Device {
-    /// How much of everything there is.
+    /// Limits of the device.
     pub limits: Limits,
-    /// What it says of itself.
+    /// Attributes of the device.
     pub attributes: DeviceAttributes,
     stock: Mutex<Option<Stock>>,
-    /// Where datagrams are received; none where each queue pair has a queue of its own.
+    /// Shared receive queue for datagrams; `None` if each queue pair has its own queue.
     pub datagrams: Option<Arc<SharedReceiveQueue>>,
-    /// Where messages are received, where there are connections.
+    /// Shared receive queue for messages, if there are connections.
     pub messages: Option<Arc<SharedReceiveQueue>>,
-    /// Completions of receives.
+    /// Completion queue of receives.
     pub receive_cq: Arc<CompletionQueue>,
-    /// Completions of sends.
+    /// Completion queue of sends.
     pub send_cq: Arc<CompletionQueue>,
-    /// Wakes for both.
+    /// Completion channel of both queues.
     pub channel: Arc<CompletionChannel>,
-    /// What everything is made in.
+    /// Protection domain of all objects.
     pub domain: Arc<ProtectionDomain>,
-    /// The device itself.
+    /// Context of the device.
     pub context: Arc<Context>,
 }
 
@@ -173,10 +173,10 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens a device and makes what a worker needs.
+    /// Opens a device and creates the objects of a worker.
     ///
     /// # Errors
-    /// [`FabricError::Unusable`] with what is missing and how to get on; [`FabricError::Os`].
+    /// [`FabricError::Unusable`] with what is missing and what to do; [`FabricError::Os`].
     pub fn open(
         library: &Arc<dyn Library>,
         config: &VerbsConfig,
@@ -189,34 +189,28 @@ impl Device {
         let context = open::device(library, &config.device)?;
         let attributes = context
             .query_device()
-            .map_err(failed("the device cannot be asked what it can do"))?;
-        if config.port == 0 || config.port > attributes.ports {
-            return Err(open::no_such_port(
-                &config.device,
-                config.port,
-                attributes.ports,
-            ));
-        }
+            .map_err(failed("cannot query the device"))?;
+        open::check_port(config, attributes.ports)?;
         let info = context
             .query_port(config.port)
-            .map_err(failed("the port cannot be asked what it is like"))?;
-        // Nothing resolves an address there without subnet administration.
-        let connections = config.message_max > 0 && info.link_layer == LinkLayer::Ethernet;
+            .map_err(failed("cannot query the port"))?;
+        let off = info.link_layer == LinkLayer::InfiniBand && config.cm == CmChoice::Off;
+        let connections = config.message_max > 0 && !off;
         let limits = Limits::of(&attributes, connections)
-            .map_err(|lack| FabricError::Unusable(format!("{name} cannot be used: {lack}")))?;
+            .map_err(|lack| FabricError::Unusable(format!("cannot use {name}: {lack}")))?;
         let domain =
-            ProtectionDomain::new(&context).map_err(failed("no protection domain can be made"))?;
+            ProtectionDomain::new(&context).map_err(failed("cannot create a protection domain"))?;
         let channel = CompletionChannel::new(&context)
-            .map_err(failed("no completion channel can be made"))?;
+            .map_err(failed("cannot create a completion channel"))?;
         let queue = |capacity| {
             CompletionQueue::new(&channel, capacity)
-                .map_err(failed("no completion queue can be made"))
+                .map_err(failed("cannot create a completion queue"))
         };
         let receive_cq = queue(limits.datagrams + limits.messages)?;
         let send_cq = queue(limits.ud_sends + limits.rc_sends)?;
         let shared = |capacity: usize| {
             SharedReceiveQueue::new(&domain, capacity as u32)
-                .map_err(failed("no shared receive queue can be made"))
+                .map_err(failed("cannot create a shared receive queue"))
         };
         let datagrams = match limits.own_datagrams {
             0 => Some(shared(limits.datagrams)?),
@@ -254,12 +248,9 @@ impl Device {
         }))
     }
 
-    /// What belongs to the worker, once.
+    /// The memory of the worker; `None` after the first call.
     pub fn take_stock(&self) -> Option<Stock> {
-        self.stock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        lock(&self.stock).take()
     }
 }
 
@@ -321,7 +312,7 @@ mod tests {
             assert_eq!(limits.endpoints(), Some(OWN_QUEUES));
             assert_eq!(limits.messages, 0);
         }
-        // What is posted never exceeds what completes.
+        // No more is posted than can complete.
         let small = DeviceAttributes {
             max_srq: 0,
             max_qp_wr: 16,

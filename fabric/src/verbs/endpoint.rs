@@ -1,7 +1,8 @@
 //! The control side of an endpoint, and its queue pair, which two threads use.
 //!
-//! The control thread makes the queue pair and starts it; from then on only the worker changes its state,
-//! since it alone knows what is posted to it. What the control thread wants is a number of starts.
+//! The control thread creates and starts the queue pair. After that only the worker changes its state,
+//! because only the worker knows the posted work. The control thread requests a restart by incrementing
+//! a number of starts.
 
 use std::io;
 use std::sync::Arc;
@@ -20,15 +21,15 @@ pub struct UdPair {
     /// The queue pair.
     pub qp: QueuePair,
     port: u8,
-    /// The number of the start that was carried out last.
+    /// The number of the last start that was carried out.
     started: AtomicU32,
 }
 
 impl UdPair {
-    /// Makes one, in RESET.
+    /// Creates a queue pair in RESET.
     ///
     /// # Errors
-    /// Those of ibv_create_qp(3).
+    /// Errors of ibv_create_qp(3).
     pub fn new(device: &Device, port: u8) -> io::Result<UdPair> {
         let init = QueuePairInit {
             kind: QueuePairKind::Ud,
@@ -47,15 +48,15 @@ impl UdPair {
         })
     }
 
-    /// Whether the start with this number is still to be carried out.
+    /// Whether the start with this number is still pending.
     pub fn is_behind(&self, start: u32) -> bool {
         self.started.load(Ordering::Acquire) != start
     }
 
-    /// Takes it from RESET to RTS, if it has a P_Key, and notes the number of the start.
+    /// Changes the queue pair from RESET to RTS if it has a P_Key, and stores the number of the start.
     ///
     /// # Errors
-    /// Those of ibv_modify_qp(3).
+    /// Errors of ibv_modify_qp(3).
     pub fn start(&self, number: u32, pkey: Option<u16>, qkey: QKey) -> io::Result<()> {
         if let Some(pkey_index) = pkey {
             self.qp
@@ -67,36 +68,36 @@ impl UdPair {
         Ok(())
     }
 
-    /// Takes it to RESET: what was posted to it is gone.
+    /// Changes the queue pair to RESET; posted work is lost.
     ///
     /// # Errors
-    /// Those of ibv_modify_qp(3).
+    /// Errors of ibv_modify_qp(3).
     pub fn reset(&self) -> io::Result<Emptied> {
         self.qp.reset()
     }
 }
 
-/// An endpoint as the port has it.
+/// An endpoint, for the port.
 #[derive(Debug)]
 pub struct UdEndpointState {
-    /// Its name.
+    /// Identifier.
     pub id: EndpointId,
-    /// The partition that was asked for.
+    /// The requested partition.
     pub partition: PKey,
-    /// Its Q_Key.
+    /// Q_Key.
     pub qkey: QKey,
-    /// Its queue pair; none while the device is away.
+    /// Queue pair; `None` while the device is away.
     pub pair: Option<Arc<UdPair>>,
-    /// The number of its queue pair, or of the last one.
+    /// Number of the current or last queue pair.
     pub qpn: Qpn,
-    /// The P_Key table entry in use; none while it waits for one.
+    /// P_Key table entry in use; `None` while the endpoint waits for one.
     pub entry: Option<Entry>,
-    /// How often it was to be started.
+    /// Number of requested starts.
     pub starts: u32,
 }
 
 impl UdEndpointState {
-    /// One without a queue pair.
+    /// Creates an endpoint without a queue pair.
     pub fn new(id: EndpointId, partition: PKey, qkey: QKey) -> UdEndpointState {
         UdEndpointState {
             id,
@@ -109,10 +110,10 @@ impl UdEndpointState {
         }
     }
 
-    /// Gives it a queue pair of a device.
+    /// Creates the queue pair of the endpoint on a device.
     ///
     /// # Errors
-    /// Those of ibv_create_qp(3) and ibv_modify_qp(3).
+    /// Errors of ibv_create_qp(3) and ibv_modify_qp(3).
     pub fn make(&mut self, device: &Device, port: u8, pkeys: &PKeyTable) -> io::Result<()> {
         let pair = UdPair::new(device, port)?;
         self.entry = pkeys.find(self.partition);
@@ -123,8 +124,7 @@ impl UdEndpointState {
         Ok(())
     }
 
-    /// Follows the P_Key table; true if its entry is another one now, and its queue pair is to be
-    /// restarted.
+    /// Updates the entry from the P_Key table; true if it changed and the queue pair has to restart.
     pub fn follow(&mut self, pkeys: &PKeyTable) -> bool {
         let entry = pkeys.find(self.partition);
         if entry == self.entry {
@@ -135,17 +135,17 @@ impl UdEndpointState {
         true
     }
 
-    /// Has its queue pair restarted.
+    /// Requests a restart of the queue pair.
     pub fn restart(&mut self) {
         self.starts = self.starts.wrapping_add(1);
     }
 
-    /// Whether its queue pair has failed without a word. `rdma_rxe` takes one to ERR when a send finds no
-    /// way, as while its interface goes down, and completes none of what was posted (rxe_req.c,
-    /// `rxe_requester`): the worker would wait for ever.
+    /// Whether the queue pair has failed without an event. `rdma_rxe` changes a queue pair to ERR when
+    /// a send has no route, e.g. while its interface goes down, and completes no posted work
+    /// (rxe_req.c, `rxe_requester`): the worker would wait forever.
     ///
     /// # Errors
-    /// Those of ibv_query_qp(3).
+    /// Errors of ibv_query_qp(3).
     pub fn has_failed(&self) -> io::Result<bool> {
         match &self.pair {
             Some(pair) if self.entry.is_some() && !pair.is_behind(self.starts) => {
@@ -156,7 +156,7 @@ impl UdEndpointState {
         }
     }
 
-    /// As the worker sees it; none while there is no queue pair.
+    /// The endpoint for the worker; `None` without a queue pair.
     pub fn seen(&self) -> Option<Endpoint> {
         Some(Endpoint {
             id: self.id,

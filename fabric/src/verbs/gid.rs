@@ -1,4 +1,4 @@
-//! Which entry of a port's GID table is the port's address.
+//! Chooses the port's GID from its GID table.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,28 +6,28 @@ use proto::{Gid, GidChoice};
 
 use super::ibv::{GidEntry, GidKind};
 
-/// An address of an interface.
+/// An address of a network interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// The interface.
+    /// Index of the interface.
     pub ifindex: u32,
     /// The address.
     pub ip: IpAddr,
-    /// Neither tentative nor a duplicate.
+    /// Not tentative and not a duplicate.
     pub usable: bool,
 }
 
-/// Why no entry can be used.
+/// Why no entry is usable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoGid {
-    /// It may yet come; the text says what is missing.
+    /// An entry may become usable; the text gives the missing condition.
     Waiting(String),
-    /// The configuration asks for what this port cannot do.
+    /// The configuration asks for an impossible entry.
     Wrong(String),
 }
 
-/// Chooses for a port named `port`. The entry with the GID `current` stays the choice as long as it is
-/// one that could be chosen: peers know the port by it.
+/// Chooses the GID of the port named `port`. The entry with the GID `current` stays the choice while it
+/// is eligible, because peers know the port by it.
 ///
 /// # Errors
 /// [`NoGid`]
@@ -51,7 +51,7 @@ pub fn choose(
             Standing::NotThere => {}
         }
     }
-    // Preferred is the earliest of the table, or the present one.
+    // Prefer the current entry, then the lowest index.
     usable.sort_by_key(|e| (current != Some(e.gid), e.index));
     if !ethernet {
         return infiniband(port, &usable, choice);
@@ -70,8 +70,8 @@ pub fn choose(
             let other_kind = |e: &GidEntry| e.gid != Gid::UNSPECIFIED && e.kind == GidKind::RoceV1;
             if seen.is_some_and(other_kind) {
                 return Err(NoGid::Wrong(format!(
-                    "GID {index} of {port} is of RoCE v1; `rdma link` and \
-                     /sys/class/infiniband/*/ports/*/gid_attrs/types show which are of RoCE v2"
+                    "GID {index} of {port} is for RoCE v1: choose a RoCE v2 GID; \
+                     /sys/class/infiniband/*/ports/*/gid_attrs/types shows the types"
                 )));
             }
             usable.iter().find(|e| e.index == index)
@@ -82,38 +82,45 @@ pub fn choose(
         .ok_or_else(|| missing(port, choice, waits, &usable))
 }
 
-/// What is missing on Ethernet, and how to get it.
+/// The missing condition on Ethernet, and how to fulfil it.
 fn missing(port: &str, choice: GidChoice, waits: Option<Gid>, usable: &[GidEntry]) -> NoGid {
     let text = match (choice, waits) {
-        (_, Some(gid)) => format!("{port} waits for its address {gid} to be no longer tentative"),
+        (_, Some(gid)) => format!(
+            "the address {gid} of {port} is tentative: waiting for duplicate address detection"
+        ),
         (GidChoice::Auto, None) if usable.is_empty() => format!(
-            "{port} has no RoCE v2 GID whose interface has the address: set that interface up, \
+            "{port} has no RoCE v2 GID whose address is on its network interface: set the interface up \
              with an IPv6 link-local address"
         ),
         (GidChoice::Auto, None) => format!(
-            "{port} has IPv4 GIDs only, and IPoIB's groups are IPv6 groups: give its interface an \
-             IPv6 address"
+            "{port} has IPv4 GIDs only, but IPoIB uses IPv6 groups: add an IPv6 address to its network \
+             interface"
         ),
         (GidChoice::Ipv4, None) => {
-            format!("{port} has no IPv4 GID of RoCE v2: give its interface an IPv4 address")
+            format!(
+                "{port} has no RoCE v2 GID for IPv4: add an IPv4 address to its network interface"
+            )
         }
         (GidChoice::Address(ip), None) => format!(
-            "{port} has no RoCE v2 GID {ip}: give its interface that address, or choose another"
+            "{port} has no RoCE v2 GID {ip}: add this address to its network interface, or choose \
+             another GID"
         ),
         (GidChoice::Index(index), None) => {
-            format!("GID {index} of {port} is empty, or its interface lacks the address")
+            format!(
+                "GID {index} of {port} is empty, or its address is missing on the network interface"
+            )
         }
     };
     NoGid::Waiting(text)
 }
 
-/// On an InfiniBand link layer GIDs come from the subnet manager, and index 0 is the port's own.
+/// On InfiniBand, the subnet manager assigns GIDs, and index 0 is the port's own.
 fn infiniband(port: &str, usable: &[GidEntry], choice: GidChoice) -> Result<GidEntry, NoGid> {
     let found = match choice {
         GidChoice::Auto => usable.iter().min_by_key(|e| e.index),
         GidChoice::Ipv4 => {
             return Err(NoGid::Wrong(format!(
-                "{port} is an InfiniBand port, whose GIDs are no IPv4 addresses"
+                "{port} is an InfiniBand port: its GIDs are not IPv4 addresses"
             )));
         }
         GidChoice::Address(ip) => usable.iter().find(|e| e.gid == Gid::from(ip)),
@@ -121,20 +128,20 @@ fn infiniband(port: &str, usable: &[GidEntry], choice: GidChoice) -> Result<GidE
     };
     found.copied().ok_or_else(|| {
         NoGid::Waiting(format!(
-            "{port} lacks the GID asked for; a subnet manager gives them"
+            "{port} does not have the chosen GID; a subnet manager assigns GIDs"
         ))
     })
 }
 
-/// Whether packets can leave with a GID as their source.
+/// Whether a GID is usable as a source.
 enum Standing {
     Usable,
     Tentative,
     NotThere,
 }
 
-/// The default GID is there even if the interface lacks the address, and then nothing that is sent from
-/// it finds a route (kernel drivers/infiniband/core/cache.c, `make_default_gid`).
+/// The default GID exists even without its address on the interface. Packets from it have no route then
+/// (kernel drivers/infiniband/core/cache.c, `make_default_gid`).
 fn standing(entry: &GidEntry, addresses: &[Address], ethernet: bool) -> Standing {
     if !ethernet {
         return Standing::Usable;
@@ -173,7 +180,7 @@ mod tests {
         }
     }
 
-    /// A NIC's table: each GID as RoCE v1 and as v2, the default one first.
+    /// A NIC's table: each GID as RoCE v1 and as v2, the default GID first.
     fn table() -> Vec<GidEntry> {
         let gids = ["fe80::1", "192.0.2.1", "2001:db8::1"];
         let both = |(i, gid): (u32, &str)| {
@@ -206,7 +213,7 @@ mod tests {
         assert_eq!(index(&all, GidChoice::Index(3), None), Ok(3));
         assert_eq!(index(&all, GidChoice::Auto, Some("2001:db8::1")), Ok(5));
         assert_eq!(index(&all, GidChoice::Auto, Some("192.0.2.1")), Ok(1));
-        // The default GID without its address is no source.
+        // The default GID without its address is not usable.
         assert_eq!(index(&all[1..], GidChoice::Auto, None), Ok(5));
         assert_eq!(
             index(&all[1..], GidChoice::Auto, Some("2001:db8::1")),
@@ -215,22 +222,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
-        let says = |addresses: &[Address], choice, part: &str| match index(addresses, choice, None)
+    fn the_text_names_the_missing_condition() {
+        let check = |addresses: &[Address], choice, part: &str| match index(addresses, choice, None)
             .unwrap_err()
         {
             NoGid::Waiting(text) => assert!(text.contains(part), "{text}"),
             wrong => panic!("{wrong:?}"),
         };
-        says(&[], GidChoice::Auto, "link-local");
-        says(&[address("fe80::1", false)], GidChoice::Auto, "tentative");
-        says(
+        check(&[], GidChoice::Auto, "link-local");
+        check(&[address("fe80::1", false)], GidChoice::Auto, "tentative");
+        check(
             &[address("192.0.2.1", true)],
             GidChoice::Auto,
             "IPv4 GIDs only",
         );
-        says(&[address("fe80::1", true)], GidChoice::Ipv4, "IPv4 address");
-        says(&[address("fe80::1", true)], GidChoice::Index(6), "GID 6");
+        check(&[address("fe80::1", true)], GidChoice::Ipv4, "IPv4 address");
+        check(&[address("fe80::1", true)], GidChoice::Index(6), "GID 6");
         let wrong = index(&[address("fe80::1", true)], GidChoice::Index(0), None);
         assert!(matches!(wrong, Err(NoGid::Wrong(text)) if text.contains("RoCE v1")));
     }

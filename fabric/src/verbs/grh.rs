@@ -1,20 +1,20 @@
-//! The 40 bytes in front of every received datagram: the global route header, or on RoCE v2 the IP
-//! header that stands for it (IBA vol. 1, 8.3 and 11.4.3.1; annex A17.4.5.2).
+//! The 40 bytes before every received datagram: the global route header, or on RoCE v2 the IP header in
+//! its place (IBA vol. 1, 8.3 and 11.4.3.1; annex A17.4.5.2).
 
 use std::net::Ipv4Addr;
 
 use proto::Gid;
 
-/// Bytes in front of a datagram's payload, whether there is a header in them or not.
+/// Bytes before a datagram's payload, with or without a header in them.
 pub const GRH_LEN: usize = 40;
 
-/// Where an IPv4 header begins.
+/// Offset of an IPv4 header.
 const IPV4_AT: usize = 20;
 
-/// Version 4, five words: no options.
+/// Version 4, header length of five words: no options.
 const IPV4_WITHOUT_OPTIONS: u8 = 0x45;
 
-/// Between whom a datagram went.
+/// Source and destination of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// The sender.
@@ -23,10 +23,10 @@ pub struct Route {
     pub dst: Gid,
 }
 
-/// Reads the header; none if it is neither of the two.
+/// Reads the header; `None` if it is neither kind.
 ///
-/// An IPv4 header has the last 20 bytes, and what is in the first is undefined: it may look like the
-/// beginning of an IPv6 header. So the checksum decides (kernel drivers/infiniband/core/verbs.c,
+/// An IPv4 header is in the last 20 bytes. The first 20 are undefined then and may look like an IPv6
+/// header, so the checksum decides (kernel drivers/infiniband/core/verbs.c,
 /// `ib_get_rdma_header_version`).
 pub fn parse(header: &[u8; GRH_LEN]) -> Option<Route> {
     let (_, v4) = header.split_last_chunk::<{ GRH_LEN - IPV4_AT }>()?;
@@ -51,7 +51,7 @@ pub fn parse(header: &[u8; GRH_LEN]) -> Option<Route> {
     })
 }
 
-/// The Internet checksum of a header that has a right one in it is all ones (RFC 1071).
+/// The Internet checksum over a valid header, checksum included, is all ones (RFC 1071).
 fn checksum_verifies(header: &[u8; GRH_LEN - IPV4_AT]) -> bool {
     let (words, _) = header.as_chunks::<2>();
     let sum: u32 = words
@@ -67,7 +67,8 @@ mod tests {
 
     use super::*;
 
-    /// What `rdma_rxe` and NICs write for an IPv4 packet, with `before` in the undefined bytes.
+    /// The bytes that `rdma_rxe` and NICs write for an IPv4 packet, with `before` in the undefined
+    /// ones.
     fn ipv4(before: [u8; 20], src: Ipv4Addr, dst: Ipv4Addr) -> [u8; GRH_LEN] {
         let mut h = [0; GRH_LEN];
         h[..20].copy_from_slice(&before);
@@ -108,7 +109,7 @@ mod tests {
         fn an_ipv6_header_is_read(src: [u8; 16], dst: [u8; 16]) {
             let (src, dst) = (Gid(src), Gid(dst));
             let header = ipv6(src, dst);
-            // One in 2^24 addresses looks like an IPv4 header with its checksum.
+            // One in 2^24 addresses looks like an IPv4 header with a valid checksum.
             prop_assume!(header[20] != 0x45);
             prop_assert_eq!(parse(&header), Some(Route { src, dst }));
         }

@@ -1,20 +1,20 @@
-//! Who is attached to which multicast group.
+//! Multicast groups and their attached endpoints.
 
 use std::collections::BTreeMap;
 
 use proto::{EndpointId, Gid};
 
-/// The attachments of a port, whether its device is there or not.
+/// The attachments of a port; kept while the device is away.
 #[derive(Debug, Default)]
 pub struct Groups(BTreeMap<Gid, Vec<EndpointId>>);
 
 impl Groups {
-    /// How many groups there are.
+    /// Number of groups.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether a group has anybody.
+    /// Whether a group has members.
     pub fn has(&self, mgid: Gid) -> bool {
         self.0.contains_key(&mgid)
     }
@@ -24,12 +24,12 @@ impl Groups {
         self.0.get(&mgid).is_some_and(|ids| ids.contains(&id))
     }
 
-    /// Notes an endpoint that is not in the group.
+    /// Adds an endpoint that is not in the group.
     pub fn add(&mut self, mgid: Gid, id: EndpointId) {
         self.0.entry(mgid).or_default().push(id);
     }
 
-    /// Forgets an endpoint; true if the group has nobody any more.
+    /// Removes an endpoint; true if the group has no members now.
     pub fn remove(&mut self, mgid: Gid, id: EndpointId) -> bool {
         let Some(ids) = self.0.get_mut(&mgid) else {
             return false;
@@ -40,6 +40,11 @@ impl Groups {
             self.0.remove(&mgid);
         }
         over
+    }
+
+    /// The endpoints of a group.
+    pub fn members(&self, mgid: Gid) -> &[EndpointId] {
+        self.0.get(&mgid).map_or(&[], Vec::as_slice)
     }
 
     /// The groups of an endpoint.

@@ -1,8 +1,8 @@
-//! The address handles of a worker: made elsewhere, shared by all who ask for the same, kept for a
-//! while when nobody needs them.
+//! The address handles of a worker: created by other threads, shared by users of the same attributes,
+//! and kept for a while without users.
 //!
-//! Making one may take seconds on RoCE, where it resolves a MAC. So a handle has a number at once, and
-//! an object `H` of the device's later; what is sent to it meanwhile waits.
+//! Creating a handle may take seconds on RoCE, where it resolves a MAC. A handle has a number at once
+//! and gets the device's object `H` later; packets for it wait meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,42 +14,46 @@ use proto::{AddressHandle, Instant};
 
 use crate::worker::AhAttributes;
 
-/// Handles at most.
+/// Maximum number of handles.
 const CAPACITY: usize = 1 << 16;
 
-/// Handles that nobody uses, kept in case somebody will.
+/// Maximum number of kept handles without users.
 const IDLE_MAX: usize = 1024;
 
-/// Waits after a handle could not be made.
+/// Time after which the path of a handle on an InfiniBand subnet is resolved again.
+const AGE: Duration = Duration::from_secs(300);
+
+/// Waiting time after a failed creation.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// A handle that is to be made.
+/// A handle to be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Its number.
+    /// Number of the handle.
     pub handle: AddressHandle,
-    /// The device and GID that it is for: an answer for others is thrown away.
+    /// The device and GID it is for; answers for another epoch are ignored.
     pub epoch: u64,
-    /// What from.
+    /// Attributes of the handle.
     pub attributes: AhAttributes,
 }
 
-/// What a send finds.
+/// Result of a lookup.
 #[derive(Debug)]
 pub enum Found<H> {
     /// The device's object.
     Ready(Arc<H>),
-    /// It is being made.
+    /// The handle is being created.
     Making,
-    /// There is no such handle, or it cannot be made now.
+    /// Unknown handle, or it cannot be created now.
     Failed,
 }
 
 #[derive(Debug)]
 enum State<H> {
     Making,
-    Ready(Arc<H>),
+    /// Valid until a time; then the handle is requested again, and used until the answer.
+    Ready(Arc<H>, Option<Instant>),
     Failed,
 }
 
@@ -67,12 +71,12 @@ pub struct AddressHandles<H> {
     places: Vec<Option<Entry<H>>>,
     free: Vec<u32>,
     by_attributes: HashMap<AhAttributes, u32, foldhash::fast::RandomState>,
-    /// Those without users, the longest idle first; some may have users again.
+    /// Handles without users, longest idle first; some may have users again.
     idle: VecDeque<u32>,
     idle_count: usize,
     epoch: u64,
     wanted: Vec<Wanted>,
-    /// Objects that have left the table; a posted send may still name them.
+    /// Objects removed from the table; posted sends may still use them.
     ended: Vec<Arc<H>>,
 }
 
@@ -92,10 +96,10 @@ impl<H> Default for AddressHandles<H> {
 }
 
 impl<H> AddressHandles<H> {
-    /// A handle with these attributes: the one that there is, or a new one.
+    /// A handle with these attributes, existing or new.
     ///
     /// # Errors
-    /// ENOSPC if there are too many.
+    /// ENOSPC if the table is full.
     pub fn create(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
         if let Some(&at) = self.by_attributes.get(attributes) {
             self.hold(AddressHandle(at));
@@ -140,7 +144,7 @@ impl<H> AddressHandles<H> {
         self.places.get_mut(handle.0 as usize)?.as_mut()
     }
 
-    /// One more uses a handle.
+    /// Adds a user to a handle.
     pub fn hold(&mut self, handle: AddressHandle) {
         if let Some(entry) = self.entry(handle) {
             entry.users += 1;
@@ -149,7 +153,7 @@ impl<H> AddressHandles<H> {
         }
     }
 
-    /// One fewer uses a handle; one without users is left alone.
+    /// Removes a user from a handle; does nothing without users.
     pub fn release(&mut self, handle: AddressHandle) {
         let Some(entry) = self.entry(handle).filter(|e| e.users > 0) else {
             return;
@@ -163,7 +167,7 @@ impl<H> AddressHandles<H> {
         if self.idle_count > IDLE_MAX {
             self.evict();
         }
-        // What came back from idleness is in the queue more than once.
+        // A handle that was used again is in the queue more than once.
         if self.idle.len() > 2 * IDLE_MAX + 16 {
             self.tidy();
         }
@@ -176,13 +180,13 @@ impl<H> AddressHandles<H> {
             let entry = places.get(*at as usize).and_then(Option::as_ref);
             entry.is_some_and(|e| e.users == 0) && seen.insert(*at)
         };
-        // The latest of several counts.
+        // Keep the latest of several positions.
         let mut kept: Vec<u32> = self.idle.iter().rev().copied().filter(idle).collect();
         kept.reverse();
         self.idle = kept.into();
     }
 
-    /// Ends the handle that has been idle longest.
+    /// Removes the handle that has been idle longest.
     fn evict(&mut self) {
         while let Some(at) = self.idle.pop_front() {
             let entry = self.places.get(at as usize).and_then(Option::as_ref);
@@ -200,18 +204,25 @@ impl<H> AddressHandles<H> {
         self.by_attributes.remove(&entry.attributes);
         self.idle_count -= usize::from(entry.users == 0);
         self.free.push(at);
-        if let State::Ready(object) = entry.state {
+        if let State::Ready(object, _) = entry.state {
             self.ended.push(object);
         }
     }
 
-    /// What a send to a handle finds. One that failed is asked for again when its wait is over.
+    /// Looks up the object of a handle. Requests a failed handle again after its waiting time.
     pub fn find(&mut self, handle: AddressHandle, now: Instant) -> Found<H> {
         let Some(entry) = self.entry(handle) else {
             return Found::Failed;
         };
-        match &entry.state {
-            State::Ready(object) => Found::Ready(Arc::clone(object)),
+        match &mut entry.state {
+            State::Ready(object, until) => {
+                let object = Arc::clone(object);
+                if until.take_if(|until| *until <= now).is_some() {
+                    let attributes = entry.attributes;
+                    self.want(handle.0, attributes);
+                }
+                Found::Ready(object)
+            }
             State::Making => Found::Making,
             State::Failed if entry.backoff.may_try(now) => {
                 entry.state = State::Making;
@@ -223,27 +234,71 @@ impl<H> AddressHandles<H> {
         }
     }
 
-    /// An answer has come.
-    pub fn made(&mut self, wanted: &Wanted, object: io::Result<H>, now: Instant) {
+    /// Handles the answer to a request. A handle whose path was `resolved` is requested again after
+    /// [`AGE`]. Without an answer of the subnet administrator
+    /// an existing object stays in use.
+    pub fn made(&mut self, wanted: &Wanted, object: io::Result<H>, now: Instant, resolved: bool) {
+        let until = resolved.then(|| now.after(AGE));
         let current = wanted.epoch == self.epoch;
-        let entry = self.entry(wanted.handle).filter(|e| {
-            current && e.attributes == wanted.attributes && matches!(e.state, State::Making)
-        });
-        match (entry, object) {
-            (Some(entry), Ok(object)) => {
-                entry.state = State::Ready(Arc::new(object));
-                entry.backoff.succeeded();
-            }
-            (Some(entry), Err(_)) => {
+        let entry = self
+            .entry(wanted.handle)
+            .filter(|e| current && e.attributes == wanted.attributes);
+        let Some(entry) = entry else {
+            self.ended.extend(object.ok().map(Arc::new));
+            return;
+        };
+        match (&mut entry.state, object) {
+            (State::Failed, Ok(object)) => self.ended.push(Arc::new(object)),
+            (State::Failed, Err(_)) => {}
+            (State::Making, Err(_)) => {
                 entry.state = State::Failed;
                 entry.backoff.failed(now);
             }
-            (None, Ok(object)) => self.ended.push(Arc::new(object)),
-            (None, Err(_)) => {}
+            (State::Ready(_, again), Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
+                *again = until;
+            }
+            (State::Ready(..), Err(_)) => {
+                entry.backoff.failed(now);
+                if let State::Ready(old, _) = std::mem::replace(&mut entry.state, State::Failed) {
+                    self.ended.push(old);
+                }
+            }
+            (_, Ok(object)) => {
+                let made = State::Ready(Arc::new(object), until);
+                entry.backoff.succeeded();
+                if let State::Ready(old, _) = std::mem::replace(&mut entry.state, made) {
+                    self.ended.push(old);
+                }
+            }
         }
     }
 
-    /// The device or the port's GID is another one: all handles are made anew.
+    /// Requests each handle again when it is used next: paths of the subnet may have changed.
+    pub fn age_all(&mut self) {
+        for entry in self.places.iter_mut().flatten() {
+            match &mut entry.state {
+                State::Ready(_, until) => *until = Some(Instant(0)),
+                State::Failed => entry.backoff.succeeded(),
+                State::Making => {}
+            }
+        }
+    }
+
+    /// The handle to a destination cannot be used: it is requested again when it is used next, and packets
+    /// wait for the answer.
+    pub fn forget(&mut self, dgid: proto::Gid) {
+        for entry in self.places.iter_mut().flatten() {
+            if entry.attributes.dgid == dgid
+                && let State::Ready(object, _) = &entry.state
+            {
+                self.ended.push(Arc::clone(object));
+                entry.state = State::Failed;
+                entry.backoff.succeeded();
+            }
+        }
+    }
+
+    /// Requests all handles again, for another device or another GID of the port.
     pub fn renew(&mut self) {
         self.epoch += 1;
         self.wanted.clear();
@@ -257,7 +312,7 @@ impl<H> AddressHandles<H> {
             }
             entry.backoff.succeeded();
             let attributes = entry.attributes;
-            if let State::Ready(object) = std::mem::replace(&mut entry.state, State::Making) {
+            if let State::Ready(object, _) = std::mem::replace(&mut entry.state, State::Making) {
                 self.ended.push(object);
             }
             self.want(at, attributes);
@@ -265,12 +320,12 @@ impl<H> AddressHandles<H> {
         self.idle.clear();
     }
 
-    /// The handles that are to be made.
+    /// Takes the handles to be created.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Objects that nobody names any more, to be given up where that may take its time.
+    /// Takes the unused objects, to be destroyed where waiting is allowed.
     pub fn take_ended(&mut self) -> Vec<Arc<H>> {
         if self.ended.is_empty() {
             return Vec::new();
@@ -289,12 +344,12 @@ mod tests {
     fn to(n: u32) -> AhAttributes {
         let mut gid = [0xfe; 16];
         gid[12..].copy_from_slice(&n.to_be_bytes());
-        AhAttributes::to(proto::Gid(gid))
+        AhAttributes::to(proto::Gid(gid), proto::PKey::DEFAULT)
     }
 
     fn make_all(t: &mut AddressHandles<u32>) {
         for wanted in t.take_wanted() {
-            t.made(&wanted, Ok(wanted.handle.0), Instant(0));
+            t.made(&wanted, Ok(wanted.handle.0), Instant(0), false);
         }
     }
 
@@ -319,6 +374,7 @@ mod tests {
             &wanted,
             Err(io::ErrorKind::HostUnreachable.into()),
             Instant(0),
+            false,
         );
         assert!(matches!(t.find(a, Instant(1)), Found::Failed));
         assert!(t.take_wanted().is_empty());
@@ -368,13 +424,13 @@ mod tests {
         let old = t.take_wanted();
         t.renew();
         for wanted in &old {
-            t.made(wanted, Ok(7), Instant(0));
+            t.made(wanted, Ok(7), Instant(0), false);
         }
         assert!(matches!(t.find(a, Instant(0)), Found::Making));
         assert_eq!(t.take_ended().len(), 2);
         let wanted = t.take_wanted();
         assert_eq!(wanted.len(), 1, "nobody uses the other");
-        t.made(&wanted[0], Ok(8), Instant(0));
+        t.made(&wanted[0], Ok(8), Instant(0), false);
         assert!(matches!(t.find(a, Instant(0)), Found::Ready(o) if *o == 8));
     }
 

@@ -1,20 +1,19 @@
-//! A port's hand on what rdma_cm has of its device, so that the device can be removed.
+//! Releases rdma_cm's reference to a removed device.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use proto::Instant;
 use proto::backoff::Backoff;
 
 use super::device::Device;
-use super::ibv::cm::Hold;
+use super::ibv::cm::{CmAddress, Hold};
 use super::presence::Presence;
 
-/// Between two attempts: rdma_cm may yet be there.
+/// Waiting time between attempts; rdma_cm may become available.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// See the module. It outlives the device's being closed: one that failed may be removed afterwards.
+/// See the module. Lives longer than the open device: a device that failed may be removed afterwards.
 #[derive(Debug)]
 pub struct Held {
     held: Option<(Hold, Presence)>,
@@ -31,15 +30,9 @@ impl Default for Held {
 }
 
 impl Held {
-    /// Takes hold of a device, by an address that it has, unless that was done. Why it cannot be
-    /// done is said where connections are made, which would need it no less.
-    pub fn take(
-        &mut self,
-        now: Instant,
-        device: &Device,
-        presence: &Presence,
-        address: SocketAddr,
-    ) {
+    /// Takes a hold on a device by one of its addresses, unless there is one. Failures are reported
+    /// where connections are opened, which need rdma_cm too.
+    pub fn take(&mut self, now: Instant, device: &Device, presence: &Presence, address: CmAddress) {
         if self.held.is_some() || !self.backoff.may_try(now) {
             return;
         }
@@ -50,19 +43,21 @@ impl Held {
                 self.held = Some((hold, presence.clone()));
             }
             Err(e) => {
-                log::debug!("rdma_cm cannot be bound to {address}: {e}");
+                log::debug!("cannot bind rdma_cm to {address:?}: {e}");
                 self.backoff.failed(now);
             }
         }
     }
 
-    /// Lets go of a device that is being removed.
+    /// Releases a device that is being removed.
     pub fn let_go(&mut self, port: &str) {
         let over = self.held.take_if(|(_, presence)| presence.is_over());
         if let Some((hold, _)) = over
             && let Err(e) = hold.let_go()
         {
-            log::error!("{port}: rdma_cm keeps the removed device until this program ends: {e}");
+            log::error!(
+                "{port}: cannot release the removed device; rdma_cm keeps it until ibtapd ends: {e}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker does with one device, for as long as that is there.
+//! The data side of one device, for its lifetime.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,60 +18,60 @@ use super::snapshot::{Endpoint, Endpoints, Table};
 use super::transmit::Transmit;
 use crate::worker::{TrainTicket, UdDestination};
 
-/// Completions that one look takes.
+/// Completions taken by one poll.
 const COMPLETIONS: usize = 256;
 
-/// How long a device may complete nothing while all there is is posted, before it is taken for dead.
+/// How long a device may complete nothing while everything is posted; then it counts as failed.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// Trains that wait for address handles at most, and for each of them: a peer that does not answer
-/// must not take the places of the others.
+/// Maximum number of trains that wait for address handles, in total and for each handle: a peer that
+/// does not answer must not take the places of the others.
 const WAITING_MAX: usize = 32;
 const WAITING_FOR_ONE: usize = 4;
 
-/// A train that waits for its address handle, or for room.
+/// A train that waits for its address handle or for room.
 #[derive(Debug)]
 pub struct Waiting {
     pub from: EndpointId,
-    /// Which start of its queue pair it was for.
+    /// The start of its queue pair that it belongs to.
     pub starts: u32,
     pub to: UdDestination,
     pub place: Place,
     pub train: TrainTicket,
-    /// It waits for room, and nothing else may be sent before.
+    /// The train waits for room; no other train may be sent first.
     pub blocked: bool,
 }
 
-/// A device in a worker's hands.
+/// A device used by a worker.
 pub struct Lane {
     /// The device.
     pub device: Arc<Device>,
-    /// Places that datagrams are received in.
+    /// Receive places for datagrams.
     pub receive: Receive,
-    /// Places that messages are received in, if there are connections.
+    /// Receive places for messages, if there are connections.
     pub messages: Option<Messages>,
-    /// Places that are sent from.
+    /// Transmit places.
     pub transmit: Transmit,
-    /// The place that is lent.
+    /// The lent place.
     pub open: Option<Place>,
-    /// The place that is lent for messages.
+    /// The place lent for messages.
     pub lent: Option<Lent>,
-    /// Trains that wait.
+    /// Waiting trains.
     pub waiting: VecDeque<Waiting>,
-    /// Completions of receives, to be handled by the next poll if `early`.
+    /// Receive completions, to be handled by the next poll if `early`.
     pub found: Completions,
-    /// There are some in `found` that [`Lane::arm`] has found.
+    /// [`Lane::arm`] has put completions into `found`.
     pub early: bool,
-    /// Completions of sends.
+    /// Send completions.
     pub sent: Completions,
     receive_armed: bool,
     send_armed: bool,
-    /// Since when there has been no room.
+    /// Start of the time without room.
     full_since: Option<Instant>,
 }
 
 impl Lane {
-    /// Takes over a device; none if another worker has it.
+    /// Takes a device; `None` if another worker has it.
     pub fn new(device: &Arc<Device>) -> Option<Lane> {
         let Stock {
             transmit,
@@ -102,7 +102,7 @@ impl Lane {
     /// Posts the places of the last batch.
     ///
     /// # Errors
-    /// Those of ibv_post_srq_recv(3) and ibv_post_recv(3).
+    /// Errors of ibv_post_srq_recv(3) and ibv_post_recv(3).
     pub fn repost(&mut self, table: &Table, counts: &mut Counts) -> io::Result<()> {
         self.receive.repost(table.endpoints.all(), counts)?;
         if let Some(messages) = &mut self.messages
@@ -114,54 +114,54 @@ impl Lane {
         Ok(())
     }
 
-    /// Waits for the device, too.
+    /// Adds the device to an epoll instance.
     ///
     /// # Errors
-    /// Those of epoll_ctl(2).
+    /// Errors of epoll_ctl(2).
     pub fn watch(&self, epoll: &OwnedFd, word: u64) -> io::Result<()> {
         let data = EventData::new_u64(word);
         epoll::add(epoll, self.device.channel.fd()?, data, EventFlags::IN)?;
         Ok(())
     }
 
-    /// Waits for it no longer.
+    /// Removes the device from an epoll instance.
     pub fn unwatch(&self, epoll: &OwnedFd) {
         if let Ok(fd) = self.device.channel.fd() {
             let _ = epoll::delete(epoll, fd);
         }
     }
 
-    /// Takes the events of the completion queues that are armed. A queue makes one, so that nothing is
-    /// asked once there are as many; a device that makes more keeps the channel readable.
+    /// Takes the events of the armed completion queues. Each makes one event, so the loop stops at that
+    /// number; if a device makes more, the channel stays readable.
     ///
     /// # Errors
-    /// Those of ibv_get_cq_event(3).
+    /// Errors of ibv_get_cq_event(3).
     pub fn drain(&mut self, counts: &mut Counts) -> io::Result<()> {
         let armed = u32::from(self.receive_armed) + u32::from(self.send_armed);
-        // One at least: events that should not be there must not keep the thread awake.
+        // At least one: unexpected events must not keep the thread awake.
         let most = armed.max(1);
         let events = self.device.channel.drain(most)?;
         counts.cq_events += u64::from(events);
-        // One for each, one that finds none, and an acknowledgement.
+        // One call for each, one that finds none, and an acknowledgement.
         let asked = (events + 1).min(most);
         counts.verbs_calls += u64::from(asked) + u64::from(events > 0);
         if events > 0 {
-            // Which of the two it was matters little: arming one that is armed does no harm.
+            // The queue does not matter: arming an armed queue does no harm.
             (self.receive_armed, self.send_armed) = (false, false);
         }
         Ok(())
     }
 
-    /// Whether a completion of a send is waited for.
+    /// Whether a send completion is awaited.
     pub fn wants_completions(&self) -> bool {
         !self.transmit.has_free() || self.waiting.iter().any(|w| w.blocked)
     }
 
-    /// Arms the completion queues: that of receives, and with `sends` that of sends. True if something is
-    /// there already.
+    /// Arms the completion queue of receives, and with `sends` that of sends. True if completions have
+    /// arrived already.
     ///
     /// # Errors
-    /// Those of ibv_req_notify_cq(3) and ibv_poll_cq(3).
+    /// Errors of ibv_req_notify_cq(3) and ibv_poll_cq(3).
     pub fn arm(&mut self, sends: bool, counts: &mut Counts) -> io::Result<bool> {
         if self.early {
             return Ok(true);
@@ -172,7 +172,7 @@ impl Lane {
             counts.verbs_calls += 2;
             self.device.receive_cq.arm()?;
             self.receive_armed = true;
-            // What came before it was armed makes no event (IBA vol. 1, 11.4.2.2).
+            // Completions from before the arming make no event (IBA vol. 1, 11.4.2.2).
             self.early = self.device.receive_cq.poll(&mut self.found)? > 0;
             there = self.early;
         }
@@ -181,16 +181,16 @@ impl Lane {
             counts.verbs_calls += 1;
             self.device.send_cq.arm()?;
             self.send_armed = true;
-            // The next poll looks there in any case.
+            // The next poll reads this queue in any case.
             there = true;
         }
         Ok(there)
     }
 
-    /// The next completions of sends are in `sent`; gives how many.
+    /// Polls send completions into `sent`; returns their number.
     ///
     /// # Errors
-    /// Those of ibv_poll_cq(3).
+    /// Errors of ibv_poll_cq(3).
     pub fn poll_sends(&mut self, counts: &mut Counts) -> io::Result<usize> {
         counts.verbs_calls += 1;
         let count = self.device.send_cq.poll(&mut self.sent)?;
@@ -198,10 +198,10 @@ impl Lane {
         Ok(count)
     }
 
-    /// The next completions of receives are in `found`; gives how many.
+    /// Polls receive completions into `found`; returns their number.
     ///
     /// # Errors
-    /// Those of ibv_poll_cq(3).
+    /// Errors of ibv_poll_cq(3).
     pub fn poll_receives(&mut self, counts: &mut Counts) -> io::Result<usize> {
         let count = if std::mem::take(&mut self.early) {
             self.found.iter().len()
@@ -213,8 +213,8 @@ impl Lane {
         Ok(count)
     }
 
-    /// Notes whether there is room, and gives whether there has been none, and no completion, for so
-    /// long that there will be none.
+    /// Updates the time without room. Returns whether there has been neither room nor a completion for
+    /// so long that the device counts as failed.
     pub fn is_stuck(&mut self, now: Instant, progress: bool) -> bool {
         if progress || !self.wants_completions() {
             self.full_since = None;
@@ -226,7 +226,7 @@ impl Lane {
         now >= since.after(STUCK)
     }
 
-    /// When it would be stuck.
+    /// When the device counts as failed.
     pub fn stuck_at(&self) -> Option<Instant> {
         self.full_since.map(|since| since.after(STUCK))
     }
@@ -241,16 +241,16 @@ impl Lane {
         self.waiting.iter().any(|w| w.blocked)
     }
 
-    /// Whether one more train may wait for an address handle.
+    /// Whether another train may wait for an address handle.
     pub fn may_wait(&self, ah: AddressHandle) -> bool {
         let of_it = self.waiting.iter().filter(|w| w.to.ah == ah).count();
         self.waiting.len() < WAITING_MAX && of_it < WAITING_FOR_ONE
     }
 
-    /// Carries out the starts of queue pairs that the table asks for.
+    /// Carries out the queue pair starts that the table requests.
     ///
     /// # Errors
-    /// Those of ibv_modify_qp(3).
+    /// Errors of ibv_modify_qp(3).
     pub fn follow_starts(&mut self, table: &Table, counts: &mut Counts) -> io::Result<()> {
         for e in table.endpoints.all() {
             if e.pair.is_behind(e.starts) {
@@ -260,17 +260,17 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes a queue pair through RESET: what was posted to it is lost.
+    /// Restarts a queue pair through RESET; posted work is lost.
     ///
     /// # Errors
-    /// Those of ibv_modify_qp(3).
+    /// Errors of ibv_modify_qp(3).
     pub fn restart(&mut self, e: &Endpoint, number: u32, counts: &mut Counts) -> io::Result<()> {
         self.empty(e, counts)?;
         counts.qp_restarts += 1;
         e.pair.start(number, e.pkey.map(|(_, index)| index), e.qkey)
     }
 
-    /// Takes a queue pair to RESET, and back what was posted to it.
+    /// Changes a queue pair to RESET and reclaims its posted places.
     fn empty(&mut self, e: &Endpoint, counts: &mut Counts) -> io::Result<()> {
         let emptied = e.pair.reset()?;
         let lost = self.transmit.reclaim(&emptied);
@@ -279,11 +279,11 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes back the places of endpoints that are gone: with a receive queue of its own a queue pair
-    /// would take them along.
+    /// Reclaims the places of removed endpoints; otherwise they would be lost with the endpoint's own
+    /// receive queue.
     ///
     /// # Errors
-    /// Those of ibv_modify_qp(3).
+    /// Errors of ibv_modify_qp(3).
     pub fn retire(
         &mut self,
         before: &Endpoints,

@@ -1,55 +1,64 @@
-//! Looking at a device without serving it, as `ibtap doctor` does: by the same functions, and so with
-//! the same sentences, as when a port is opened.
+//! Inspects a device without serving it, for `ibtap doctor`: with the functions, and so the messages,
+//! of opening a port.
 
+use proto::Gid;
 use rtnl::Requests;
 
 use super::config::VerbsConfig;
 pub use super::gid::Address;
 use super::ibv::DeviceAttributes;
-pub use super::open::no_lids;
-use super::watch;
-pub use super::watch::{Seen, Unusable, Usable, evaluate};
-use super::{device, open};
+use super::port_state;
+pub use super::port_state::{Seen, Unusable, Usable, evaluate};
+use super::{device, kernel_groups, open, sysfs};
 
-/// What a port is like.
+/// State of a port.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// What its device can do.
+    /// Attributes of its device.
     pub device: DeviceAttributes,
-    /// What the port is like now.
+    /// State of the port now.
     pub seen: Seen,
 }
 
-/// Memory that a port locks for its buffers, in bytes, at most; the rings of its queues come on top.
+/// Maximum locked memory of a port's buffers in bytes, without the rings of its queues.
 pub const BUFFERS: u64 = device::BUFFERS as u64;
 
-/// Looks at a port.
+/// Inspects a port.
 ///
 /// # Errors
-/// A sentence that says what is missing and how to get on.
+/// A sentence that says what is missing and what to do.
 pub fn look(config: &VerbsConfig, requests: &mut Requests) -> Result<Look, String> {
     let library = open::library().map_err(|e| e.to_string())?;
     let context = open::device(&library, &config.device).map_err(|e| e.to_string())?;
     let name = config.name();
     let attributes = context
         .query_device()
-        .map_err(|e| format!("{name}: the device cannot be asked what it can do: {e}"))?;
-    if config.port == 0 || config.port > attributes.ports {
-        let none = open::no_such_port(&config.device, config.port, attributes.ports);
-        return Err(none.to_string());
-    }
-    let seen = watch::see(&context, config.port, requests)
-        .map_err(|e| format!("{name}: the port cannot be asked what it is like: {e}"))?;
+        .map_err(|e| format!("{name}: cannot query the device: {e}"))?;
+    open::check_port(config, attributes.ports).map_err(|e| e.to_string())?;
+    let seen = port_state::see(&context, config.port, requests)
+        .map_err(|e| format!("{name}: cannot query the port: {e}"))?;
     Ok(Look {
         device: attributes,
         seen,
     })
 }
 
-/// Whether the libraries are there.
+/// Whether the kernel's `ib_cm` is loaded and does not serve a port, because another program manages the
+/// connections of the port.
+pub fn is_kernel_cm_shut_out(config: &VerbsConfig) -> bool {
+    sysfs::is_kernel_cm_shut_out(&config.device, config.port)
+}
+
+/// Checks that the libraries are installed.
 ///
 /// # Errors
 /// A sentence that says what to install.
 pub fn libraries() -> Result<(), String> {
     open::library().map(drop).map_err(|e| e.to_string())
+}
+
+/// The interfaces of the kernel's IPoIB on a port with this GID, in the current network namespace.
+pub fn kernel_interfaces(gid: Gid) -> Vec<String> {
+    let interfaces = kernel_groups::interfaces(gid).into_iter();
+    interfaces.map(|interface| interface.name).collect()
 }

@@ -1,16 +1,17 @@
-//! Threads that make and end address handles, so that a data thread need not wait: on RoCE the kernel
-//! resolves a MAC for it, which takes as long as the peer takes to answer (ibv_create_ah(3)).
+//! Threads that create and destroy address handles, because this may block: on RoCE the kernel resolves
+//! a MAC, which takes as long as the peer's answer (ibv_create_ah(3)).
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use super::handles::Wanted;
+use super::lock;
+use super::mail::Mail;
 
-/// Threads, so that one peer that does not answer holds up few others.
+/// Number of threads, so that a peer that does not answer delays few others.
 const THREADS: usize = 4;
 
 type Make<H> = Box<dyn FnOnce() -> io::Result<H> + Send>;
@@ -22,9 +23,9 @@ enum Job<H> {
 
 /// An answer.
 pub struct Made<H> {
-    /// To what.
+    /// The request.
     pub wanted: Wanted,
-    /// The object, or why there is none.
+    /// The created object, or the error.
     pub object: io::Result<H>,
 }
 
@@ -36,21 +37,17 @@ struct Queue<H> {
 struct Shared<H> {
     queue: Mutex<Queue<H>>,
     bell: Condvar,
-    made: Mutex<Vec<Made<H>>>,
-    /// Whether there is something in `made`, to be asked without the lock.
-    any: AtomicBool,
-    /// Written to when an answer has come.
-    wake: Arc<OwnedFd>,
+    made: Mail<Made<H>>,
 }
 
-/// The threads. They end when this does, each after what it is at.
+/// The threads. Dropping this ends them, each after its current job.
 pub struct Maker<H>(Arc<Shared<H>>);
 
 impl<H: Send + Sync + 'static> Maker<H> {
     /// Starts the threads, which write to the eventfd `wake` after each answer.
     ///
     /// # Errors
-    /// When the system has no more threads.
+    /// If the system has no more threads.
     pub fn start(wake: Arc<OwnedFd>) -> io::Result<Maker<H>> {
         let maker = Maker(Arc::new(Shared {
             queue: Mutex::new(Queue {
@@ -58,9 +55,7 @@ impl<H: Send + Sync + 'static> Maker<H> {
                 stop: false,
             }),
             bell: Condvar::new(),
-            made: Mutex::default(),
-            any: AtomicBool::new(false),
-            wake,
+            made: Mail::new(wake),
         }));
         for _ in 0..THREADS {
             let shared = Arc::clone(&maker.0);
@@ -70,22 +65,19 @@ impl<H: Send + Sync + 'static> Maker<H> {
         Ok(maker)
     }
 
-    /// Has one made.
+    /// Queues the creation of an object.
     pub fn make(&self, wanted: Wanted, make: impl FnOnce() -> io::Result<H> + Send + 'static) {
         self.0.push(Job::Make(wanted, Box::new(make)));
     }
 
-    /// Has one ended.
+    /// Queues the destruction of an object.
     pub fn end(&self, object: Arc<H>) {
         self.0.push(Job::End(object));
     }
 
-    /// The answers that have come.
+    /// Takes the answers.
     pub fn take_made(&self) -> Vec<Made<H>> {
-        if !self.0.any.swap(false, Ordering::Acquire) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *lock(&self.0.made))
+        self.0.made.take()
     }
 }
 
@@ -125,22 +117,12 @@ impl<H> Shared<H> {
             match job {
                 Job::Make(wanted, make) => {
                     let object = make();
-                    lock(&self.made).push(Made { wanted, object });
-                    // After the answer is there: who sees the mark finds it.
-                    self.any.store(true, Ordering::Release);
-                    if let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
-                        log::debug!("a worker cannot be woken: {e}");
-                    }
+                    self.made.send([Made { wanted, object }]);
                 }
                 Job::End(object) => drop(object),
             }
         }
     }
-}
-
-/// What is behind a poisoned lock is whole: nobody panics while changing it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -158,7 +140,7 @@ mod tests {
         Wanted {
             handle: AddressHandle(n),
             epoch: 0,
-            attributes: AhAttributes::to(Gid::UNSPECIFIED),
+            attributes: AhAttributes::to(Gid::UNSPECIFIED, proto::PKey::DEFAULT),
         }
     }
 
@@ -208,9 +190,9 @@ mod tests {
         }
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let maker = Maker::start(wake).unwrap();
-        let (tell, told) = mpsc::channel();
-        maker.end(Arc::new(Ends(tell)));
-        let by = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        maker.end(Arc::new(Ends(sender)));
+        let by = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_ne!(by, thread::current().id());
     }
 }

@@ -1,12 +1,12 @@
-//! The verbs provider: RDMA devices of the kernel (InfiniBand HCAs, RoCE NICs, `rdma_rxe`), over
+//! The verbs provider: RDMA devices of the kernel (InfiniBand HCAs, RoCE NICs, `rdma_rxe`) over
 //! libibverbs and librdmacm, which are loaded when a port is opened.
 //!
-//! Layers, lowest first: `sys` (libibverbs and librdmacm: types generated from their headers,
-//! functions found at run time as `Library`; tests insert a library that counts, fails and lies);
-//! `ibv` (an owner for each object, which ends in the libraries' order; unsafe code ends here);
-//! `port`, `watch`, `gid`, `groups` (control side); `worker`, `lane`, `receive`, `transmit`,
-//! `handles` (data side, datagrams); `connections` (data side, RC: an engine that decides and reads
-//! no clock, over a trait that calls).
+//! Layers, lowest first: `sys` (libibverbs and librdmacm: types generated from their headers, functions
+//! found at run time as `Library`; tests insert a library that counts, fails and gives wrong answers);
+//! `ibv` (an owner for each object, destroyed in the order that the libraries require; unsafe code ends
+//! here); `port`, `port_state`, `gid`, `groups` (control side); `worker`, `lane`, `receive`, `transmit`,
+//! `handles` (data side, datagrams); `connections` (data side, RC: an engine that decides and reads no
+//! clock, over a trait that makes the calls).
 //!
 //! One worker has one completion channel, a completion queue for receives and one for sends, a
 //! shared receive queue for datagrams and one for messages. Without shared receive queues, each UD
@@ -27,8 +27,8 @@
 //! * **Address handles** (`maker`, `handles`). On RoCE `ibv_create_ah` resolves a MAC and waits for
 //!   the peer, so separate threads create and destroy handles. A handle has its number at once; up
 //!   to four trains for it, 32 in total, wait. A failed handle is tried again after 250 ms,
-//!   doubling to 10 s. Equal attributes share one handle; 1024 unused ones are kept. A new GID or
-//!   device makes them anew.
+//!   doubling to 10 s. Equal attributes share one handle; 1024 unused ones are kept. After a change
+//!   of the GID or the device all are created again.
 //! * **Checksums** (`receive`). With `IBV_DEVICE_UD_IP_CSUM` on InfiniBand, packets that the device
 //!   verified (`UdReceived::checksum_ok`) are coalesced without another check. On Ethernet the flag
 //!   is ignored: it may mean RoCE's outer IP header. `IBV_SEND_IP_CSUM` is not used: segments are
@@ -44,7 +44,7 @@
 //!   the head of the request's 56 bytes of private data; the last four have the requested queue
 //!   pair, because all interfaces of a port share the listener. The software fabric does the same
 //!   (`fabric/src/mad/cm/rdma_cm.rs`).
-//! * **Events** (`watch`). Asynchronous events, rtnetlink and a timer wake the control side, which
+//! * **Events** (`port_state`). Asynchronous events, rtnetlink and a timer wake the control side, which
 //!   reads the whole port: state, MTU, GID table, P_Key table, LID; and twice more, a second apart,
 //!   because the kernel announces some changes before they are visible. It reports differences, so
 //!   a missed or repeated event does no harm. The worker, which knows the posted work, resets a
@@ -58,7 +58,10 @@
 //! * **InfiniBand** (`table`, `grh`). LIDs of ports and groups come from the configuration. There
 //!   are no connections: rdma_cm would query subnet administration for paths. RoCE and InfiniBand
 //!   differ only there, and in the 40 bytes before a datagram (`grh`), which may have an IPv4
-//!   header on RoCE. Without a GRH the sender's GID is the one configured for the LID.
+//!   header on RoCE. Without a GRH the sender's GID is the one last seen with the LID.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod config;
 mod connections;
@@ -71,20 +74,35 @@ mod groups;
 mod handles;
 mod held;
 pub mod ibv;
+mod kernel_groups;
 mod lane;
 pub mod look;
+mod mail;
 mod maker;
 mod open;
 mod port;
+mod port_state;
 mod presence;
 mod receive;
 mod shares;
 mod snapshot;
+mod sources;
 pub mod sys;
-mod sysfs;
+pub(crate) mod sysfs;
 mod transmit;
-mod watch;
 mod worker;
 
 pub use config::VerbsConfig;
 pub use port::VerbsPort;
+
+/// Locks a mutex, also after a panic of its last owner: the values here are valid at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes the reader of an eventfd.
+fn wake(eventfd: &OwnedFd) {
+    if let Err(e) = rustix::io::write(eventfd, &1u64.to_ne_bytes()) {
+        log::debug!("cannot write to an eventfd: {e}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Opening a device, and the sentence for each way in which that fails.
+//! Opens a device, with an error sentence for each cause of failure.
 
 use std::fs;
 use std::io;
@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
 
+use super::config::VerbsConfig;
 use super::ibv::{Context, device_names};
 use super::sys::{Library, Real};
 use super::sysfs;
 use crate::port::FabricError;
 
-/// The libraries of the system.
+/// Loads the libraries of the system.
 ///
 /// # Errors
-/// [`FabricError::Unusable`], which says what to install.
+/// [`FabricError::Unusable`] that says what to install.
 pub fn library() -> Result<Arc<dyn Library>, FabricError> {
     match Real::load() {
         Ok(library) => Ok(library),
@@ -26,7 +27,7 @@ pub fn library() -> Result<Arc<dyn Library>, FabricError> {
 /// Opens a device.
 ///
 /// # Errors
-/// [`FabricError::Unusable`], which says why it cannot be opened and how to get on.
+/// [`FabricError::Unusable`] that says why the device cannot be opened and what to do.
 pub fn device(library: &Arc<dyn Library>, name: &str) -> Result<Arc<Context>, FabricError> {
     Context::open(library, name).map_err(|error| {
         let text = if error.kind() == io::ErrorKind::NotFound && error.raw_os_error().is_none() {
@@ -43,20 +44,20 @@ pub fn device(library: &Arc<dyn Library>, name: &str) -> Result<Arc<Context>, Fa
     })
 }
 
-/// What there is to be seen where a device is missing.
+/// The system's state where a device is missing.
 #[derive(Clone, Debug, Default)]
 struct Surroundings {
-    /// Devices that libibverbs lists.
+    /// Devices in libibverbs' list.
     listed: Vec<String>,
-    /// The kernel has RDMA at all: /sys/class/infiniband is there.
+    /// The kernel has RDMA: /sys/class/infiniband exists.
     class: bool,
-    /// The kernel has the device, in this network namespace.
+    /// The kernel has the device in this network namespace.
     in_kernel: bool,
-    /// The kernel hands devices to programs: /sys/class/infiniband_verbs is there.
+    /// Programs can use devices: /sys/class/infiniband_verbs exists.
     uverbs: bool,
-    /// The kernel hands this one to programs.
+    /// Programs can use this device.
     has_node: bool,
-    /// Each device belongs to one network namespace (rdma-system(8)).
+    /// Each device belongs to one network namespace (rdma-system(8), exclusive mode).
     exclusive: bool,
 }
 
@@ -74,7 +75,7 @@ impl Surroundings {
     }
 }
 
-/// Why a device is not in libibverbs' list.
+/// Why a device is missing in libibverbs' list.
 fn absent(name: &str, around: &Surroundings) -> String {
     if !around.class {
         return format!(
@@ -84,12 +85,14 @@ fn absent(name: &str, around: &Surroundings) -> String {
         );
     }
     if around.in_kernel && !around.uverbs {
-        return format!("{name} cannot be used by programs: modprobe ib_uverbs");
+        return format!(
+            "programs cannot use {name} without the module ib_uverbs: modprobe ib_uverbs"
+        );
     }
-    // It loses its node first, and then waits until no program has it open.
+    // A removed device first loses its node, then waits until no program has it open.
     if around.in_kernel && !around.has_node {
         return format!(
-            "{name} is being removed, which waits until no program has it open any more"
+            "{name} is being removed; the removal waits until all programs have closed it"
         );
     }
     if around.in_kernel {
@@ -99,22 +102,22 @@ fn absent(name: &str, around: &Surroundings) -> String {
         );
     }
     let listed = if around.listed.is_empty() {
-        "there are none here".to_owned()
+        "no RDMA device is available".to_owned()
     } else {
-        format!("there are: {}", around.listed.join(", "))
+        format!("available: {}", around.listed.join(", "))
     };
     let hint = if around.exclusive {
         format!(
-            "; here every RDMA device is in one network namespace, and if it is in another one: rdma dev \
-             set {name} netns NAME, from where it is, or: rdma system set netns shared"
+            "; each RDMA device belongs to one network namespace (exclusive mode): if {name} is in \
+             another one, run there: rdma dev set {name} netns NAME, or: rdma system set netns shared"
         )
     } else {
         String::new()
     };
-    format!("there is no RDMA device {name}, {listed}{hint}")
+    format!("there is no RDMA device {name}; {listed}{hint}")
 }
 
-/// Why a device that libibverbs lists could not be opened.
+/// Why a listed device cannot be opened.
 fn unopened(name: &str, uverbs: Option<&str>, error: &io::Error) -> String {
     let node = match uverbs {
         Some(node) => format!("/dev/infiniband/{node}"),
@@ -122,47 +125,46 @@ fn unopened(name: &str, uverbs: Option<&str>, error: &io::Error) -> String {
     };
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO) => format!(
-            "{name} cannot be opened: {node} is missing; udev makes it, and a container has to be given \
-             it (--device /dev/infiniband)"
+            "cannot open {name}: {node} is missing; udev creates it, a container needs the option \
+             --device /dev/infiniband"
         ),
         Some(libc::EACCES) => format!(
-            "{name} cannot be opened: {node} is not ours to open; its group may (usually rdma), and a \
-             unit of systemd needs DeviceAllow=char-infiniband_verbs rw"
+            "cannot open {name}: no access to {node}; its group has access (usually rdma), a systemd \
+             unit needs DeviceAllow=char-infiniband_verbs rw"
         ),
         Some(libc::EPERM) => format!(
-            "{name} cannot be opened: the kernel forbids {node} ({error}); a unit of systemd needs \
-             DeviceAllow=char-infiniband_verbs rw, and in exclusive mode (rdma system show) the device \
+            "cannot open {name}: the kernel denies access to {node} ({error}); a systemd unit needs \
+             DeviceAllow=char-infiniband_verbs rw; in exclusive mode (rdma system show) the device \
              must be in this network namespace: rdma dev set {name} netns NAME"
         ),
-        _ => format!("{name} cannot be opened: {error}"),
+        _ => format!("cannot open {name}: {error}"),
     }
 }
 
-/// For a device without the port.
-pub fn no_such_port(name: &str, port: u8, ports: u8) -> FabricError {
-    FabricError::Unusable(match ports {
-        1 => format!("{name} has no port {port}, it has one port: 1"),
-        _ => format!("{name} has no port {port}, its ports are 1 to {ports}"),
-    })
+/// Checks that a device with so many ports has the configured one.
+///
+/// # Errors
+/// [`FabricError::Unusable`] that lists the ports.
+pub fn check_port(config: &VerbsConfig, ports: u8) -> Result<(), FabricError> {
+    let VerbsConfig { device, port, .. } = config;
+    if (1..=ports).contains(port) {
+        return Ok(());
+    }
+    Err(FabricError::Unusable(match ports {
+        1 => format!("{device} has no port {port}; its only port is 1"),
+        _ => format!("{device} has no port {port}; its ports are 1 to {ports}"),
+    }))
 }
 
-/// For a port on InfiniBand of which no way to anybody is known.
-pub fn no_lids(name: &str) -> String {
-    format!(
-        "{name} is a port on InfiniBand, and subnet administration is not there yet: only the ports \
-         and groups that [port.\"{name}\".lids] lists can be reached"
-    )
-}
-
-/// For a device that cannot receive messages of several connections in one queue.
+/// Warning for a device without enough shared receive queues for connections.
 pub fn no_connections(name: &str) -> String {
     format!(
-        "{name} has too few shared receive queues for connections: datagrams are all there is, in \
-         connected mode, too"
+        "{name} has too few shared receive queues for connections: interfaces in connected mode use \
+         datagrams"
     )
 }
 
-/// For memory or queues that could not be had: `needed` bytes are registered in all.
+/// Error for failed memory registration; `needed` bytes are registered in total.
 pub fn out_of_memory(name: &str, needed: u64, error: &io::Error) -> FabricError {
     let limit = getrlimit(Resource::Memlock).current;
     FabricError::Unusable(no_memory(name, needed, limit, error))
@@ -172,14 +174,14 @@ fn no_memory(name: &str, needed: u64, limit: Option<u64>, error: &io::Error) -> 
     let kib = |bytes: u64| bytes.div_ceil(1024);
     match limit {
         Some(limit) if error.raw_os_error() == Some(libc::ENOMEM) && limit < needed => format!(
-            "{name} needs {} KiB of locked memory and may have {}: ulimit -l {}, or LimitMEMLOCK=infinity \
-             in its unit",
+            "{name} needs {} KiB of locked memory, the limit is {} KiB: ulimit -l {}, or \
+             LimitMEMLOCK=infinity in the systemd unit",
             kib(needed),
             kib(limit),
             kib(needed),
         ),
         _ => format!(
-            "{name}: {} KiB of memory cannot be registered: {error}",
+            "{name}: cannot register {} KiB of memory: {error}",
             kib(needed)
         ),
     }
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_rdma_is_told_what_to_load() {
+    fn without_rdma_in_the_kernel_the_text_names_the_modules() {
         let text = absent("rxe0", &Surroundings::default());
         assert!(text.contains("modprobe -a rdma_rxe ib_uverbs"), "{text}");
     }
@@ -209,14 +211,17 @@ mod tests {
         let text = absent("mlx5_7", &around(&["mlx5_0", "rxe0"]));
         assert_eq!(
             text,
-            "there is no RDMA device mlx5_7, there are: mlx5_0, rxe0"
+            "there is no RDMA device mlx5_7; available: mlx5_0, rxe0"
         );
         let text = absent("mlx5_7", &around(&[]));
-        assert_eq!(text, "there is no RDMA device mlx5_7, there are none here");
+        assert_eq!(
+            text,
+            "there is no RDMA device mlx5_7; no RDMA device is available"
+        );
     }
 
     #[test]
-    fn exclusive_mode_is_told_of_where_the_device_is_not_seen() {
+    fn in_exclusive_mode_the_text_for_a_missing_device_says_so() {
         let exclusive = Surroundings {
             exclusive: true,
             ..around(&[])
@@ -251,17 +256,17 @@ mod tests {
 
     #[test]
     fn a_node_that_is_missing_or_forbidden_is_named() {
-        let said = |errno| {
+        let text = |errno| {
             unopened(
                 "rxe0",
                 Some("uverbs3"),
                 &io::Error::from_raw_os_error(errno),
             )
         };
-        assert!(said(libc::ENOENT).contains("/dev/infiniband/uverbs3 is missing"));
-        assert!(said(libc::EACCES).contains("DeviceAllow=char-infiniband_verbs"));
-        assert!(said(libc::EPERM).contains("rdma dev set rxe0 netns NAME"));
-        assert!(said(libc::EIO).contains("os error 5"));
+        assert!(text(libc::ENOENT).contains("/dev/infiniband/uverbs3 is missing"));
+        assert!(text(libc::EACCES).contains("DeviceAllow=char-infiniband_verbs"));
+        assert!(text(libc::EPERM).contains("rdma dev set rxe0 netns NAME"));
+        assert!(text(libc::EIO).contains("os error 5"));
     }
 
     #[test]
@@ -270,8 +275,8 @@ mod tests {
         let text = no_memory("rxe0", 3 << 20, Some(8 << 10), &full);
         assert_eq!(
             text,
-            "rxe0 needs 3072 KiB of locked memory and may have 8: ulimit -l 3072, or \
-             LimitMEMLOCK=infinity in its unit"
+            "rxe0 needs 3072 KiB of locked memory, the limit is 8 KiB: ulimit -l 3072, or \
+             LimitMEMLOCK=infinity in the systemd unit"
         );
         for (limit, errno) in [
             (None, libc::ENOMEM),
@@ -284,9 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_there_are_are_told() {
-        let text = |ports| no_such_port("mlx5_0", 3, ports).to_string();
-        assert_eq!(text(1), "mlx5_0 has no port 3, it has one port: 1");
-        assert_eq!(text(2), "mlx5_0 has no port 3, its ports are 1 to 2");
+    fn the_text_lists_the_ports() {
+        let text = |ports| {
+            let config = VerbsConfig::new("mlx5_0", 3);
+            check_port(&config, ports).unwrap_err().to_string()
+        };
+        assert_eq!(text(1), "mlx5_0 has no port 3; its only port is 1");
+        assert_eq!(text(2), "mlx5_0 has no port 3; its ports are 1 to 2");
     }
 }

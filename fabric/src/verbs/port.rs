@@ -1,7 +1,8 @@
-//! The control side: the port, its endpoints and groups, and what happens to its device.
+//! The control side: the port, its endpoints and groups, and the state of its device.
 
 mod joining;
 mod removal;
+mod subnet;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -12,84 +13,102 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::backoff::Backoff;
-use proto::{EndpointId, Gid, Lid, PKey, PortState, Qpn, Services};
+use proto::{EndpointId, Gid, Lid, PKey, PortState, QKey, Qpn, Services};
 use rtnl::{Group, Monitor, Requests};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::VerbsConfig;
-use super::connections::{Address, socket_address};
+use super::connections::services;
 use super::device::{Device, Limits, TRANSMIT_LEN};
 use super::endpoint::UdEndpointState;
 use super::groups::Groups;
 use super::held::Held;
 use super::ibv::{AsyncEvent, ElementId, LinkLayer};
+use super::kernel_groups::{KernelGroups, KernelInterface};
 use super::open;
+use super::port_state::{Seen, Unusable, Usable, evaluate, see};
 use super::presence::Presence;
 use super::snapshot::{Endpoints, Shared, Table};
 use super::sys::Library;
 use super::sysfs;
-use super::watch::{Seen, Unusable, Usable, evaluate, see};
 use super::worker::VerbsWorker;
+use crate::administration::Administration;
 use crate::group::Joined;
-use crate::kernel::clock;
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
     Capabilities, CompletionQueueInfo, DeviceAttributes, FabricError, GroupInfo, Port,
     PortAttributes, PortEvent, QueuePairInfo, Resources, UdEndpoint, UdInit,
 };
+use crate::subnet::{GROUP_REQUESTS, GroupRequests, SubnetInfo};
 use crate::worker::Worker;
+use subnet::SubnetChange;
 use waiting::{wait_usable, waiting};
 
-/// How often it is looked whether the device is still there, or there again.
+/// Interval of the check whether the device exists.
 const TICK: Duration = Duration::from_secs(1);
 
-/// At how many ticks after news a port is looked at again. The kernel tells of an interface's change
-/// before it tells the RDMA device (`rtnetlink_event` is a notifier like the driver's, and registered
-/// earlier), and of GIDs a work queue sees to: what is seen at once may be what was.
+/// Number of ticks after an event at which the port is read again. The kernel notifies rtnetlink before
+/// the RDMA device (`rtnetlink_event` is a notifier like the driver's, registered earlier), and a work
+/// queue updates the GIDs: an immediate read may see the old state.
 const LOOKS_AFTER: u8 = 2;
 
-/// Between two attempts to open a device anew.
+/// Waiting time between attempts to open a device again.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Asynchronous events that are taken at once: a device that never runs out of them is not heeded for
-/// ever.
+/// Maximum number of asynchronous events taken at once, so that a device cannot keep the thread busy
+/// forever.
 const EVENTS_MAX: usize = 1024;
 
 /// A port of an RDMA device.
 ///
-/// It joins groups on the device's network interface, so all calls must come from threads in the
-/// network namespace in which it was opened. Its worker may run anywhere.
+/// The port joins groups on the device's network interface, so all calls must come from threads in the
+/// network namespace where it was opened. Its worker may run anywhere.
 pub struct VerbsPort {
     config: VerbsConfig,
     name: String,
     library: Arc<dyn Library>,
     monitor: Monitor,
     requests: Requests,
-    /// Has everything that [`Port::process`] looks at.
+    /// Epoll instance with everything that [`Port::process`] reads.
     events: OwnedFd,
     timer: OwnedFd,
     shared: Arc<Shared>,
     worker: Option<Box<dyn Worker>>,
-    /// What the device can do, or could when it was last there.
+    /// The services of connections.
+    services: Services,
+    /// The kernel's `ib_cm` is loaded but does not serve the port.
+    kernel_cm_shut_out: bool,
+    /// Limits of the current or last device.
     limits: Limits,
-    /// The device, and where it is to be seen; none while it is away.
+    /// The device and its presence in sysfs; `None` while it is away.
     device: Option<(Arc<Device>, Presence)>,
     held: Held,
     backoff: Backoff,
-    /// What the port was when it was last usable.
+    /// The last usable state of the port.
     usable: Usable,
-    /// How often to look at it again, see [`LOOKS_AFTER`].
+    /// How often to read the port again, see [`LOOKS_AFTER`].
     looks: u8,
-    /// Whose queue pair was looked at last.
+    /// The endpoint whose queue pair was checked last.
     mended: u32,
-    /// Why it is not usable now.
+    /// Why the port is not usable now.
     trouble: Option<Unusable>,
     memberships: Memberships,
     pkeys: Arc<PKeyTable>,
-    lids: Arc<BTreeMap<Gid, Lid>>,
+    /// The subnet administrator, on InfiniBand.
+    administration: Option<Administration>,
+    subnet_change: SubnetChange,
+    /// Number of changes of the subnet after which paths are resolved again.
+    flushes: u64,
+    /// Interfaces of the kernel's IPoIB on the port, and memberships beside them by P_Key.
+    kernel_interfaces: Vec<KernelInterface>,
+    kernel_groups: BTreeMap<u16, KernelGroups>,
+    /// Unanswered requests for groups.
+    requested: GroupRequests,
+    /// The MLIDs of attachments.
+    attached: BTreeMap<(Gid, EndpointId), Lid>,
     endpoints: BTreeMap<u32, UdEndpointState>,
     seen_endpoints: Arc<Endpoints>,
     groups: Groups,
@@ -97,16 +116,16 @@ pub struct VerbsPort {
 }
 
 impl VerbsPort {
-    /// Opens the port. Waits up to [`VerbsConfig::gid_wait`] for it to be active.
+    /// Opens the port. Waits up to [`VerbsConfig::gid_wait`] until it is active.
     ///
     /// # Errors
-    /// [`FabricError::Unusable`] with a sentence that says what is missing and how to get on;
+    /// [`FabricError::Unusable`] with a sentence that says what is missing and what to do;
     /// [`FabricError::Os`].
     pub fn open(config: VerbsConfig) -> Result<VerbsPort, FabricError> {
         VerbsPort::open_with(open::library()?, config)
     }
 
-    /// As [`VerbsPort::open`], with these libraries.
+    /// Like [`VerbsPort::open`], with the given libraries.
     ///
     /// # Errors
     /// As [`VerbsPort::open`].
@@ -121,7 +140,7 @@ impl VerbsPort {
         let device = Device::open(&library, &config)?;
         let (seen, usable) = wait_usable(&config, &device, &mut monitor, &mut requests)?;
         let failed = |source| FabricError::Os {
-            what: format!("{name}: what a port waits on cannot be made"),
+            what: format!("{name}: cannot set up the port"),
             source,
         };
         let wake = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -130,10 +149,19 @@ impl VerbsPort {
             .map_err(|e| failed(e.into()))?;
         let shared = Arc::new(Shared::new(Arc::new(to_worker), to_port));
         let (events, timer) = waiting(&monitor, &shared).map_err(failed)?;
+        let services = services(&config, usable.link_layer);
         let mut port = VerbsPort {
+            services,
+            kernel_cm_shut_out: false,
             memberships: Memberships::new(usable.gid.netdev.unwrap_or(0)),
             pkeys: Arc::new(PKeyTable::new(seen.pkeys)),
-            lids: Arc::new(config.lids.clone()),
+            administration: None,
+            subnet_change: SubnetChange::default(),
+            flushes: 0,
+            kernel_interfaces: Vec::new(),
+            kernel_groups: BTreeMap::new(),
+            requested: GroupRequests::default(),
+            attached: BTreeMap::new(),
             name: name.clone(),
             config,
             library,
@@ -156,13 +184,13 @@ impl VerbsPort {
             groups: Groups::default(),
             next_endpoint: 1,
         };
-        port.say_mtu();
-        if port.usable.link_layer == LinkLayer::InfiniBand {
-            log::warn!("{}", open::no_lids(&name));
-        } else if port.limits.messages == 0 && port.config.message_max > 0 {
+        port.warn_mtu();
+        if port.limits.messages == 0 && port.config.message_max > 0 {
             log::warn!("{}", open::no_connections(&name));
         }
         port.hold(device).map_err(failed)?;
+        port.look_for_kernel_interfaces();
+        port.open_administration()?;
         port.hold_rdma_cm();
         port.publish();
         let worker = VerbsWorker::new(&port.config, Arc::clone(&port.shared)).map_err(failed)?;
@@ -170,13 +198,13 @@ impl VerbsPort {
         Ok(port)
     }
 
-    fn say_mtu(&self) {
+    fn warn_mtu(&self) {
         if let Some(warning) = self.usable.mtu_warning(&self.name) {
             log::warn!("{warning}");
         }
     }
 
-    /// Takes a device into use, and waits for its events, too.
+    /// Takes a device into use and waits for its events.
     fn hold(&mut self, device: Arc<Device>) -> io::Result<()> {
         let data = EventData::new_u64(0);
         epoll::add(
@@ -191,36 +219,23 @@ impl VerbsPort {
         Ok(())
     }
 
-    /// Before the worker uses rdma_cm for the device.
-    fn hold_rdma_cm(&mut self) {
-        let Some((device, presence)) = &self.device else {
-            return;
-        };
-        if device.messages.is_some() && self.trouble.is_none() {
-            let address = Address {
-                gid: self.usable.gid.gid,
-                scope: self.usable.gid.netdev.unwrap_or(0),
-                port: 0,
-            };
-            let address = socket_address(&address);
-            self.held.take(clock(), device, presence, address);
-        }
-    }
-
-    /// Tells the worker how things are now.
+    /// Publishes the current state to the worker.
     fn publish(&self) {
         self.shared.publish(Table {
             device: self.device.as_ref().map(|(device, _)| Arc::clone(device)),
             port: self.config.port,
             gid: self.usable.gid.gid,
-            // There are at most 256.
+            // There are at most 256 GIDs.
             gid_index: self.usable.gid.index as u8,
             scope: self.usable.gid.netdev.unwrap_or(0),
             ethernet: self.is_ethernet(),
+            lid: self.usable.lid,
+            services: self.services,
             path_mtu: Some(self.usable.active_mtu),
             pkeys: Arc::clone(&self.pkeys),
             payload_max: self.usable.ud_payload_max as usize,
-            lids: Arc::clone(&self.lids),
+            lmc: self.usable.lmc,
+            flushes: self.flushes,
             endpoints: Arc::clone(&self.seen_endpoints),
         });
         self.shared.wake_worker();
@@ -242,7 +257,8 @@ impl VerbsPort {
             .ok_or(FabricError::NoSuchEndpoint(id))
     }
 
-    /// Takes the device's events; gives why it is to be given up, if it is.
+    /// Handles the device's events. Returns whether there were any, or as error why to close the
+    /// device.
     fn take_events(&mut self) -> Result<bool, String> {
         let Some((device, _)) = &self.device else {
             return Ok(false);
@@ -256,7 +272,7 @@ impl VerbsPort {
                     any = true;
                     self.event(event)?;
                 }
-                Err(e) => return Err(format!("its events cannot be read: {e}")),
+                Err(e) => return Err(format!("cannot read the device's events: {e}")),
             }
         }
         Ok(any)
@@ -269,13 +285,10 @@ impl VerbsPort {
             AsyncEvent::CqError(_) => return Err("a completion queue overran".to_owned()),
             AsyncEvent::SrqError(_) => return Err("a shared receive queue failed".to_owned()),
             AsyncEvent::QpError(id) => self.restart(id),
-            AsyncEvent::SmChange(port) | AsyncEvent::ClientReregister(port)
-                if port == self.config.port =>
-            {
-                // Nobody is registered anywhere as long as there is no subnet administration.
-                log::info!("{}: the subnet manager is another one", self.name);
+            AsyncEvent::ClientReregister(port) if port == self.config.port => {
+                self.subnet_change = SubnetChange::ALL;
             }
-            // Of these the port is looked at, whatever they say.
+            // After these events the port is read.
             AsyncEvent::PortActive(_)
             | AsyncEvent::PortError(_)
             | AsyncEvent::LidChange(_)
@@ -291,7 +304,7 @@ impl VerbsPort {
         Ok(())
     }
 
-    /// Has the queue pair restarted that an event is about, if it is an endpoint's.
+    /// Restarts the queue pair of an event if it belongs to an endpoint.
     fn restart(&mut self, id: ElementId) {
         let is = |e: &&mut UdEndpointState| e.pair.as_ref().is_some_and(|p| p.qp.id() == id);
         if let Some(endpoint) = self.endpoints.values_mut().find(is) {
@@ -301,11 +314,11 @@ impl VerbsPort {
         }
     }
 
-    /// Has queue pairs restarted that have failed without a word: looks at all of them after news of the
-    /// port, and else at the next one.
+    /// Restarts queue pairs that have failed without an event: checks all of them after news of the
+    /// port, otherwise the next one.
     ///
     /// # Errors
-    /// A sentence: the device does not say.
+    /// A sentence, if a queue pair cannot be queried.
     fn mend_queue_pairs(&mut self) -> Result<(), String> {
         let all = self.looks > 0;
         let next = self.endpoints.range(self.mended + 1..).next();
@@ -316,9 +329,9 @@ impl VerbsPort {
                 continue;
             }
             let failed = endpoint.has_failed();
-            if failed.map_err(|e| format!("a queue pair cannot be asked for its state: {e}"))? {
+            if failed.map_err(|e| format!("cannot query a queue pair: {e}"))? {
                 log::debug!(
-                    "{}: {} has failed; it is restarted",
+                    "{}: queue pair {} failed; restarting it",
                     self.name,
                     endpoint.qpn
                 );
@@ -342,14 +355,14 @@ impl VerbsPort {
         news || again || self.trouble.is_some()
     }
 
-    /// Looks at the port and follows it.
+    /// Reads the port and follows its state.
     fn look(&mut self) -> Vec<PortEvent> {
         let Some((device, _)) = &self.device else {
             return Vec::new();
         };
         let seen = match see(&device.context, self.config.port, &mut self.requests) {
             Ok(seen) => seen,
-            Err(e) => return self.lose_device(&format!("it cannot be asked what it is like: {e}")),
+            Err(e) => return self.lose_device(&format!("cannot query the port: {e}")),
         };
         let mut events = self.follow_pkeys(&seen);
         match evaluate(&self.config, &seen, Some(self.usable.gid.gid)) {
@@ -359,7 +372,7 @@ impl VerbsPort {
         events
     }
 
-    /// The P_Key table is the subnet manager's.
+    /// Follows the P_Key table of the subnet manager.
     fn follow_pkeys(&mut self, seen: &Seen) -> Vec<PortEvent> {
         let table = PKeyTable::new(seen.pkeys.clone());
         if table == *self.pkeys {
@@ -376,10 +389,11 @@ impl VerbsPort {
         vec![PortEvent::PKeyChange(changed)]
     }
 
-    /// The port is usable: everything follows it.
+    /// Follows the state of a usable port.
     fn follow(&mut self, now: Usable) -> Vec<PortEvent> {
         let was_down = self.trouble.take().is_some();
         let before = std::mem::replace(&mut self.usable, now);
+        self.note_subnet_change(&before, was_down);
         if before.gid.netdev != self.usable.gid.netdev {
             self.move_memberships();
         }
@@ -391,7 +405,7 @@ impl VerbsPort {
             events.push(PortEvent::GidChange(self.usable.gid.gid));
         }
         if before.ud_payload_max != self.usable.ud_payload_max {
-            self.say_mtu();
+            self.warn_mtu();
             events.push(PortEvent::MtuChange(self.usable.ud_payload_max));
         }
         if was_down {
@@ -400,7 +414,7 @@ impl VerbsPort {
         events
     }
 
-    /// The port is not usable.
+    /// Follows the state of an unusable port.
     fn lose(&mut self, why: Unusable) -> Vec<PortEvent> {
         if self.trouble.as_ref() == Some(&why) {
             return Vec::new();
@@ -437,12 +451,15 @@ impl Port for VerbsPort {
             train_packets: limits.train_packets,
             multicast: true,
             groups_max: limits.groups,
-            group_requests: limits.groups,
+            group_requests: match self.is_ethernet() {
+                true => limits.groups,
+                false => GROUP_REQUESTS,
+            },
             message_max: match limits.messages {
                 0 => 0,
                 _ => self.config.message_max,
             },
-            services: Services::RdmaCm,
+            services: self.services,
             pkeys_settable: false,
         }
     }
@@ -470,17 +487,22 @@ impl Port for VerbsPort {
             let over = presence.is_over();
             let taken = self.take_events();
             let broken = match (over, taken, complaint) {
-                (true, ..) => Some("it was removed".to_owned()),
+                (true, ..) => Some("the device was removed".to_owned()),
                 (_, Err(why), _) | (_, _, Some(why)) => Some(why),
                 (_, Ok(any), None) => {
-                    let mended = match tick {
-                        true => self.mend_queue_pairs(),
-                        false => Ok(()),
-                    };
+                    let mut mended = Ok(());
+                    if tick {
+                        self.watch_kernel_cm();
+                        mended = self.mend_queue_pairs();
+                    }
+                    if any || news || tick {
+                        self.look_for_kernel_interfaces();
+                    }
                     if self.is_to_be_looked_at(any || news, tick) {
                         events.extend(self.look());
                     }
                     self.hold_rdma_cm();
+                    events.extend(self.process_subnet());
                     mended.err()
                 }
             };
@@ -503,7 +525,7 @@ impl Port for VerbsPort {
             && self.endpoints.len() >= most
         {
             return Err(FabricError::Limit(format!(
-                "{} has no shared receive queues, and so {most} queue pairs for datagrams at most",
+                "{} has no shared receive queues, so at most {most} UD queue pairs are possible",
                 self.name
             )));
         }
@@ -511,14 +533,14 @@ impl Port for VerbsPort {
         let mut endpoint = UdEndpointState::new(id, init.pkey, init.qkey);
         let Some((device, _)) = &self.device else {
             return Err(FabricError::Unusable(format!(
-                "{} is away: no queue pair can be made",
+                "cannot create a queue pair: the device of {} is away",
                 self.name
             )));
         };
         endpoint
             .make(device, self.config.port, &self.pkeys)
             .map_err(|source| FabricError::Os {
-                what: format!("{}: no queue pair can be made", self.name),
+                what: format!("{}: cannot create a queue pair", self.name),
                 source,
             })?;
         self.next_endpoint += 1;
@@ -537,6 +559,9 @@ impl Port for VerbsPort {
         for mgid in self.groups.of(id) {
             self.leave(id, mgid);
         }
+        for mgid in self.requested.of(id) {
+            self.leave(id, mgid);
+        }
         self.endpoints.remove(&id.0);
         self.publish_endpoints();
         Ok(())
@@ -552,8 +577,10 @@ impl Port for VerbsPort {
         for &mgid in leaves {
             self.leave(id, mgid);
         }
-        let answers = joins.iter().map(|mgid| self.join(id, *mgid).into());
-        Ok(answers.collect())
+        let answers = joins.iter().map(|mgid| self.join(id, *mgid)).collect();
+        // Sends the requests to the subnet administrator.
+        self.shared.wake_port();
+        Ok(answers)
     }
 
     fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {
@@ -561,16 +588,26 @@ impl Port for VerbsPort {
             return Ok(());
         }
         Err(FabricError::Unusable(format!(
-            "{} has no list of peers: its multicast goes to groups",
+            "{} uses multicast groups and has no list of peers",
             self.name
         )))
     }
 
     fn set_pkeys(&mut self, _: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError> {
         Err(FabricError::Unusable(format!(
-            "the P_Key table of {} is the device's; a subnet manager sets it",
+            "a subnet manager sets the P_Key table of {}; ibtapd cannot change it",
             self.name
         )))
+    }
+
+    fn set_qkey(&mut self, id: EndpointId, qkey: QKey) -> Result<(), FabricError> {
+        let endpoint = self.endpoints.get_mut(&id.0);
+        let endpoint = endpoint.ok_or(FabricError::NoSuchEndpoint(id))?;
+        if std::mem::replace(&mut endpoint.qkey, qkey) != qkey {
+            endpoint.restart();
+            self.publish_endpoints();
+        }
+        Ok(())
     }
 
     fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey> {
@@ -581,7 +618,8 @@ impl Port for VerbsPort {
         self.endpoints.get(&id.0).map(|e| e.qpn)
     }
 
-    /// The queue pairs of connections are the worker's own: [`crate::Connections::list`] has them.
+    /// Without queue pairs of connections, which belong to the worker: see
+    /// [`crate::Connections::list`].
     fn resources(&self) -> Resources {
         let state = |e: &UdEndpointState| match &e.pair {
             Some(pair) => pair.qp.state().map_or("UNKNOWN", |s| s.name()),
@@ -615,19 +653,26 @@ impl Port for VerbsPort {
             groups: groups.collect(),
         }
     }
+
+    fn subnet(&self) -> Option<SubnetInfo<'_>> {
+        self.administration.as_ref().map(Administration::info)
+    }
 }
 
 impl Drop for VerbsPort {
-    /// Queue pairs that are attached cannot be destroyed.
+    /// Attached queue pairs cannot be destroyed.
     fn drop(&mut self) {
         let all: Vec<(Gid, EndpointId)> = self.groups.all().collect();
         for (mgid, id) in all {
             self.leave(id, mgid);
         }
+        if let Some(administration) = &mut self.administration {
+            administration.finish();
+        }
     }
 }
 
-/// A netlink error is a whole sentence already.
+/// A netlink error is already a complete sentence.
 fn netlink(e: rtnl::Error) -> FabricError {
     FabricError::Unusable(e.to_string())
 }

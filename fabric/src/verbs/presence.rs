@@ -1,7 +1,7 @@
-//! Whether a device is still there.
+//! Detects the removal of a device.
 //!
-//! Where a driver cannot take a device away under its users, as rdma_rxe's cannot, removing it waits for
-//! them to close it, and no event tells them; what they can see is that its node has gone (kernel
+//! Some drivers, such as rdma_rxe's, cannot remove a device while programs have it open: the removal
+//! waits until they close it, and no event reports this. Only the device's node disappears (kernel
 //! drivers/infiniband/core/uverbs_main.c, `ib_uverbs_remove_one`).
 
 use std::fs;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use super::sysfs;
 
-/// A device's place in sysfs, by which programs find it, and its inode: another device may get the name
-/// while the first one's removal waits.
+/// A device's directory in sysfs and its inode, because another device may get the name while the
+/// removal waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Presence(Option<(PathBuf, u64)>);
 
 impl Presence {
-    /// Of a device that was opened. Without sysfs it is never missed.
+    /// Of an opened device. Without sysfs it never counts as removed.
     pub fn of(device: &str) -> Presence {
         Presence(sysfs::uverbs(device).and_then(|name| {
             let path = Path::new(sysfs::UVERBS_CLASS).join(name);
@@ -25,7 +25,7 @@ impl Presence {
         }))
     }
 
-    /// Whether it has gone.
+    /// Whether the device was removed.
     pub fn is_over(&self) -> bool {
         self.0
             .as_ref()
@@ -33,7 +33,7 @@ impl Presence {
     }
 }
 
-/// Of the directory that a class's symbolic link names.
+/// The inode of the directory that a class's symbolic link points to.
 fn inode(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|found| found.ino())
 }
@@ -48,7 +48,7 @@ mod tests {
         fs::create_dir(&dir).unwrap();
         let presence = Presence(Some((dir.clone(), inode(&dir).unwrap())));
         assert!(!presence.is_over());
-        // Made before the first is removed, so that it cannot have its inode.
+        // Created before the first is removed, so that it has another inode.
         let other = dir.with_extension("other");
         fs::create_dir(&other).unwrap();
         fs::remove_dir(&dir).unwrap();

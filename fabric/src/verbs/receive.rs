@@ -1,10 +1,10 @@
-//! What a worker receives datagrams with.
+//! Receives datagrams.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use proto::{Gid, Lid, Qpn, WcStatus};
+use proto::{Lid, Qpn, WcStatus};
 
 use super::counts::Counts;
 use super::device::Device;
@@ -14,10 +14,11 @@ use super::ibv::{
 };
 use super::shares::Shares;
 use super::snapshot::{Endpoint, Table};
+use super::sources::Sources;
 use crate::memory::ReceivePlaces;
 use crate::worker::UdReceived;
 
-/// The places of one batch, which completions have given back.
+/// The places of one batch, returned by completions.
 #[derive(Debug, Default)]
 pub struct Taken {
     pub places: Vec<Place>,
@@ -36,37 +37,39 @@ impl ReceivePlaces for Taken {
     }
 }
 
-/// Where places are posted.
+/// The receive queues of the places.
 #[derive(Debug)]
 enum Queues {
-    /// All queue pairs share one.
+    /// A queue shared by all queue pairs.
     Shared(Arc<SharedReceiveQueue>),
-    /// Each has its own.
+    /// A queue for each queue pair.
     Own {
         shares: Shares,
-        /// Those that are being posted to one.
+        /// Places being posted to one queue.
         some: Vec<Place>,
-        /// Whose receives fail.
+        /// The queue pair whose receives fail.
         failed: Option<Qpn>,
     },
 }
 
-/// The places, and what a batch holds of them.
+/// The places, and the contents of a batch.
 #[derive(Debug)]
 pub struct Receive {
     pool: Pool,
     queues: Queues,
     list: ReceiveList,
-    /// To be posted with the next list.
+    /// Places for the next list.
     idle: Vec<Place>,
-    /// Those of the batch.
+    /// Places of the batch.
     pub taken: Taken,
-    /// The datagrams of the batch.
+    /// Datagrams of the batch.
     pub received: Vec<UdReceived>,
+    /// GIDs of senders by LID, on InfiniBand.
+    pub sources: Sources,
 }
 
 impl Receive {
-    /// With the places of a device; none is posted yet.
+    /// Takes the places of a device; none is posted yet.
     pub fn new(device: &Device, (pool, idle): (Pool, Vec<Place>)) -> Receive {
         Receive {
             queues: match &device.datagrams {
@@ -83,21 +86,21 @@ impl Receive {
                 len: pool.place_len(),
             },
             received: Vec::with_capacity(idle.len()),
+            sources: Sources::default(),
             pool,
             idle,
         }
     }
 
-    /// Whether a completion is for one of these places.
+    /// Whether a completion belongs to one of these places.
     pub fn owns(&self, completion: &WorkCompletion) -> bool {
         self.pool.owns(completion)
     }
 
-    /// Posts the places of the last batch, and those that could not be posted before, as one list to a
-    /// queue.
+    /// Posts the places of the last batch, and those left over before, as one list for each queue.
     ///
     /// # Errors
-    /// Those of ibv_post_srq_recv(3) and ibv_post_recv(3).
+    /// Errors of ibv_post_srq_recv(3) and ibv_post_recv(3).
     pub fn repost(&mut self, endpoints: &[Endpoint], counts: &mut Counts) -> io::Result<()> {
         self.received.clear();
         self.idle.append(&mut self.taken.places);
@@ -112,12 +115,12 @@ impl Receive {
         endpoints.iter().try_for_each(|e| self.fill(e, counts))
     }
 
-    /// Posts what an endpoint lacks to a queue of its own, if that can receive.
+    /// Posts the missing places of an endpoint to its own queue, if it can receive.
     fn fill(&mut self, e: &Endpoint, counts: &mut Counts) -> io::Result<()> {
         let Queues::Own { shares, some, .. } = &mut self.queues else {
             return Ok(());
         };
-        // Nothing can be posted to a queue pair in RESET (IBA vol. 1, 10.8.2).
+        // Posting to a queue pair in RESET is not allowed (IBA vol. 1, 10.8.2).
         let ready = e.pkey.is_some() && !e.pair.is_behind(e.starts);
         let count = shares.missing(e.id).min(self.idle.len());
         if !ready || count == 0 {
@@ -137,13 +140,12 @@ impl Receive {
         posted
     }
 
-    /// Whether each queue pair has a queue of its own.
+    /// Whether each queue pair has its own queue.
     pub const fn has_own_queues(&self) -> bool {
         matches!(self.queues, Queues::Own { .. })
     }
 
-    /// A queue pair with a queue of its own whose receives fail: it would go on failing all that it is
-    /// given.
+    /// Takes a queue pair with its own queue whose receives fail; it would fail all further receives.
     pub fn take_failed(&mut self) -> Option<Qpn> {
         match &mut self.queues {
             Queues::Own { failed, .. } => failed.take(),
@@ -151,7 +153,7 @@ impl Receive {
         }
     }
 
-    /// Takes back what was posted to a queue that forgot it.
+    /// Reclaims the places of an emptied queue.
     pub fn reclaim(&mut self, emptied: &Emptied) {
         let Queues::Own { shares, .. } = &mut self.queues else {
             return;
@@ -162,7 +164,7 @@ impl Receive {
         }
     }
 
-    /// Takes what a completion gives back into the batch.
+    /// Adds the place of a completion to the batch.
     pub fn completed(&mut self, completion: &WorkCompletion, table: &Table, counts: &mut Counts) {
         let place = match self.pool.completed(completion) {
             Completed::Place(place) => place,
@@ -184,7 +186,7 @@ impl Receive {
             return;
         }
         let base = self.taken.places.len() * self.taken.len;
-        match datagram(completion, &place, base, table) {
+        match datagram(completion, &place, base, table, &mut self.sources) {
             Ok(received) => {
                 counts.rx_packets += 1;
                 counts.rx_bytes += received.range.len() as u64;
@@ -211,12 +213,13 @@ enum Dropped {
     Own,
 }
 
-/// Reads a datagram that lies at `base` of the batch.
+/// Reads a datagram at `base` of the batch.
 fn datagram(
     completion: &WorkCompletion,
     place: &Place,
     base: usize,
     table: &Table,
+    sources: &mut Sources,
 ) -> Result<UdReceived, Dropped> {
     let len = completion.byte_len();
     if !(GRH_LEN..=place.len()).contains(&len) {
@@ -229,10 +232,10 @@ fn datagram(
     let (pkey, _) = endpoint.pkey.ok_or(Dropped::BadQp)?;
     let header = place.first_chunk().ok_or(Dropped::Malformed)?;
     let header = completion.has_grh().then_some(header);
-    let route = route(header, completion.slid(), table).ok_or(Dropped::Malformed)?;
+    let route = route(header, completion.slid(), table, sources).ok_or(Dropped::Malformed)?;
     let multicast = route.dst.is_multicast();
-    // By verbs a packet to a group reaches its sender, too, unless the device was told otherwise,
-    // which not all take (IBA vol. 1, 10.5.2).
+    // By verbs, a multicast packet reaches its sender too, unless the device can suppress that; not all
+    // can (IBA vol. 1, 10.5.2).
     if multicast && completion.src_qpn() == completion.qpn() && route.src == table.gid {
         return Err(Dropped::Own);
     }
@@ -248,22 +251,31 @@ fn datagram(
     })
 }
 
-/// Where a datagram came from and went to: as its GRH says, if it has one. On InfiniBand unicast within a
-/// subnet may have none: the sender is who is known to have the LID.
-fn route(header: Option<&[u8; GRH_LEN]>, slid: Lid, table: &Table) -> Option<Route> {
+/// Source and destination of a datagram, from its GRH if there is one. On InfiniBand, unicast within a
+/// subnet may have none: other packets told the GID of the source LID.
+fn route(
+    header: Option<&[u8; GRH_LEN]>,
+    slid: Lid,
+    table: &Table,
+    sources: &mut Sources,
+) -> Option<Route> {
     let Some(header) = header else {
-        let known = table.lids.iter().find(|(_, lid)| **lid == slid);
         return Some(Route {
-            src: known.map_or(Gid::UNSPECIFIED, |(gid, _)| *gid),
+            src: sources.gid(slid, table.lmc),
             dst: table.gid,
         });
     };
-    grh::parse(header)
+    let route = grh::parse(header)?;
+    if !table.ethernet && route.dst.is_multicast() {
+        sources.learn(slid, table.lmc, route.src);
+    }
+    Some(route)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proto::Gid;
 
     use super::*;
 
@@ -272,37 +284,42 @@ mod tests {
     }
 
     fn table() -> Table {
-        let peers = [
-            (gid("fe80::2:c903:e7:7e12"), Lid(3)),
-            (gid("fe80::5"), Lid(5)),
-        ];
         Table {
             gid: gid("fe80::1"),
-            lids: Arc::new(peers.into()),
             ..Table::default()
         }
     }
 
-    /// There may be anything in them, as what an earlier datagram left.
+    fn sources() -> Sources {
+        let mut sources = Sources::default();
+        sources.learn(Lid(3), 0, gid("fe80::2:c903:e7:7e12"));
+        sources.learn(Lid(5), 0, gid("fe80::5"));
+        sources
+    }
+
+    /// The bytes may have any content, e.g. from an earlier datagram.
     #[test]
     fn c34_without_a_grh_the_40_bytes_before_the_payload_mean_nothing() {
-        let table = table();
+        let (table, mut sources) = (table(), sources());
         let mut header = [0; GRH_LEN];
         header[0] = 0x60;
         header[8..24].copy_from_slice(&gid("fe80::6").0);
         header[24..].copy_from_slice(&gid("ff12:401b:ffff::1").0);
-        let with = route(Some(&header), Lid(3), &table).unwrap();
+        let with = route(Some(&header), Lid(7), &table, &mut sources).unwrap();
         assert_eq!(
             (with.src, with.dst),
             (gid("fe80::6"), gid("ff12:401b:ffff::1"))
         );
-        let without = route(None, Lid(3), &table).unwrap();
+        let without = route(None, Lid(3), &table, &mut sources).unwrap();
         assert_eq!(
             (without.src, without.dst),
             (gid("fe80::2:c903:e7:7e12"), table.gid)
         );
-        let unknown = route(None, Lid(4), &table).unwrap();
+        let unknown = route(None, Lid(4), &table, &mut sources).unwrap();
         assert_eq!((unknown.src, unknown.dst), (Gid::UNSPECIFIED, table.gid));
+        // A multicast packet has a GRH, and its sender the LID.
+        let learned = route(None, Lid(7), &table, &mut sources).unwrap();
+        assert_eq!(learned.src, gid("fe80::6"));
     }
 
     proptest! {
@@ -311,7 +328,7 @@ mod tests {
             let mut header = [0; GRH_LEN];
             header[..32].copy_from_slice(&bytes);
             header[32..].copy_from_slice(&more);
-            let found = route(Some(&header), Lid(slid), &table());
+            let found = route(Some(&header), Lid(slid), &table(), &mut sources());
             prop_assert_eq!(found, grh::parse(&header));
         }
     }

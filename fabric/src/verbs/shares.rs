@@ -1,21 +1,21 @@
-//! Which queue pair has which places, where each has a receive queue of its own.
+//! Shares of receive places where each queue pair has its own queue.
 
 use std::collections::HashMap;
 
 use proto::EndpointId;
 
-/// How many places each endpoint has, and whose a place is.
+/// The number of places of each endpoint, and the owner of each place.
 #[derive(Debug)]
 pub struct Shares {
-    /// Places that an endpoint is to have.
+    /// Number of places for each endpoint.
     share: usize,
     posted: HashMap<EndpointId, usize, foldhash::fast::RandomState>,
-    /// By the index of the place.
+    /// Owners, by index of the place.
     owners: Vec<Option<EndpointId>>,
 }
 
 impl Shares {
-    /// For so many places, of which each endpoint is to have `share`.
+    /// For `places` places, `share` for each endpoint.
     pub fn new(places: usize, share: usize) -> Shares {
         Shares {
             share,
@@ -24,13 +24,13 @@ impl Shares {
         }
     }
 
-    /// How many places an endpoint lacks.
+    /// Number of places that an endpoint lacks.
     pub fn missing(&self, endpoint: EndpointId) -> usize {
         let posted = self.posted.get(&endpoint).copied().unwrap_or(0);
         self.share.saturating_sub(posted)
     }
 
-    /// A place is about to be posted to an endpoint's queue.
+    /// Assigns a place to an endpoint before it is posted.
     pub fn gives(&mut self, endpoint: EndpointId, place: u32) {
         self.comes_back(place);
         if let Some(owner) = self.owners.get_mut(place as usize) {
@@ -39,7 +39,7 @@ impl Shares {
         }
     }
 
-    /// A place is nobody's: it came back, or was not posted after all.
+    /// Frees a place that came back or was not posted.
     pub fn comes_back(&mut self, place: u32) {
         let owner = self.owners.get_mut(place as usize).and_then(Option::take);
         let Some(owner) = owner else { return };

@@ -1,38 +1,41 @@
-//! What the control side tells the worker: an immutable table behind a generation number.
+//! Data from the control side for the worker: an immutable table with a generation number.
 //!
-//! The worker compares the generation once a batch; only when it has changed does it take the lock, for
-//! as long as it takes to clone one reference.
+//! The worker compares the generation once a batch. Only after a change it takes the lock, for the time
+//! to clone one reference.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use proto::{EndpointId, Gid, IbMtu, Lid, PKey, QKey, Qpn};
+use proto::{EndpointId, Gid, IbMtu, Lid, PKey, QKey, Qpn, Services};
 
 use super::device::Device;
 use super::endpoint::UdPair;
+use super::mail::Mail;
+use super::{lock, wake};
 use crate::pkeys::PKeyTable;
+use crate::subnet::{Destination, SubnetPath, Unreachable};
 
-/// An endpoint as the worker sees it.
+/// An endpoint, for the worker.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// Its name.
+    /// Identifier.
     pub id: EndpointId,
-    /// Its queue pair.
+    /// Queue pair.
     pub pair: Arc<UdPair>,
-    /// The P_Key table entry in use, and its place; none while it waits for one, with its queue pair in
-    /// RESET.
+    /// P_Key table entry in use, and its index; `None` while the endpoint waits for one with its queue
+    /// pair in RESET.
     pub pkey: Option<(PKey, u16)>,
-    /// Its Q_Key.
+    /// Q_Key.
     pub qkey: QKey,
-    /// How often the queue pair was started: what was posted before is gone.
+    /// Number of starts of the queue pair; work from earlier starts is lost.
     pub starts: u32,
 }
 
 impl Endpoint {
-    /// The Q_Key that goes out where this one is asked for: a controlled one stands for the queue pair's
-    /// own (IBA vol. 1, 10.2.5). `rdma_rxe` would send it as it is (drivers/infiniband/sw/rxe/rxe_req.c,
+    /// The Q_Key to send for a requested one: a controlled Q_Key selects the queue pair's own (IBA vol.
+    /// 1, 10.2.5). `rdma_rxe` would send it unchanged (drivers/infiniband/sw/rxe/rxe_req.c,
     /// init_req_packet).
     pub fn sent_qkey(&self, requested: QKey) -> QKey {
         if requested.is_controlled() {
@@ -46,14 +49,14 @@ impl Endpoint {
 /// The endpoints of a port.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    /// By ascending id.
+    /// Endpoints by ascending id.
     all: Vec<Endpoint>,
-    /// Places in `all`.
+    /// Indexes in `all`.
     by_qpn: HashMap<Qpn, usize, foldhash::fast::RandomState>,
 }
 
 impl Endpoints {
-    /// These, by ascending id.
+    /// From endpoints in order of ascending id.
     pub fn of(all: Vec<Endpoint>) -> Endpoints {
         let by_qpn = all.iter().enumerate().map(|(at, e)| (e.pair.qp.qpn(), at));
         Endpoints {
@@ -62,75 +65,88 @@ impl Endpoints {
         }
     }
 
-    /// By its id.
+    /// Finds an endpoint by id.
     pub fn get(&self, id: EndpointId) -> Option<&Endpoint> {
         let at = self.all.binary_search_by_key(&id.0, |e| e.id.0).ok()?;
         self.all.get(at)
     }
 
-    /// By its queue pair.
+    /// Finds an endpoint by queue pair number.
     pub fn by_qpn(&self, qpn: Qpn) -> Option<&Endpoint> {
         self.all.get(*self.by_qpn.get(&qpn)?)
     }
 
-    /// All, by ascending id.
+    /// All endpoints, by ascending id.
     pub fn all(&self) -> &[Endpoint] {
         &self.all
     }
 }
 
-/// Everything that the packet path reads.
+/// All data that the packet path reads.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// The device; none while it is away.
+    /// The device; `None` while it is away.
     pub device: Option<Arc<Device>>,
-    /// The port of the device.
+    /// Port number on the device.
     pub port: u8,
-    /// The port's GID; [`Gid::UNSPECIFIED`] while there is none.
+    /// The port's GID; [`Gid::UNSPECIFIED`] without one.
     pub gid: Gid,
-    /// Its place.
+    /// Index of the GID.
     pub gid_index: u8,
-    /// The interface that it belongs to; 0 where there is none.
+    /// Index of the network interface of the GID; 0 without one.
     pub scope: u32,
-    /// Whether packets go over Ethernet.
+    /// Whether the link layer is Ethernet.
     pub ethernet: bool,
+    /// The port's LID, on InfiniBand.
+    pub lid: Option<Lid>,
+    /// The services of connections.
+    pub services: Services,
     /// The largest UD payload in bytes.
     pub payload_max: usize,
-    /// The largest payload of a packet of a connection: the port's active MTU.
+    /// The largest payload of a connection's packet: the port's active MTU.
     pub path_mtu: Option<IbMtu>,
     /// The P_Key table.
     pub pkeys: Arc<PKeyTable>,
-    /// On InfiniBand, where ports and groups are.
-    pub lids: Arc<BTreeMap<Gid, Lid>>,
+    /// Number of low bits of LIDs that select a path (LMC), on InfiniBand.
+    pub lmc: u8,
+    /// Number of changes of the subnet after which paths are resolved again.
+    pub flushes: u64,
     /// The endpoints.
     pub endpoints: Arc<Endpoints>,
 }
 
 impl Table {
-    /// Whether what the device says of the checksums of IP packets in datagrams counts.
+    /// Whether to trust the device's verification of IP checksums in datagrams.
     pub fn checks_checksums(&self) -> bool {
         let device = self.device.as_ref();
         device.is_some_and(|d| d.attributes.checks_datagrams(self.ethernet))
     }
 }
 
-/// What the two sides share.
+/// Data shared by both sides.
 #[derive(Debug)]
 pub struct Shared {
     generation: AtomicU64,
     table: Mutex<Arc<Table>>,
-    /// Why the worker wants the device opened anew.
+    /// Why the worker asks to open the device again.
     complaint: Mutex<Option<String>>,
-    /// Readable when the worker has news.
+    /// Destinations on InfiniBand whose paths the worker needs.
+    pub destinations: Mail<Destination>,
+    /// The answers.
+    pub paths: Mail<(Destination, Result<SubnetPath, Unreachable>)>,
+    /// Readable when there is news for the worker.
     pub worker: Arc<OwnedFd>,
-    /// Readable when there is a complaint.
-    pub port: OwnedFd,
+    /// Readable when there is a complaint, or a destination to resolve.
+    pub port: Arc<OwnedFd>,
 }
 
 impl Shared {
-    /// An empty table, with eventfds to wake the two sides by.
+    /// Creates an empty table, with eventfds that wake the two sides.
     pub fn new(worker: Arc<OwnedFd>, port: OwnedFd) -> Shared {
+        let port = Arc::new(port);
         Shared {
+            destinations: Mail::new(Arc::clone(&port)),
+            paths: Mail::new(Arc::clone(&worker)),
             generation: AtomicU64::new(0),
             table: Mutex::default(),
             complaint: Mutex::default(),
@@ -139,9 +155,9 @@ impl Shared {
         }
     }
 
-    /// The number of the newest table.
+    /// Generation of the newest table.
     pub fn generation(&self) -> u64 {
-        // Pairs with the release in `publish`: who sees the number finds the table.
+        // Pairs with the release in `publish`: a reader of the number finds the table.
         self.generation.load(Ordering::Acquire)
     }
 
@@ -154,36 +170,30 @@ impl Shared {
     pub fn publish(&self, table: Table) {
         let old = std::mem::replace(&mut *lock(&self.table), Arc::new(table));
         self.generation.fetch_add(1, Ordering::Release);
-        // It may be the last that holds a device: that is given up without the lock.
+        // This may be the last owner of a device: drop it without the lock.
         drop(old);
     }
 
-    /// Has the worker look at the table now, and not with the next packet.
+    /// Wakes the worker to read the table before the next packet.
     pub fn wake_worker(&self) {
         wake(&self.worker);
     }
 
-    /// The device does not work: the port is to open it anew.
+    /// Asks the port to open the device again, because it does not work.
     pub fn complain(&self, why: impl Into<String>) {
         lock(&self.complaint).get_or_insert_with(|| why.into());
         wake(&self.port);
     }
 
-    /// The complaint that has come in.
+    /// Wakes the port.
+    pub fn wake_port(&self) {
+        wake(&self.port);
+    }
+
+    /// Takes the complaint.
     pub fn take_complaint(&self) -> Option<String> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.port, &mut count);
         lock(&self.complaint).take()
     }
-}
-
-fn wake(eventfd: &OwnedFd) {
-    if let Err(e) = rustix::io::write(eventfd, &1u64.to_ne_bytes()) {
-        log::debug!("an eventfd cannot be written to: {e}");
-    }
-}
-
-/// What is behind a poisoned lock is replaced whole, and so still whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

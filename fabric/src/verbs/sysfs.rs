@@ -1,4 +1,4 @@
-//! What sysfs tells about devices (Documentation/ABI/stable/sysfs-class-infiniband).
+//! Reads sysfs (Documentation/ABI/stable/sysfs-class-infiniband).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,21 @@ use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::ibv::GidKind;
 
-/// Where RDMA devices are.
+/// Directory of RDMA devices.
 pub const CLASS: &str = "/sys/class/infiniband";
 
-/// Where what programs may open of them is.
+/// Directory of the devices that programs may open.
 pub const UVERBS_CLASS: &str = "/sys/class/infiniband_verbs";
 
-/// Whether the kernel has a device, as far as this network namespace sees it.
+/// Directory of the ports that programs may send management datagrams on.
+const UMAD_CLASS: &str = "/sys/class/infiniband_mad";
+
+/// Whether the kernel has a device in this network namespace.
 pub fn has_device(device: &str) -> bool {
     !device.is_empty() && !device.contains('/') && Path::new(CLASS).join(device).exists()
 }
 
-/// The node that programs open for a device: `uverbs0`.
+/// The node of a device in /dev/infiniband: `uverbs0`.
 pub fn uverbs(device: &str) -> Option<String> {
     let of_device =
         |dir: &Path| fs::read_to_string(dir.join("ibdev")).is_ok_and(|name| name.trim() == device);
@@ -30,6 +33,34 @@ pub fn uverbs(device: &str) -> Option<String> {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
+/// Whether the kernel's `ib_umad` is loaded.
+pub fn has_umad() -> bool {
+    Path::new(UMAD_CLASS).exists()
+}
+
+/// Whether the kernel's `ib_cm` is loaded and does not serve a port, because another agent of class 7 was
+/// there first. A port that it serves has the directory `cm_rx_msgs` (drivers/infiniband/core/cm.c,
+/// `cm_add_one`; before Linux 5.14 in /sys/class/infiniband_cm).
+pub fn is_kernel_cm_shut_out(device: &str, number: u8) -> bool {
+    let exists = |path: &str| Path::new(path).exists();
+    exists("/sys/module/ib_cm")
+        && !exists("/sys/class/infiniband_cm")
+        && !port(device, number).join("cm_rx_msgs").exists()
+}
+
+/// The node of a port's management datagrams in /dev/infiniband: `umad0`.
+pub fn umad(device: &str, port: u8) -> Option<String> {
+    let is = |dir: &Path, file: &str, value: &str| {
+        fs::read_to_string(dir.join(file)).is_ok_and(|text| text.trim() == value)
+    };
+    let of_port = |dir: &Path| is(dir, "ibdev", device) && is(dir, "port", &port.to_string());
+    let mut entries = fs::read_dir(UMAD_CLASS).ok()?.flatten();
+    entries.find_map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        (name.starts_with("umad") && of_port(&entry.path())).then_some(name)
+    })
+}
+
 fn port(device: &str, port: u8) -> PathBuf {
     Path::new(CLASS)
         .join(device)
@@ -37,7 +68,7 @@ fn port(device: &str, port: u8) -> PathBuf {
         .join(port.to_string())
 }
 
-/// What packets with a GID of a port's table are like; `None` for an empty place.
+/// The kind of a GID in a port's table; `None` for an empty place.
 pub fn gid_kind(device: &str, port_number: u8, index: u32) -> Option<GidKind> {
     let path = port(device, port_number)
         .join("gid_attrs/types")
@@ -45,7 +76,7 @@ pub fn gid_kind(device: &str, port_number: u8, index: u32) -> Option<GidKind> {
     parse_gid_kind(&fs::read_to_string(path).ok()?)
 }
 
-/// The interface index that a GID of a port's table belongs to.
+/// The interface index of a GID in a port's table.
 pub fn gid_netdev(device: &str, port_number: u8, index: u32) -> Option<u32> {
     let path = port(device, port_number)
         .join("gid_attrs/ndevs")
@@ -55,19 +86,19 @@ pub fn gid_netdev(device: &str, port_number: u8, index: u32) -> Option<u32> {
     name_to_index(socket, name.trim()).ok()
 }
 
-/// The version of a device's firmware; software has none, or an empty one.
+/// The firmware version of a device; `None` or empty for software.
 pub fn firmware(device: &str) -> Option<String> {
     let text = fs::read_to_string(Path::new(CLASS).join(device).join("fw_ver")).ok()?;
     Some(text.trim().to_owned()).filter(|version| !version.is_empty())
 }
 
-/// What an interface of this network namespace is called.
+/// The name of an interface of this network namespace.
 pub fn interface_name(ifindex: u32) -> Option<String> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
     index_to_name(socket, ifindex).ok()
 }
 
-/// As the kernel writes it (drivers/infiniband/core/cache.c, `gid_type_str`).
+/// Parses the kernel's names (drivers/infiniband/core/cache.c, `gid_type_str`).
 fn parse_gid_kind(text: &str) -> Option<GidKind> {
     match text.trim() {
         "IB/RoCE v1" => Some(GidKind::RoceV1),

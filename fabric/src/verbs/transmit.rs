@@ -1,4 +1,4 @@
-//! What a worker sends datagrams with: places that are lent, posted and come back.
+//! Sends datagrams: places are lent, posted and returned.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use crate::worker::TrainTicket;
 /// Places that connections leave for datagrams.
 const RESERVED: usize = 8;
 
-/// A posted train. What it names must not end before it has left.
+/// A posted train. Its objects must live until it has been sent.
 #[derive(Debug)]
 struct Flight {
     from: EndpointId,
@@ -27,62 +27,62 @@ struct Flight {
     _ah: Arc<AddressHandle>,
 }
 
-/// One train to be posted.
+/// A train to be posted.
 #[derive(Debug)]
 pub struct Departure<'a> {
-    /// From which endpoint.
+    /// Sending endpoint.
     pub from: EndpointId,
     /// Its queue pair.
     pub pair: &'a Arc<UdPair>,
-    /// Where to.
+    /// Address handle of the destination.
     pub ah: &'a Arc<AddressHandle>,
-    /// The remote queue pair.
+    /// Remote queue pair.
     pub qpn: Qpn,
-    /// The remote Q_Key.
+    /// Remote Q_Key.
     pub qkey: QKey,
-    /// What lies in the place.
+    /// The train in the place.
     pub train: TrainTicket,
 }
 
-/// What became of a completion.
+/// Meaning of a completion.
 #[derive(Debug)]
 pub enum Returned {
-    /// A train has left, or failed with this status.
+    /// A train was sent, or failed with this status.
     Train(EndpointId, WcStatus),
-    /// A packet of a train failed; the train comes back with its last packet.
+    /// A packet of a train failed; the train returns with its last packet.
     Packet,
-    /// Not a train's: a place that connections had posted.
+    /// A place that connections have posted.
     Other(Place),
-    /// Nothing of ours.
+    /// Unknown work.
     Unknown,
 }
 
 /// Why a train was not posted.
 #[derive(Debug)]
 pub enum NotPosted {
-    /// Too much is outstanding. The place comes back.
+    /// Too much is outstanding; the place is returned.
     Full(Place),
-    /// The library refused; part of it may have left. The queue pair must be started anew.
+    /// The library refused it, perhaps after sending a part. The queue pair must be restarted.
     Refused(io::Error),
 }
 
-/// The places, and what is posted.
+/// The transmit places, and the posted trains.
 #[derive(Debug)]
 pub struct Transmit {
-    /// Which of them are posted.
+    /// The posted places.
     pub pool: Pool,
     free: Vec<Place>,
-    /// By the index of the place.
+    /// Trains by index of the place.
     flights: Vec<Option<Flight>>,
     list: SendList,
     limits: Limits,
-    /// Packets of datagrams that are outstanding.
+    /// Outstanding packets of datagrams.
     outstanding: usize,
     of_endpoint: HashMap<EndpointId, usize, foldhash::fast::RandomState>,
 }
 
 impl Transmit {
-    /// With the places of a device.
+    /// Takes the places of a device.
     pub fn new(device: &Device, (pool, free): (Pool, Vec<Place>)) -> Transmit {
         Transmit {
             flights: (0..free.len()).map(|_| None).collect(),
@@ -95,12 +95,12 @@ impl Transmit {
         }
     }
 
-    /// A free place.
+    /// Takes a free place.
     pub fn take(&mut self) -> Option<Place> {
         self.free.pop()
     }
 
-    /// A free place for a message, if enough are left for datagrams.
+    /// Takes a free place for a message if enough remain for datagrams.
     pub fn take_for_messages(&mut self) -> Option<Place> {
         if self.has_for_messages() {
             self.free.pop()
@@ -109,12 +109,12 @@ impl Transmit {
         }
     }
 
-    /// Whether [`Transmit::take_for_messages`] gives one.
+    /// Whether [`Transmit::take_for_messages`] would return a place.
     pub fn has_for_messages(&self) -> bool {
         self.free.len() > RESERVED
     }
 
-    /// A place is free again.
+    /// Returns a free place.
     pub fn give(&mut self, place: Place) {
         self.free.push(place);
     }
@@ -163,7 +163,7 @@ impl Transmit {
                 Some(refused.source)
             }
         };
-        // A part of it may be posted: it is kept as if all were, until the queue pair is reset.
+        // A part may be posted: keep the train as if all of it were, until the queue pair is reset.
         if let Some(flight) = self.flights.get_mut(index) {
             *flight = Some(Flight {
                 from: d.from,
@@ -180,7 +180,7 @@ impl Transmit {
     /// Posts messages of a connection as one list. If none was posted, the place is free again.
     ///
     /// # Errors
-    /// Those of ibv_post_send(3). The queue pair is of no use then.
+    /// Errors of ibv_post_send(3); the queue pair is unusable then.
     pub fn post_messages(
         &mut self,
         pair: &QueuePair,
@@ -203,7 +203,7 @@ impl Transmit {
         })
     }
 
-    /// Takes back what a completion gives back.
+    /// Handles a send completion.
     pub fn completed(&mut self, completion: &WorkCompletion) -> Returned {
         let place = match self.pool.completed(completion) {
             Completed::Place(place) => place,
@@ -219,7 +219,7 @@ impl Transmit {
         }
     }
 
-    /// Takes back what was posted to a queue pair that was reset, and gives how many trains these were.
+    /// Reclaims the places of a reset queue pair; returns the number of its trains.
     pub fn reclaim(&mut self, emptied: &Emptied) -> usize {
         let places = self.pool.reclaim(emptied);
         let count = places.len();
@@ -230,7 +230,7 @@ impl Transmit {
         count
     }
 
-    /// A train's place is back.
+    /// Takes back the place of a train.
     fn land(&mut self, place: &Place) -> Option<EndpointId> {
         let flight = self.flights.get_mut(place.index() as usize)?.take()?;
         self.outstanding -= flight.packets;

@@ -1,4 +1,4 @@
-//! The data side: one worker, which polls completions, posts trains and follows the port's table.
+//! The data side: a worker polls completions, posts trains and follows the port's table.
 
 mod destinations;
 
@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::config::VerbsConfig;
 use super::connections::{self, Engine, RealDevice};
 use super::counts::Counts;
-use super::handles::{AddressHandles, Found};
+use super::handles::{AddressHandles, Found, Wanted};
 use super::ibv;
 use super::lane::{Lane, Waiting};
 use super::maker::Maker;
@@ -22,17 +22,18 @@ use super::snapshot::{Endpoint, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
 use crate::connection::Connections;
 use crate::kernel::clock;
+use crate::subnet::Destination;
 use crate::worker::{
     AhAttributes, Batch, Counters, Sent, TOKEN, Train, TrainTicket, UdDestination, Worker,
 };
 
-/// Completions that count as one piece of what is received: about what one large send of a peer brings.
+/// Completions that count as one received piece: about one large send of a peer.
 const PIECE: usize = 32;
 
-/// Between two restarts of one queue pair.
+/// Minimum time between two restarts of a queue pair.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
 
-/// Between two messages of one kind in the log.
+/// Minimum time between two log messages of a kind, in milliseconds.
 const LOG_APART_MS: u64 = 60_000;
 
 /// A descriptor that wakes the worker, besides the port's eventfd.
@@ -40,49 +41,49 @@ const LOG_APART_MS: u64 = 60_000;
 pub(super) enum Woken {
     /// The completion channel.
     Completions = 1,
-    /// The event channel of rdma_cm.
-    RdmaCm = 2,
+    /// Events of communication management.
+    Connections = 2,
 }
 
 impl Woken {
-    /// The data word of its descriptor.
+    /// The data word of the descriptor.
     pub(super) const fn word(self, token: u64) -> u64 {
         token & TOKEN | (self as u64) << TOKEN.count_ones()
     }
 }
 
-/// One data thread's part of a verbs port.
+/// The part of a verbs port that belongs to one data thread.
 pub struct VerbsWorker {
     pub(super) name: String,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     generation: u64,
     pub(super) table: Arc<Table>,
     pub(super) epoll: Option<(OwnedFd, u64)>,
-    /// What was said to be readable since the last poll, a bit each of [`Woken`]. None from a caller that
-    /// does not tell.
+    /// Descriptors reported readable since the last poll, as bits of [`Woken`]; `None` if the caller
+    /// does not report them.
     woken: Option<u8>,
-    /// The device; none while it is away.
+    /// The device; `None` while it is away.
     pub(super) lane: Option<Lane>,
     pub(super) connections: Engine<RealDevice>,
-    /// When rdma_cm is tried again.
+    /// When to open communication management again.
     pub(super) open_again: Option<Instant>,
-    /// It was said that it cannot be used.
-    pub(super) told_of_rdma_cm: bool,
+    /// The failure of communication management was logged.
+    pub(super) cm_reported: bool,
     handles: AddressHandles<ibv::AddressHandle>,
     maker: Maker<ibv::AddressHandle>,
     restarted: HashMap<EndpointId, Instant, foldhash::fast::RandomState>,
-    /// Of failing queue pairs.
+    /// Limits the log of failing queue pairs.
     log_limiter: LogLimiter,
-    /// It was said that there are destinations without a LID.
-    lids_missed: bool,
+    /// The handles that wait for the path of a destination, on InfiniBand.
+    resolving: HashMap<Destination, Vec<Wanted>, foldhash::fast::RandomState>,
     pub(super) counts: Counts,
 }
 
 impl VerbsWorker {
-    /// The worker of the port that publishes to `shared`.
+    /// Creates the worker of the port that publishes to `shared`.
     ///
     /// # Errors
-    /// When the system has no more threads.
+    /// If the system has no more threads.
     pub fn new(config: &VerbsConfig, shared: Arc<Shared>) -> io::Result<VerbsWorker> {
         let mut worker = VerbsWorker {
             maker: Maker::start(Arc::clone(&shared.worker))?,
@@ -95,18 +96,18 @@ impl VerbsWorker {
             lane: None,
             connections: Engine::new(connections::bounds(config)),
             open_again: None,
-            told_of_rdma_cm: false,
+            cm_reported: false,
             handles: AddressHandles::default(),
             restarted: HashMap::default(),
             log_limiter: LogLimiter::new(LOG_APART_MS),
-            lids_missed: false,
+            resolving: HashMap::default(),
             counts: Counts::default(),
         };
         worker.follow();
         Ok(worker)
     }
 
-    /// Takes the newest table if there is a newer one.
+    /// Follows a newer table.
     pub(super) fn follow(&mut self) {
         let newest = self.shared.generation();
         if newest == self.generation {
@@ -123,15 +124,21 @@ impl VerbsWorker {
             self.change_device();
         }
         if !same_device || old.gid != self.table.gid || old.gid_index != self.table.gid_index {
+            self.resolving.clear();
             self.handles.renew();
             self.make_handles();
+        } else if old.flushes != self.table.flushes {
+            self.handles.age_all();
+            if let Some(lane) = &mut self.lane {
+                lane.receive.sources.clear();
+            }
         }
         if !Arc::ptr_eq(&old.endpoints, &self.table.endpoints) {
             let endpoints = &self.table.endpoints;
             self.restarted.retain(|id, _| endpoints.get(*id).is_some());
         }
         let endpoints = same_device.then(|| Arc::clone(&old.endpoints));
-        // These may be the last that hold a device, which cannot be removed as long as anybody does.
+        // This may be the last owner of a device, whose removal waits for it.
         drop(old);
         self.end_handles();
         let table = Arc::clone(&self.table);
@@ -142,7 +149,7 @@ impl VerbsWorker {
             }
             lane.follow_starts(&table, counts)
         });
-        self.check("a queue pair cannot be restarted", followed);
+        self.check("cannot restart a queue pair", followed);
         self.follow_connections();
     }
 
@@ -155,18 +162,18 @@ impl VerbsWorker {
             && let Err(e) = lane.watch(epoll, Woken::Completions.word(*token))
         {
             self.shared
-                .complain(format!("its completions cannot be waited for: {e}"));
+                .complain(format!("cannot wait for completions: {e}"));
         }
         let lane = self.lane.insert(lane);
         let posted = lane.repost(&self.table, &mut self.counts);
-        if self.check("receives cannot be posted", posted).is_some()
+        if self.check("cannot post receives", posted).is_some()
             && let Some(device) = self.table.device.clone()
         {
             self.open_connections(&device);
         }
     }
 
-    /// Lets go of the device: connections first, and what was posted is gone with it.
+    /// Drops the device: connections first; posted work is lost.
     fn drop_lane(&mut self) {
         self.close_connections();
         if let (Some(lane), Some((epoll, _))) = (&self.lane, &self.epoll) {
@@ -175,25 +182,25 @@ impl VerbsWorker {
         self.lane = None;
     }
 
-    /// A call that failed means that the device is to be opened anew. None, and the port told, if so.
+    /// After a failed call, drops the device, asks the port to open it again, and returns `None`.
     fn check<T>(&mut self, what: &str, result: io::Result<T>) -> Option<T> {
         result
             .map_err(|e| {
                 self.shared.complain(format!("{what}: {e}"));
-                // No more calls until there is another one.
+                // No more calls until the device is opened again.
                 self.drop_lane();
             })
             .ok()
     }
 
-    /// Tries the trains that wait once more, in order.
+    /// Tries the waiting trains again, in order.
     fn send_waiting(&mut self) {
         let count = self.lane.as_ref().map_or(0, |lane| lane.waiting.len());
         for _ in 0..count {
             let Some(waiting) = self.lane.as_mut().and_then(|l| l.waiting.pop_front()) else {
                 return;
             };
-            // Its handle is held once more while it waits.
+            // A waiting train is a user of its handle.
             let handle = waiting.to.ah;
             let waits = self.dispatch(waiting, true) == Sent::Blocked;
             if !waits {
@@ -202,14 +209,14 @@ impl VerbsWorker {
         }
     }
 
-    /// Sends a train, or keeps it until that is possible.
+    /// Sends a train, or keeps it until it can be sent.
     fn dispatch(&mut self, mut w: Waiting, again: bool) -> Sent {
         let now = clock();
         let found = self.handles.find(w.to.ah, now);
         self.make_handles();
         let table = Arc::clone(&self.table);
         let Some(lane) = &mut self.lane else {
-            // The place went with its device.
+            // The place was lost with its device.
             self.counts.tx_failed += 1;
             return Sent::Failed;
         };
@@ -266,10 +273,10 @@ impl VerbsWorker {
         }
     }
 
-    /// Keeps a train that cannot be sent now. The caller may go on, unless it waits for room.
+    /// Keeps a train that cannot be sent now. The caller may continue unless the train waits for room.
     fn keep(&mut self, w: Waiting, again: bool) -> Sent {
         if !again {
-            // Until it is sent, the caller's destroying it does not end it.
+            // The handle stays valid until the train is sent, even if the caller destroys it.
             self.handles.hold(w.to.ah);
             self.counts.tx_waited += u64::from(!w.blocked);
         }
@@ -279,7 +286,7 @@ impl VerbsWorker {
         if again { Sent::Blocked } else { Sent::Done }
     }
 
-    /// A queue pair does not work: it is taken through RESET, though not too often.
+    /// Restarts a failed queue pair through RESET, at a limited rate.
     fn broken(&mut self, endpoint: &Endpoint, why: &str) {
         let now = clock();
         let last = self.restarted.get(&endpoint.id);
@@ -289,15 +296,15 @@ impl VerbsWorker {
         self.restarted.insert(endpoint.id, now);
         if self.log_limiter.take(now.into()).is_some() {
             let qpn = endpoint.pair.qp.qpn();
-            log::warn!("{}: queue pair {qpn} is restarted: {why}", self.name);
+            log::warn!("{}: restarting queue pair {qpn}: {why}", self.name);
         }
         let counts = &mut self.counts;
         let Some(lane) = &mut self.lane else { return };
         let restarted = lane.restart(endpoint, endpoint.starts, counts);
-        self.check("a queue pair cannot be restarted", restarted);
+        self.check("cannot restart a queue pair", restarted);
     }
 
-    /// Takes the completions of sends.
+    /// Handles send completions.
     fn reap(&mut self) -> io::Result<()> {
         let mut progress = false;
         let mut failed: Vec<(EndpointId, WcStatus)> = Vec::new();
@@ -347,12 +354,12 @@ impl VerbsWorker {
             .as_mut()
             .is_some_and(|l| l.is_stuck(now, progress))
         {
-            return Err(io::Error::other("it completes no sends"));
+            return Err(io::Error::other("the device completes no sends"));
         }
         Ok(())
     }
 
-    /// Takes the completions of receives.
+    /// Handles receive completions.
     fn receive(&mut self, depth: usize) -> io::Result<()> {
         let Some(lane) = &mut self.lane else {
             return Ok(());
@@ -401,8 +408,8 @@ impl VerbsWorker {
         }
         self.reap()?;
         self.receive(depth)?;
-        if readable(Woken::RdmaCm) {
-            self.hear()?;
+        if readable(Woken::Connections) {
+            self.process_connections()?;
         }
         Ok(())
     }
@@ -417,7 +424,7 @@ fn bytes(train: &TrainTicket) -> u64 {
 impl Worker for VerbsWorker {
     fn register(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let epoll = epoll.try_clone_to_owned()?;
-        // Edge-triggered: its count is never read, every write wakes once.
+        // Edge-triggered: the count is never read, and every write wakes once.
         let edge = EventFlags::IN | EventFlags::ET;
         let data = EventData::new_u64(token);
         epoll::add(&epoll, &self.shared.worker, data, edge)?;
@@ -438,7 +445,7 @@ impl Worker for VerbsWorker {
         self.follow();
         self.take_made();
         let looked = self.look(depth);
-        self.check("it failed", looked);
+        self.check("cannot poll the device", looked);
         Ok(match &self.lane {
             Some(lane) => {
                 let batch = Batch::new(&lane.receive.taken, &lane.receive.received);
@@ -459,7 +466,7 @@ impl Worker for VerbsWorker {
         let sends = blocked || lane.wants_completions();
         let armed = lane.arm(sends, &mut self.counts);
         Ok(self
-            .check("completions cannot be waited for", armed)
+            .check("cannot wait for completions", armed)
             .unwrap_or(false))
     }
 
@@ -481,7 +488,7 @@ impl Worker for VerbsWorker {
         if dgid == Gid::UNSPECIFIED {
             return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
         }
-        // The source decides which family is on the wire.
+        // The source decides the address family of packets.
         let known = self.table.ethernet && sgid != Gid::UNSPECIFIED;
         if known && dgid.ipv4().is_some() != sgid.ipv4().is_some() {
             return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
@@ -524,7 +531,7 @@ impl Worker for VerbsWorker {
             payload if payload > payload_max => 0,
             payload => most.min(place.len() / payload.max(1)),
         };
-        // The limits may have shrunk since the train was begun; `send` looks again.
+        // The limits may have changed since the train was started; `send` checks again.
         let capacity = fits.max(ticket.count);
         Train::new(place, 0, ticket.payload, capacity, ticket)
     }
@@ -535,7 +542,7 @@ impl Worker for VerbsWorker {
             self.counts.tx_failed += 1;
             return Sent::Failed;
         };
-        // None: it was lent from a device that is gone.
+        // `None`: the place was lent from a removed device.
         let Some(place) = lane.open.take() else {
             self.counts.tx_failed += 1;
             return Sent::Failed;
@@ -544,7 +551,7 @@ impl Worker for VerbsWorker {
             lane.transmit.give(place);
             return Sent::Done;
         }
-        // An MTU that shrank since the train was begun, too.
+        // The MTU may have changed since the train was started.
         if train.payload.max(train.last) > self.table.payload_max {
             lane.transmit.give(place);
             self.counts.tx_too_big += 1;
@@ -575,10 +582,12 @@ impl Worker for VerbsWorker {
 
     fn handle_timeout(&mut self) {
         let reaped = self.reap();
-        self.check("it failed", reaped);
+        self.check("cannot poll the device", reaped);
         let now = clock();
         self.open_connections_again(now);
-        self.connections.handle_timeout(now);
+        let managed = self.connections.handle_timeout(now);
+        self.check("cannot manage connections", managed);
+        self.ask_for_paths();
         self.reclaim();
     }
 
@@ -593,7 +602,7 @@ impl Worker for VerbsWorker {
     }
 }
 
-/// A train without memory: its device is gone.
+/// A train without memory, after its device was removed.
 fn nowhere(ticket: TrainTicket) -> Train<'static> {
     Train::new(&mut [], 0, ticket.payload, ticket.count, ticket)
 }

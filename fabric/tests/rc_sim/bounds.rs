@@ -1,4 +1,4 @@
-//! What a world may cost: time, packets, memory. And that it is the same world each time.
+//! Limits of time, packets and memory, and reproducibility of worlds.
 
 use fabric::soft::rc::{Inbox, RcCounts, Shared, Srq};
 use fabric::soft::wire::{Extended, Repr, opcode};
@@ -15,7 +15,7 @@ use crate::scenario::{Failures, Scenario, Sizes};
 use crate::side::{Place, Side};
 use crate::world::{Outcome, World};
 
-/// Nothing depends on anything but the seed: else a failure could not be seen again.
+/// Only the seed decides: otherwise a failure could not be repeated.
 #[test]
 fn a_seed_gives_the_same_world_again() {
     let faulty = Scenario {
@@ -57,17 +57,17 @@ fn fast_link(loss: u32, plain_responders: bool) -> Outcome {
     World::new(&scenario).run()
 }
 
-/// What is lost costs less than half.
+/// One per cent of loss must not halve the throughput.
 #[test]
 fn one_per_cent_of_loss_costs_less_than_half() {
     let (clean, lossy) = (fast_link(0, false), fast_link(10_000, false));
     println!("clean {clean:?}, lossy {lossy:?}");
     assert!(lossy.took < 2 * clean.took);
-    // What was lost is sent again, there and in the queue, and little more.
+    // Packets lost on the link or in the queue are sent again, and few others.
     assert!(100 * lossy.retransmitted < 8 * lossy.packets);
 }
 
-/// The same with peers that throw away what comes behind a gap: everything behind it is sent again.
+/// The same with peers that discard packets after a gap: the requester sends all of them again.
 #[test]
 fn one_per_cent_of_loss_at_plain_responders() {
     let (clean, lossy) = (fast_link(0, true), fast_link(10_000, true));
@@ -75,8 +75,8 @@ fn one_per_cent_of_loss_at_plain_responders() {
     assert!(lossy.took < 5 * clean.took);
 }
 
-/// Five senders towards nodes that are slower than all of them together and whose sockets are small:
-/// what overflows is sent again, and that does not make it worse and worse.
+/// Five senders to nodes that are slower than all of them together and have small sockets: lost packets
+/// are sent again, and the load stays bounded.
 #[test]
 fn overflowing_sockets() {
     let mut worst = 0;
@@ -109,10 +109,10 @@ fn overflowing_sockets() {
     );
 }
 
-/// A peer that leaves a gap and goes on: what is kept of it has a bound, and so has what is kept of
-/// lists. Then the gap is filled, and everything that was kept is there.
+/// A peer leaves a gap and continues: the kept packets are bounded, and so are lists. Then the gap is
+/// filled, and all kept packets are delivered.
 #[test]
-fn what_comes_behind_a_gap_is_bounded() {
+fn packets_kept_after_a_gap_are_bounded() {
     let scenario = Scenario {
         mtu: IbMtu::B256,
         ..Scenario::fair(1, 0)
@@ -158,7 +158,7 @@ fn what_comes_behind_a_gap_is_bounded() {
         ledger.within(|| side.qp.end_batch(shared, &bytes));
         ledger.most()
     };
-    // More than the number of PSNs that may be in flight, and some of them twice.
+    // More than the maximum number of PSNs in flight, and some of them twice.
     let mut most = 0;
     for number in (1..50_000).chain(1..100).chain((1 << 23) - 100..(1 << 23)) {
         most = receive(number, &mut shared);

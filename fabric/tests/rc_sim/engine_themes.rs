@@ -1,7 +1,7 @@
-//! Engines in all kinds of trouble, one kind a test.
+//! Engines with one kind of trouble in each test.
 
 use super::{Replay, setting};
-use crate::engines::{Tally, Weather, World};
+use crate::engines::{Totals, Weather, World};
 use crate::network::MILLISECOND;
 use crate::random::Random;
 use crate::scenario::Scenario;
@@ -11,25 +11,25 @@ fn simulate_engines(
     theme: &'static str,
     messages: u64,
     make: impl Fn(u64, &mut Random) -> Weather,
-) -> Tally {
+) -> Totals {
     let messages = setting("RC_SIM_MESSAGES").unwrap_or(messages);
     let first = setting("RC_SIM_SEED").unwrap_or(1);
-    let (mut sum, mut worlds) = (Tally::default(), 0);
+    let (mut sum, mut worlds) = (Totals::default(), 0);
     for seed in first.. {
         if sum.arrived >= messages {
             break;
         }
         let replay = Replay { theme, seed };
-        let tally = World::new(&make(seed, &mut Random::new(seed))).run();
+        let totals = World::new(&make(seed, &mut Random::new(seed))).run();
         drop(replay);
         worlds += 1;
-        sum.add(&tally);
+        sum.add(&totals);
     }
     println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
     sum
 }
 
-/// A network with some faults, and two seconds of whatever else a theme has.
+/// A network with some faults, and two seconds of the other trouble of a theme.
 pub fn weather(seed: u64, random: &mut Random) -> Weather {
     Weather {
         seed,
@@ -89,7 +89,7 @@ fn engines_in_all_trouble_at_once() {
     });
 }
 
-/// Two endpoints of each node on one service, and SIDR in the same weather.
+/// Two endpoints of each node on one service, and SIDR, over the same network.
 #[test]
 fn engines_that_use_rdma_cms_services() {
     let sum = simulate_engines(
@@ -106,7 +106,7 @@ fn engines_that_use_rdma_cms_services() {
     assert!(sum.found > 0);
 }
 
-/// One node with 200 peers, which is killed and comes back: all of them connect again at once.
+/// One node with 200 peers is killed and restarts: all peers connect again at once.
 #[test]
 fn engines_around_one_that_is_killed() {
     simulate_engines("engines_around_one_that_is_killed", 1, |seed, random| {

@@ -1,10 +1,9 @@
-//! Whole engines on the simulated network: connections are made, used, closed and lost, nodes are
-//! killed and come back, and communication management is in the same weather as the messages.
-//!
-//! Every node wants a connection to every other one, over which it alone sends, as IP over
-//! InfiniBand does. What must hold: the messages of a connection arrive once, whole and in order; no
-//! connection ends without a reason that the scenario has; when the trouble is over, every node
-//! reaches every other one, and after all is closed nothing is left.
+//! Whole engines on the simulated network: connections are created, used, closed and lost, nodes are
+//! killed and restarted, and the network's faults also affect communication management.
+//! Each node wants a connection to each other node and sends only over that one, as in IP over
+//! InfiniBand. The tests check: the messages of a connection arrive once, whole and in order; no
+//! connection ends for a reason outside the scenario; after the trouble every node reaches every other
+//! one; and after all is closed nothing is left.
 
 mod consumer;
 mod node;
@@ -26,27 +25,27 @@ use node::{Node, Wish, engine, message};
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);
 const ENDPOINT: EndpointId = EndpointId(1);
-/// With rdma_cm, two endpoints listen on one service, and the second has a datagram service.
+/// For rdma_cm, two endpoints listen on one service, and the second has a datagram service.
 const RDMA_CM: ServiceId = ServiceId::rdma_cm(4755);
 const SECOND_ENDPOINT: EndpointId = EndpointId(2);
 const DATAGRAMS: ServiceId = ServiceId::rdma_cm_datagrams(4755);
 const MESSAGE_MAX: usize = 65_524;
-/// A node tries again this long after a connection ended.
+/// How long a node waits to reconnect after a connection ended.
 const AGAIN_AFTER: Time = 50 * MILLISECOND;
 
-/// What befalls a world of engines.
+/// The conditions of a world of engines.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
     pub seed: u64,
     pub nodes: usize,
-    /// Only the first node talks to all others, and they to it alone.
+    /// Only pairs with the first node communicate.
     pub star: bool,
     pub impairments: Impairments,
-    /// How long there is trouble.
+    /// The duration of the trouble.
     pub trouble: Time,
-    /// Whether nodes are killed and start again.
+    /// Whether nodes are killed and restarted.
     pub restarts: bool,
-    /// Whether services are rdma_cm's, and datagram services are asked for as well.
+    /// Whether services are rdma_cm's, and nodes also request datagram services.
     pub rdma_cm: bool,
     /// Whether consumers close connections.
     pub closes: bool,
@@ -54,14 +53,14 @@ pub struct Weather {
     pub outages: bool,
     /// Whether connections may fail.
     pub may_fail: bool,
-    /// Messages in a row, at most, and the pause after them, at most.
+    /// Maximum number of messages in a row, and maximum pause after them.
     pub burst: u64,
     pub gap: Time,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct Totals {
     pub arrived: u64,
     pub connections: u64,
     pub failed: u64,
@@ -70,7 +69,7 @@ pub struct Tally {
     pub rejected: u64,
     pub restarts: u64,
     pub packets: u64,
-    /// Datagram services that were found.
+    /// Datagram services found.
     pub found: u64,
 }
 
@@ -81,8 +80,8 @@ impl Weather {
     }
 }
 
-impl Tally {
-    pub fn add(&mut self, other: &Tally) {
+impl Totals {
+    pub fn add(&mut self, other: &Totals) {
         self.arrived += other.arrived;
         self.connections += other.connections;
         self.failed += other.failed;
@@ -105,12 +104,12 @@ pub struct World {
     nodes: Vec<Node>,
     trouble_at: Option<Time>,
     serial: u64,
-    /// Serial numbers that messages have arrived from, and how many were posted and arrived of each.
+    /// Messages that have arrived, by the serial number of their connection.
     arrived: HashMap<u64, u64>,
     seen: HashSet<u64>,
-    /// Whether new messages are still posted, and new connections made.
+    /// Whether nodes post new messages and create connections.
     posting: bool,
-    tally: Tally,
+    totals: Totals,
 }
 
 impl World {
@@ -140,12 +139,12 @@ impl World {
             arrived: HashMap::new(),
             seen: HashSet::new(),
             posting: true,
-            tally: Tally::default(),
+            totals: Totals::default(),
         }
     }
 
-    /// Through the trouble, until everybody has reached everybody after it and all is closed.
-    pub fn run(mut self) -> Tally {
+    /// Runs through the trouble, until all nodes have reached each other after it and all is closed.
+    pub fn run(mut self) -> Totals {
         while self.trouble_at.is_some() {
             self.step();
         }
@@ -153,10 +152,10 @@ impl World {
         self.posting = false;
         self.quiesce();
         self.close_all();
-        self.tally
+        self.totals
     }
 
-    /// Every node gets a new message to every other one, over whatever connection.
+    /// Sends a new message from every node to every other one, over any connection.
     fn reach_everybody(&mut self) {
         let mut missing: HashSet<(usize, usize)> = (0..self.nodes.len())
             .flat_map(|a| (0..self.nodes.len()).map(move |b| (a, b)))
@@ -177,7 +176,7 @@ impl World {
         }
     }
 
-    /// What was posted over connections that hold arrives.
+    /// Waits until all messages of open connections have arrived.
     fn quiesce(&mut self) {
         let end = self.now + 30 * SECOND;
         while self.now < end && self.has_something_to_do() {
@@ -196,7 +195,7 @@ impl World {
         }
     }
 
-    /// Everything is closed, and after TIMEWAIT nothing is left.
+    /// Closes everything; after TIMEWAIT nothing may be left.
     fn close_all(&mut self) {
         for node in &mut self.nodes {
             node.engine.close_all(Instant(self.now), ENDPOINT);
@@ -229,7 +228,7 @@ impl World {
             .chain(self.network.next_arrival())
             .chain(self.trouble_at)
             .min();
-        self.now = next.expect("something is left to happen").max(self.now);
+        self.now = next.expect("an event is pending").max(self.now);
         while let Some(datagram) = self.network.arrive(self.now) {
             let node = &mut self.nodes[datagram.to];
             if node.down_until > self.now {
@@ -265,14 +264,14 @@ impl World {
             self.pursue(index);
         }
         let node = &mut self.nodes[index];
-        let (network, tally) = (&mut self.network, &mut self.tally);
+        let (network, totals) = (&mut self.network, &mut self.totals);
         for flush in [false, true] {
             node.engine.transmit(now, flush, |run| {
                 let to = (0..).find(|&n| gid(n) == run.to).expect("a node's GID");
                 for bytes in run.memory.chunks_mut(run.stride) {
                     seal(index, to, bytes);
                     network.send(now.0, index, to, bytes);
-                    tally.packets += 1;
+                    totals.packets += 1;
                 }
                 run.count
             });
@@ -326,7 +325,7 @@ impl World {
                 dst: gid(index),
                 src_port: 0xc000,
             };
-            // A packet of a connection that is gone is refused; the simulation needs no reason.
+            // Packets of ended connections are refused; the reason does not matter.
             let _ = node
                 .engine
                 .receive(now, &path, bytes, range.start, || Ok(()));
@@ -353,7 +352,7 @@ impl World {
             assert!(bytes == message(from, serial, number), "not what was sent");
             incoming.next += 1;
             self.arrived.insert(serial, incoming.next);
-            self.tally.arrived += 1;
+            self.totals.arrived += 1;
         }
     }
 
@@ -379,9 +378,9 @@ impl World {
         }
     }
 
-    /// Kills a node; it comes back as another start of the same.
+    /// Kills a node and restarts it.
     fn restart(&mut self, index: usize) {
-        self.tally.restarts += 1;
+        self.totals.restarts += 1;
         let down_until = self.now + self.random.below(3 * SECOND);
         let node = &mut self.nodes[index];
         node.engine = engine(index, &mut self.random, self.now);

@@ -1,4 +1,5 @@
-//! The messages of one direction: what was posted, what must arrive, and what must be completed.
+//! The messages of one direction: those posted, those that must arrive, and those that must be
+//! completed.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ use crate::scenario::Sizes;
 /// The longest message of any scenario.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
-/// Bytes that look like nothing else in them: a message is a piece of these.
+/// Random-like bytes; each message is a part of them.
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut random = Random::new(4);
     (0..2 * MESSAGE_MAX / 8)
@@ -20,10 +21,10 @@ static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What a message is.
+/// A message.
 #[derive(Clone, Copy, Debug)]
 struct Message {
-    /// Where its bytes start in the pattern.
+    /// Offset of its bytes in the pattern.
     at: usize,
     len: usize,
     immediate: Option<[u8; 4]>,
@@ -40,7 +41,7 @@ impl Message {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     id: u64,
-    /// Messages posted up to and with it.
+    /// Messages posted, up to and including this request.
     messages: u64,
 }
 
@@ -51,18 +52,18 @@ pub struct Flow {
     sizes: Sizes,
     /// Payload bytes of one packet.
     mtu: usize,
-    /// Messages still to be posted.
+    /// Messages still to post.
     pub wanted: u64,
-    /// Messages posted, arrived, and in requests that completed well.
+    /// Messages posted, arrived, and successfully completed.
     pub posted: u64,
     pub arrived: u64,
     pub completed: u64,
-    /// Messages that a failure has cost.
+    /// Messages lost by a failure.
     pub lost: u64,
     expected: VecDeque<Message>,
     requests: VecDeque<Request>,
     next_id: u64,
-    /// The status of the first request that did not complete well.
+    /// The status of the first failed request.
     failed: Option<WcStatus>,
     spare: Vec<Vec<u8>>,
 }
@@ -86,12 +87,12 @@ impl Flow {
         }
     }
 
-    /// Whether all that was wanted is posted, has arrived and is completed.
+    /// Whether all messages are posted, have arrived and are completed.
     pub fn is_done(&self) -> bool {
         self.wanted == 0 && self.requests.is_empty() && self.expected.is_empty()
     }
 
-    /// Requests that are not completed.
+    /// Number of incomplete requests.
     pub fn outstanding(&self) -> usize {
         self.requests.len()
     }
@@ -179,7 +180,7 @@ impl Flow {
         buffer
     }
 
-    /// A message has arrived: it is the next one, and whole.
+    /// Checks a received message: it must be the next one, and whole.
     pub fn arrive<'a>(&mut self, got: &ReceivedMessage, parts: impl Iterator<Item = &'a [u8]>) {
         let number = self.arrived;
         let Some(wanted) = self.expected.pop_front() else {
@@ -199,8 +200,8 @@ impl Flow {
         self.arrived += 1;
     }
 
-    /// A request is completed: it is the oldest one; if well, all its messages had arrived; after
-    /// one that failed the rest are flushed.
+    /// Checks a completion: it must be that of the oldest request. After success all its messages must
+    /// have arrived; after a failure all further requests must be flushed.
     pub fn complete(&mut self, got: SendCompletion) {
         let Some(oldest) = self.requests.pop_front() else {
             panic!("request {} is completed twice", got.id);
@@ -221,8 +222,8 @@ impl Flow {
         self.spare.push(got.buffer.memory);
     }
 
-    /// The connection is gone: everything is completed, and what has not arrived will not. Gives the
-    /// status of the first request that failed.
+    /// Ends the flow with its connection: all requests must be completed. Messages that have not
+    /// arrived count as lost. Returns the status of the first failed request.
     pub fn break_off(&mut self) -> Option<WcStatus> {
         assert!(self.requests.is_empty(), "requests that nothing completed");
         self.lost += self.expected.len() as u64;

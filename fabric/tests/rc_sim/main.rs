@@ -1,32 +1,32 @@
-//! Reliable connections over a network that does its worst, simulated: time is virtual, everything
-//! is drawn from a seed, and a seed gives the same world on every machine.
+//! Simulation of reliable connections over a bad network: time is virtual, a seed determines all
+//! events, and gives the same world on every machine.
 //!
-//! Each world holds two or more nodes, each with a shared receive queue and RC queue pairs ([`RcQp`])
-//! that are run as a data thread runs them: a batch in, messages out, timers, a socket that may be
-//! full. The network between them loses, doubles, delays, reorders and damages datagrams; ICRCs are
-//! written and verified, so that damage is seen as on a wire. What must hold is checked at every
-//! packet and every message:
+//! Each world has two or more nodes, each with a shared receive queue and RC queue pairs ([`RcQp`]).
+//! They run as in a data thread: receive a batch, deliver messages, handle timers, send to a socket
+//! that may be full. The network drops, duplicates, delays, reorders and damages datagrams; ICRCs are
+//! written and verified, so damage is detected as on a real network. Each packet and each message is
+//! checked:
 //!
 //! - every message arrives exactly once, whole, and in the order of posting;
 //! - requests complete in the order of posting, and none before its messages have arrived; after a
-//!   failure the rest is flushed;
-//! - a queue pair fails only where the scenario can make it fail, with the right status, not before
-//!   the peer had all the time that it is due, and no later than in a bounded time;
-//! - no more packets are in flight than the window allows, none is sent again once it is
-//!   acknowledged, and what is sent again is what it was;
-//! - one NAK a gap; MSNs count the messages that arrived;
-//! - no receive buffer is lost, the transport's memory is bounded, no deadline has passed already.
+//!   failure all further requests are flushed;
+//! - a queue pair fails only if the scenario permits it, with the right status, not before the peer had
+//!   all the time it is entitled to, and within a bounded time;
+//! - no more packets are in flight than the window allows, no acknowledged packet is sent again, and
+//!   retransmissions are identical;
+//! - there is one NAK for each gap; MSNs count the messages that arrived;
+//! - no receive buffer is lost, the transport's memory is bounded, and no deadline is in the past.
 //!
-//! A failing world prints its seed. Every theme below runs a number of messages that `scripts/test`
-//! can afford; for more, or for one seed again:
+//! A failing world prints its seed. Each theme below runs few enough messages for `scripts/test`. To
+//! run more, or to repeat a seed:
 //!
 //! ```sh
 //! RC_SIM_MESSAGES=10000000 cargo test --release -p fabric --test rc_sim    # in each theme
 //! RC_SIM_SEED=77 RC_SIM_MESSAGES=1 cargo test -p fabric --test rc_sim -- THEME
 //! ```
 //!
-//! `RC_SIM_SEED` is the first seed, from 1; the next ones follow until there were enough messages.
-//! With `RC_SIM_TRACE=1` every packet that is sent and received is told of.
+//! `RC_SIM_SEED` is the first seed, from 1; the next ones follow until enough messages were sent.
+//! `RC_SIM_TRACE=1` prints every packet sent and received.
 
 #[allow(unsafe_code)]
 mod bounds;
@@ -35,6 +35,7 @@ mod engines;
 mod flow;
 mod network;
 mod node;
+mod packet_checks;
 mod packets;
 mod plain;
 mod random;
@@ -42,7 +43,6 @@ mod scenario;
 mod side;
 mod themes;
 mod trouble;
-mod watch;
 mod world;
 
 use std::env;
@@ -50,7 +50,7 @@ use std::env;
 use scenario::Scenario;
 use world::{Outcome, World};
 
-/// Says how to see a failure again.
+/// Prints how to repeat a failure.
 struct Replay {
     theme: &'static str,
     seed: u64,

@@ -1,5 +1,5 @@
-//! Datagrams between nodes: lost, doubled, delayed, reordered and damaged as the seed wants. Knows
-//! nothing of what they carry, so that it serves queue pairs and whole nodes alike.
+//! The network: it drops, duplicates, delays, reorders and damages datagrams, as the seed determines.
+//! It does not inspect datagrams, so it serves queue pairs and whole nodes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -13,37 +13,37 @@ pub const MICROSECOND: Time = 1_000;
 pub const MILLISECOND: Time = 1_000_000;
 pub const SECOND: Time = 1_000_000_000;
 
-/// What befalls the datagrams of one direction; shares in millionths.
+/// The faults of one direction; shares in millionths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Impairments {
-    /// Lost.
+    /// Share of lost datagrams.
     pub loss: u32,
-    /// Lost if the one before was.
+    /// Share of lost datagrams after a lost one.
     pub loss_goes_on: u32,
-    /// Arrive twice.
+    /// Share of duplicated datagrams.
     pub duplicate: u32,
-    /// Arrive with flipped bits, or cut short.
+    /// Share of datagrams with flipped bits or cut off.
     pub corrupt: u32,
-    /// Wait for up to `spike` beyond the latency, and so are overtaken.
+    /// Share of datagrams delayed by up to `spike`, so that others overtake them.
     pub reorder: u32,
-    /// The longest wait of those.
+    /// Maximum additional delay of those.
     pub spike: Time,
-    /// The time that all take.
+    /// The delay of all datagrams.
     pub latency: Time,
-    /// Added to it, up to this; datagrams keep their order.
+    /// Maximum random addition to the delay; datagrams keep their order.
     pub jitter: Time,
-    /// Bits a second; 0 is without end.
+    /// Bits a second; 0 is unlimited.
     pub rate: u64,
-    /// Bytes that wait for the link before more of them are dropped.
+    /// Bytes that may wait for the link; further datagrams are dropped.
     pub queue: u64,
 }
 
-/// A datagram on its way, from the BTH to the ICRC.
+/// A datagram in transit, from the BTH to the ICRC.
 #[derive(Clone, Debug)]
 pub struct Datagram {
     /// The sending node.
     pub from: usize,
-    /// The node that it is for.
+    /// The receiving node.
     pub to: usize,
     pub bytes: Vec<u8>,
 }
@@ -51,7 +51,7 @@ pub struct Datagram {
 #[derive(Debug)]
 struct Arrival {
     at: Time,
-    /// Of two at one time the one sent first comes first.
+    /// Datagrams of the same time arrive in the order of sending.
     number: u64,
     datagram: Datagram,
 }
@@ -71,7 +71,7 @@ impl PartialOrd for Arrival {
 }
 
 impl Ord for Arrival {
-    /// Reversed: the heap gives the earliest first.
+    /// Reversed: the heap returns the earliest first.
     fn cmp(&self, other: &Arrival) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -80,16 +80,16 @@ impl Ord for Arrival {
 /// One direction between two nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
-    /// Nothing gets through before this.
+    /// Nothing passes before this time.
     down_until: Time,
-    /// When the last datagram sent will have left.
+    /// When the last datagram has left the sender.
     busy_until: Time,
-    /// When the last datagram that kept its place arrives.
+    /// When the last datagram in order arrives.
     last_arrival: Time,
     lost_before: bool,
 }
 
-/// What has happened to datagrams.
+/// Counters of datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Toll {
     pub sent: u64,
@@ -97,7 +97,7 @@ pub struct Toll {
     pub duplicated: u64,
     pub corrupted: u64,
     pub delayed: u64,
-    /// Dropped as a queue was full.
+    /// Dropped because a queue was full.
     pub overflowed: u64,
 }
 
@@ -128,7 +128,7 @@ impl Network {
         }
     }
 
-    /// Nothing gets from `from` to `to` before `until`.
+    /// Drops everything from `from` to `to` until `until`.
     pub fn cut(&mut self, from: usize, to: usize, until: Time) {
         self.links[from * self.nodes + to].down_until = until;
     }
@@ -146,17 +146,17 @@ impl Network {
         }
     }
 
-    /// Delivers what nobody sent, in the name of `from`.
+    /// Delivers a forged datagram in the name of `from`.
     pub fn inject(&mut self, now: Time, from: usize, to: usize, bytes: &[u8]) {
         self.deliver(now, from, to, bytes);
     }
 
-    /// When the datagram has left the link's near end, unless it is lost.
+    /// When the datagram has left the sender, unless it is lost.
     fn depart(&mut self, now: Time, from: usize, to: usize, len: usize) -> Option<Time> {
         let imp = self.impairments;
         let link = &mut self.links[from * self.nodes + to];
         let mut departed = now;
-        // IP, UDP and Ethernet take room as well.
+        // Headers of IP, UDP and Ethernet count as well.
         if let Some(took) = (8 * SECOND * (len as u64 + 62)).checked_div(imp.rate) {
             let start = link.busy_until.max(now);
             if (start - now) / 8 * (imp.rate / 1_000_000) / 1_000 > imp.queue {
@@ -221,7 +221,7 @@ impl Network {
         self.under_way.peek().map(|a| a.at)
     }
 
-    /// The next datagram, if it is there by `now`.
+    /// The next datagram, if it arrives by `now`.
     pub fn arrive(&mut self, now: Time) -> Option<Datagram> {
         if self.next_arrival()? > now {
             return None;
@@ -229,7 +229,7 @@ impl Network {
         self.under_way.pop().map(|a| a.datagram)
     }
 
-    /// Takes a datagram's memory back.
+    /// Recycles a datagram's memory.
     pub fn recycle(&mut self, datagram: Datagram) {
         let mut bytes = datagram.bytes;
         bytes.clear();
@@ -241,8 +241,8 @@ impl Network {
 mod tests {
     use super::*;
 
-    /// What comes out of a link that 1,000 numbered datagrams went into, a microsecond apart: each
-    /// with the time of its arrival.
+    /// Sends 1,000 numbered datagrams over a link, a microsecond apart; returns those that arrive, with
+    /// their times.
     fn carried(seed: u64, impairments: Impairments) -> Vec<(Time, Vec<u8>)> {
         let mut network = Network::new(seed, 2, impairments);
         for k in 0..1000_u64 {
@@ -324,8 +324,8 @@ mod tests {
         assert!(late.len() == 1000 && !in_order(&late));
     }
 
-    /// 154 bytes with all headers, a microsecond apart, over a link that takes twice as long for one:
-    /// half of them fit, and those of a short queue.
+    /// 154 bytes with all headers, a microsecond apart, over a link that needs twice as long: half of
+    /// them fit, and those of a short queue.
     #[test]
     fn a_slow_link_queues_and_then_drops() {
         let slow = Impairments {

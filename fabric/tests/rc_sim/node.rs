@@ -1,4 +1,4 @@
-//! A node: a socket, a shared receive queue, and queue pairs, run as a data thread runs them.
+//! A node: a socket, a shared receive queue, and queue pairs, run as in a data thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
@@ -17,20 +17,20 @@ use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::side::Side;
 
-/// Datagrams that are taken from the socket at a time.
+/// Maximum number of datagrams taken from the socket at once.
 const BATCH: usize = 64;
-/// Requests that wait for completion, at most.
+/// Maximum number of incomplete requests.
 const POSTED_MAX: usize = 64;
-/// Packets that one queue pair may send in one go: more is a loop without end.
+/// Maximum number of packets that one queue pair sends at once; more means an endless loop.
 const PACKETS_MAX: usize = 100_000;
 
-/// Whether packets are to be told of.
+/// Whether to print packets.
 pub fn is_traced() -> bool {
     static WANTED: LazyLock<bool> = LazyLock::new(|| env::var_os("RC_SIM_TRACE").is_some());
     *WANTED
 }
 
-/// Tells of a packet, if RC_SIM_TRACE is set.
+/// Prints a packet, if RC_SIM_TRACE is set.
 fn trace(now: Time, node: usize, way: &str, bth: &Bth, aeth: Option<Aeth>) {
     if !is_traced() {
         return;
@@ -47,7 +47,7 @@ fn trace(now: Time, node: usize, way: &str, bth: &Bth, aeth: Option<Aeth>) {
     );
 }
 
-/// Lets the plain responder of a side take a request, and answers at once.
+/// Passes a request to the plain responder of a side, and replies at once.
 fn plainly(
     now: Time,
     index: usize,
@@ -73,7 +73,7 @@ fn plainly(
     if let Some((psn, aeth)) = reaction.answer {
         let answer = acknowledgement(side.peer.qpn, psn, aeth);
         let bytes = forge(index, side.peer.node, &answer);
-        side.watch.sends_response(psn, aeth, side.arrived);
+        side.checks.sends_response(psn, aeth, side.arrived);
         network.send(now, index, side.peer.node, &bytes);
     }
 }
@@ -90,15 +90,15 @@ pub struct Node {
     socket_max: usize,
     /// The batch's memory.
     memory: Vec<u8>,
-    /// Receive buffers that the consumer keeps, and until when.
+    /// Receive buffers kept by the consumer, and their release times.
     held: VecDeque<(Time, u32)>,
-    /// What its clock is ahead of the world's.
+    /// How much the node's clock is ahead of the world's.
     pub clock_ahead: Time,
-    /// It does nothing before this.
+    /// The node is stopped until this time.
     pub stopped_until: Time,
-    /// When it is to be woken next.
+    /// When to wake the node next.
     pub wake_at: Option<Time>,
-    /// Bytes that the transport holds on to.
+    /// Bytes allocated by the transport.
     pub ledger: Ledger,
     pub overflowed: u64,
 }
@@ -129,12 +129,12 @@ impl Node {
         }
     }
 
-    /// Its clock.
+    /// The node's clock.
     pub fn local(&self, now: Time) -> Instant {
         Instant(now + self.clock_ahead)
     }
 
-    /// A datagram has come to the socket, which drops it if it is full.
+    /// Receives a datagram at the socket, which drops it if it is full.
     pub fn arrive(&mut self, network: &mut Network, datagram: Datagram) {
         let len = datagram.bytes.len();
         if self.socket_bytes + len > self.socket_max {
@@ -146,7 +146,7 @@ impl Node {
         self.socket.push_back(datagram);
     }
 
-    /// One round of the data thread: what has come, what time brings, what is to be sent.
+    /// Runs one round of the data thread: receive, handle timers, send.
     pub fn run(&mut self, now: Time, s: &Scenario, flows: &mut [Flow], network: &mut Network) {
         self.release(now);
         self.stopped_until = now + s.cost * self.socket.len().min(BATCH) as Time;
@@ -162,7 +162,7 @@ impl Node {
         self.wake_at = self.next_wake(now, flows, blocked);
     }
 
-    /// Gives back buffers that the consumer has kept long enough.
+    /// Releases buffers that the consumer has kept long enough.
     fn release(&mut self, now: Time) {
         while let Some(&(until, buffer)) = self.held.front()
             && until <= now
@@ -196,7 +196,7 @@ impl Node {
             }
             let packet = for_queue_pair(&packet, &self.memory);
             trace(now, self.index, "<-", &packet.bth, packet.aeth);
-            side.watch.hears_response(now, &packet);
+            side.checks.hears_response(now, &packet);
             if packet.bth.opcode != opcode::RC_ACKNOWLEDGE && side.plain.is_some() {
                 plainly(now, self.index, side, &packet, flows, network);
                 continue;
@@ -211,7 +211,7 @@ impl Node {
         self.hand_on(now, s, flows);
     }
 
-    /// The consumer gets what is whole.
+    /// Passes complete messages to the consumer.
     fn hand_on(&mut self, now: Time, s: &Scenario, flows: &mut [Flow]) {
         let Shared { srq, inbox, .. } = &self.shared;
         let mut done = Vec::new();
@@ -226,7 +226,7 @@ impl Node {
         let inbox = &mut self.shared.inbox;
         self.ledger.within(|| inbox.clear());
         for buffer in done {
-            // Kept in the order of release: a consumer that is slow is slow with all.
+            // Buffers are released in order: a slow consumer delays all of them.
             let until = self.held.back().map_or(0, |h| h.0);
             let until = until.max(now + self.random.below(s.hold + 1));
             self.held.push_back((until, buffer));
@@ -234,7 +234,7 @@ impl Node {
         self.release(now);
     }
 
-    /// Lets time pass for the queue pairs whose deadline is over.
+    /// Handles the timers of queue pairs that are due.
     fn expire(&mut self, now: Time) {
         let local = self.local(now);
         for side in self.sides.values_mut() {
@@ -245,7 +245,7 @@ impl Node {
         }
     }
 
-    /// Posts what the flows want, as far as there is room.
+    /// Posts requests of the flows, as far as there is room.
     fn post(&mut self, now: Time, s: &Scenario, flows: &mut [Flow]) {
         let local = self.local(now);
         for side in self.sides.values_mut() {
@@ -269,7 +269,7 @@ impl Node {
         }
     }
 
-    /// Sends what is to be sent, acknowledgements last as a flush does. True if the socket was full.
+    /// Sends pending packets, with acknowledgements last as a flush does. True if the socket was full.
     fn transmit(&mut self, now: Time, s: &Scenario, network: &mut Network) -> bool {
         for flush in [false, true] {
             let qpns: Vec<u32> = self.sides.keys().copied().collect();
@@ -316,9 +316,9 @@ impl Node {
                 if packet.bth.opcode == opcode::RC_ACKNOWLEDGE {
                     let aeth = packet.extended.aeth.expect("its opcode has one");
                     let psn = packet.bth.psn();
-                    side.watch.sends_response(psn, aeth, side.arrived);
+                    side.checks.sends_response(psn, aeth, side.arrived);
                 } else {
-                    side.watch.sends_request(now, &packet, mtu, window);
+                    side.checks.sends_request(now, &packet, mtu, window);
                 }
                 network.send(now, index, side.peer.node, bytes);
             }
@@ -331,7 +331,7 @@ impl Node {
         }
     }
 
-    /// Takes note of what is completed, and of what happened.
+    /// Handles completions and events.
     pub fn complete(&mut self, flows: &mut [Flow]) {
         for side in self.sides.values_mut() {
             let qp = &mut side.qp;
@@ -342,7 +342,7 @@ impl Node {
         }
     }
 
-    /// Deadlines lie ahead, or a data thread would spin.
+    /// Checks that deadlines are in the future, or a data thread would spin.
     fn check_deadlines(&self, now: Time) {
         let local = self.local(now);
         for side in self.sides.values() {
@@ -376,7 +376,7 @@ impl Node {
         next.map(|n| n.max(now + 1))
     }
 
-    /// Starts to drain a queue pair, or lets one that is drained go on.
+    /// Starts to drain a queue pair, or restarts a drained one.
     pub fn drain_or_restart(&mut self, now: Time, qpn: u32) {
         let local = self.local(now);
         let Some(side) = self.sides.get_mut(&qpn) else {

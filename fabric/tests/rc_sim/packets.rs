@@ -1,4 +1,4 @@
-//! Packets as they are on the wire: over IPv6, with their ICRC.
+//! Packets in wire format: over IPv6, with their ICRC.
 
 use std::net::Ipv6Addr;
 
@@ -7,7 +7,7 @@ use fabric::soft::rc::RcPacket;
 use fabric::soft::wire::{Aeth, Extended, ICRC_LEN, Packet, ROCE_V2_PORT, Repr, opcode};
 use fabric::{Gid, PKey, Psn, Qpn};
 
-/// Any will do; a queue pair keeps to one.
+/// Any valid port; a queue pair always uses the same.
 pub const SOURCE_PORT: u16 = 0xc000;
 const UDP_HEADER_LEN: usize = 8;
 
@@ -28,7 +28,7 @@ pub fn seal(from: usize, to: usize, packet: &mut [u8]) {
     *room = icrc(from, to, covered);
 }
 
-/// Reads a packet as a port does; `None` if it would have dropped it.
+/// Parses a packet as a port does; `None` if a port would drop it.
 pub fn open(from: usize, to: usize, bytes: &[u8]) -> Option<Packet<'_>> {
     let packet = Packet::parse(bytes).ok()?;
     (icrc(from, to, packet.covered) == packet.icrc).then_some(packet)
@@ -54,7 +54,7 @@ pub fn acknowledgement(dest_qp: Qpn, psn: Psn, aeth: Aeth) -> Repr<'static> {
     }
 }
 
-/// A packet that its sender never sent, with the right addresses and the right ICRC.
+/// A forged packet with valid addresses and ICRC.
 pub fn forge(from: usize, to: usize, repr: &Repr<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     repr.emit(&mut bytes).expect("a packet that can be");
@@ -63,7 +63,7 @@ pub fn forge(from: usize, to: usize, repr: &Repr<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What a queue pair is given; the payload lies in the batch that starts at `batch`.
+/// The input of a queue pair; the payload lies in the batch that starts at `batch`.
 pub fn for_queue_pair<'a>(packet: &Packet<'a>, batch: &[u8]) -> RcPacket<'a> {
     RcPacket {
         bth: packet.bth,
@@ -95,7 +95,7 @@ mod tests {
         forge(0, 1, &repr)
     }
 
-    /// All but the byte that the ICRC leaves out.
+    /// All bytes except the one that the ICRC does not cover.
     #[test]
     fn every_flipped_bit_is_noticed() {
         let bytes = sealed(&[7; 61]);

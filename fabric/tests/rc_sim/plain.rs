@@ -1,7 +1,6 @@
-//! A responder as `rdma_rxe` has it (kernel drivers/infiniband/sw/rxe/rxe_resp.c): what comes ahead of
-//! the expected packet is thrown away, with one NAK for a gap until that packet comes; every AckReq
-//! draws an acknowledgement, and so does every duplicate. Most adapters are like that, so what our
-//! requester does with it is what it does with them.
+//! A responder like `rdma_rxe`'s (kernel drivers/infiniband/sw/rxe/rxe_resp.c). It discards packets
+//! ahead of the expected one, with one NAK for a gap until that packet comes, and acknowledges every
+//! AckReq and every duplicate. Most adapters behave like this, so it tests our requester for them.
 
 use fabric::Psn;
 use fabric::soft::rc::RcPacket;
@@ -19,7 +18,7 @@ pub struct Plain {
     message: Vec<u8>,
 }
 
-/// What a packet leads to.
+/// The reaction to a packet.
 #[derive(Debug, Default)]
 pub struct Reaction {
     pub answer: Option<(Psn, Aeth)>,

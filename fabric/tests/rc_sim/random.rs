@@ -1,11 +1,11 @@
 //! Randomness from a seed, the same on every machine (Marsaglia's xorshift64*).
 
-/// A generator; everything that happens in a simulation is drawn from one.
+/// A generator; all events of a simulation are drawn from one.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// From any seed; near ones give unlike sequences.
+    /// Creates a generator; similar seeds give different sequences.
     pub fn new(seed: u64) -> Random {
         let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,17 +20,17 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// From 0 up to and without `n`; 0 if that is 0.
+    /// A number from 0 to `n` - 1; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 { 0 } else { self.word() % n }
     }
 
-    /// From `least` to `most`, both included.
+    /// A number from `least` to `most`, inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// True so many times in a million.
+    /// True with a probability of `p` in a million.
     pub fn per_million(&mut self, p: u32) -> bool {
         p > 0 && self.below(1_000_000) < u64::from(p)
     }

@@ -1,4 +1,4 @@
-//! What a simulated world is like, drawn from a seed.
+//! The parameters of a simulated world, drawn from a seed.
 
 use fabric::IbMtu;
 
@@ -12,7 +12,7 @@ pub enum Sizes {
     Small,
     /// Around one, two and three times the path MTU.
     Edges,
-    /// As IP traffic: mostly full packets of one path MTU, some longer.
+    /// Like IP traffic: mostly full packets of one path MTU, some longer.
     Traffic,
     /// Around 64 KiB, as connected mode sends.
     Jumbo,
@@ -38,7 +38,7 @@ impl Sizes {
         len as usize
     }
 
-    /// The longest there may be, in bytes.
+    /// The maximum length in bytes.
     pub fn most(self, mtu: usize) -> usize {
         match self {
             Sizes::Small => 256,
@@ -57,12 +57,12 @@ pub struct Patience {
     pub timeout: u8,
     pub retry_cnt: u8,
     pub rnr_retry: u8,
-    /// What the responder says in an RNR NAK.
+    /// The timer code in RNR NAKs.
     pub min_rnr_timer: u8,
 }
 
 impl Patience {
-    /// What we ask for.
+    /// The attributes that we request.
     pub const OURS: Patience = Patience {
         timeout: 15,
         retry_cnt: 7,
@@ -76,24 +76,24 @@ impl Patience {
     }
 }
 
-/// What may go wrong beside the network.
+/// Trouble other than the network's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
     None,
-    /// Now and then a link is cut for a while that retries outlast.
+    /// Links are cut at times, for less time than the retries last.
     Outages,
-    /// A node falls silent for good, and its neighbours must notice.
+    /// A node stops for good, and its neighbours must notice.
     Vanish,
-    /// A node stands still for up to three seconds, or its clock steps forward.
+    /// A node stops for up to three seconds, or its clock steps forward.
     Pauses,
-    /// Queue pairs are drained and started again.
+    /// Queue pairs are drained and restarted.
     Drains,
-    /// Somebody who guesses sends requests and responses in the name of the peers, whose PSNs are
-    /// nowhere near those in use.
+    /// An attacker sends requests and responses in the name of the peers, with PSNs far from those in
+    /// use.
     Forgeries,
 }
 
-/// Which failures are right.
+/// Permitted failures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failures {
     None,
@@ -103,12 +103,12 @@ pub enum Failures {
     RetryAndRnr,
 }
 
-/// A world to be simulated.
+/// A simulated world.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     pub seed: u64,
     pub nodes: usize,
-    /// Connections, each of two directions.
+    /// Number of connections, each of two directions.
     pub connections: usize,
     /// Messages in each direction of each connection.
     pub messages: u64,
@@ -118,25 +118,25 @@ pub struct Scenario {
     pub patience: Patience,
     /// Receive buffers of a node.
     pub buffers: usize,
-    /// How long the consumer keeps a buffer at most.
+    /// Maximum time that the consumer keeps a buffer.
     pub hold: Time,
-    /// Bytes that a node's socket holds.
+    /// Bytes of a node's socket buffer.
     pub socket: usize,
-    /// Whether requests are taken by responders like those of `rdma_rxe`.
+    /// Whether responders are like those of `rdma_rxe`.
     pub plain_responders: bool,
-    /// What a node takes for a datagram.
+    /// Time that a node needs for a datagram.
     pub cost: Time,
-    /// Messages posted in a row, at most, and the pause between rows, at most.
+    /// Maximum number of messages in a row, and maximum pause between rows.
     pub burst: u64,
     pub gap: Time,
-    /// The share of sends that the socket takes in part, in millionths.
+    /// Share of sends that the socket takes only in part, in millionths.
     pub blocked: u32,
     pub trouble: Trouble,
     pub failures: Failures,
 }
 
 impl Scenario {
-    /// A network without faults; what does not matter there is drawn.
+    /// A network without faults; other parameters are drawn.
     pub fn fair(seed: u64, messages: u64) -> Scenario {
         let mut random = Random::new(seed ^ 0x5ce0);
         let sizes = random.one_of(&[Sizes::Small, Sizes::Edges, Sizes::Traffic, Sizes::Traffic]);
@@ -166,7 +166,7 @@ impl Scenario {
         }
     }
 
-    /// The same with more than two nodes, all connected with all.
+    /// The same with more nodes, all connected to each other.
     pub fn meshed(self, nodes: usize) -> Scenario {
         let connections = nodes * (nodes - 1) / 2;
         Scenario {
@@ -177,13 +177,13 @@ impl Scenario {
         }
     }
 
-    /// The same over a network with faults of every kind, of which up to `loss` per cent is loss, some
-    /// of it in bursts.
+    /// The same over a network with faults of every kind, among them up to `loss` per cent of loss,
+    /// partly in bursts.
     pub fn faulty(self, loss: u64) -> Scenario {
         let mut random = Random::new(self.seed ^ 0xfa17);
         let loss = 10_000 * random.between(0, loss);
         let loss_goes_on = random.one_of(&[0, 0, 300_000]);
-        // What is lost because the one before was is part of the share.
+        // Losses that follow a loss are part of the share.
         let begins =
             loss * (1_000_000 - loss_goes_on) / (1_000_000 - loss_goes_on * loss / 1_000_000);
         Scenario {

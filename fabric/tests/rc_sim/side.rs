@@ -1,21 +1,21 @@
-//! One end of a connection: a queue pair, and what it must have done.
+//! One end of a connection: a queue pair and its checks.
 
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{QpEvent, RcQp, Shared};
 use fabric::{AhAttributes, IbMtu, Instant, Psn, Qpn, WcStatus};
 
 use crate::network::Time;
+use crate::packet_checks::PacketChecks;
 use crate::packets::gid;
 use crate::plain::Plain;
 use crate::scenario::Patience;
-use crate::watch::Watch;
 
-/// Where an end is, and where its packets go.
+/// Node, queue pair number and first PSN of an end.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub node: usize,
     pub qpn: Qpn,
-    /// The PSN at which it starts to send.
+    /// The first PSN to send.
     pub psn: Psn,
 }
 
@@ -35,27 +35,27 @@ impl Place {
 pub struct Side {
     pub qp: RcQp,
     pub connection: usize,
-    /// Index of the flow that it sends, and of the one that it receives.
+    /// Index of the flow to send, and of the flow to receive.
     pub sends: usize,
     pub receives: usize,
     pub peer: Place,
-    pub watch: Watch,
-    /// What takes requests, instead of our responder.
+    pub checks: PacketChecks,
+    /// The responder for requests, instead of ours.
     pub plain: Option<Plain>,
     pub mtu: IbMtu,
-    /// Messages that arrived whole over this queue pair.
+    /// Complete messages received by this queue pair.
     pub arrived: u64,
-    /// When it posts again, in the world's time, and how many requests until it pauses.
+    /// When to post again, in the world's time, and the number of requests until the next pause.
     pub post_at: Time,
     pub burst_left: u64,
-    /// Whether the consumer takes the queue pair as drained, or waits for that.
+    /// Whether the consumer drains the queue pair.
     pub draining: bool,
     pub restart_at: Option<Time>,
     pub comm_est: bool,
 }
 
 impl Side {
-    /// Through INIT and RTR to RTS.
+    /// Moves the queue pair through INIT and RTR to RTS.
     #[allow(clippy::too_many_arguments)]
     pub fn connect(
         now: Time,
@@ -79,7 +79,7 @@ impl Side {
             sends: flows.0,
             receives: flows.1,
             peer,
-            watch: Watch::new(here.psn, now),
+            checks: PacketChecks::new(here.psn, now),
             plain: None,
             mtu,
             arrived: 0,
@@ -91,12 +91,12 @@ impl Side {
         }
     }
 
-    /// The status that the queue pair failed with.
+    /// The status of the queue pair's failure.
     pub fn failure(&self) -> Option<WcStatus> {
         self.qp.failure()
     }
 
-    /// Takes note of what happened.
+    /// Handles events.
     pub fn note_events(&mut self) {
         while let Some(event) = self.qp.poll_event() {
             match event {
@@ -105,8 +105,8 @@ impl Side {
                     self.comm_est = true;
                 }
                 QpEvent::SqDrained => {
-                    assert!(self.draining, "drained without being asked to");
-                    assert_eq!(self.watch.outstanding(), 0, "in flight after a drain");
+                    assert!(self.draining, "drained without a request");
+                    assert_eq!(self.checks.outstanding(), 0, "in flight after a drain");
                     self.draining = false;
                     self.restart_at = Some(0);
                 }
@@ -119,7 +119,7 @@ impl Side {
     }
 }
 
-/// The modify verbs of a connection's start (IBA vol. 1, 11.2.4.2).
+/// The modify verbs at the start of a connection (IBA vol. 1, 11.2.4.2).
 pub fn steps(
     here: Place,
     peer: Place,
@@ -140,7 +140,7 @@ pub fn steps(
         (
             State::Rtr,
             Attributes {
-                address: Some(AhAttributes::to(gid(peer.node))),
+                address: Some(AhAttributes::to(gid(peer.node), fabric::PKey::DEFAULT)),
                 path_mtu: Some(mtu),
                 dest_qpn: Some(peer.qpn),
                 rq_psn: Some(peer.psn),

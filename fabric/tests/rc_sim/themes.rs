@@ -1,11 +1,11 @@
-//! Queue pairs in all kinds of trouble, one kind a test.
+//! Queue pairs with one kind of trouble in each test.
 
 use super::simulate;
 use crate::network::{MICROSECOND, MILLISECOND};
 use crate::random::Random;
 use crate::scenario::{Failures, Patience, Scenario, Sizes, Trouble};
 
-/// Messages of a world, both directions together, roughly.
+/// Approximate number of messages of a world, both directions together.
 const WORLD: u64 = 2_000;
 
 #[test]
@@ -23,7 +23,7 @@ fn faults_of_every_kind() {
     });
 }
 
-/// Our requesters with responders that throw away what comes behind a gap.
+/// Our requesters with responders that discard packets after a gap.
 #[test]
 fn plain_responders() {
     simulate("plain_responders", 200_000, |seed| Scenario {
@@ -33,7 +33,7 @@ fn plain_responders() {
     });
 }
 
-/// Messages of 64 KiB, as connected mode has them, and of a megabyte.
+/// Messages of 64 KiB, as in connected mode, and of a megabyte.
 #[test]
 fn long_messages() {
     simulate("long_messages", 2_000, |seed| Scenario {
@@ -47,7 +47,7 @@ fn long_messages() {
     });
 }
 
-/// Many nodes, each connected with every other one, that share receive buffers.
+/// Many nodes, all connected to each other, with shared receive buffers.
 #[test]
 fn meshes() {
     simulate("meshes", 200_000, |seed| {
@@ -57,7 +57,7 @@ fn meshes() {
     });
 }
 
-/// Consumers that keep their receive buffers, so that the queue is often empty.
+/// Consumers that keep their receive buffers, so the queue is often empty.
 #[test]
 fn starved_receivers() {
     simulate("starved_receivers", 100_000, |seed| {
@@ -74,7 +74,7 @@ fn starved_receivers() {
     });
 }
 
-/// The same towards requesters that do not wait for ever.
+/// The same with requesters that have limited retries.
 #[test]
 fn starved_receivers_of_the_impatient() {
     simulate("starved_receivers_of_the_impatient", 50_000, |seed| {
@@ -93,8 +93,8 @@ fn starved_receivers_of_the_impatient() {
     });
 }
 
-/// Requesters with little or no patience, as the kernel's IP over InfiniBand asks for: what fails,
-/// fails as it should.
+/// Requesters with few or no retries, as the kernel's IP over InfiniBand requests: failures must be
+/// right.
 #[test]
 fn few_retries() {
     simulate("few_retries", 50_000, |seed| {
@@ -147,7 +147,7 @@ fn drains() {
     });
 }
 
-/// Packets of somebody who knows the addresses and the queue pairs, and has to guess PSNs.
+/// Forged packets from an attacker that knows addresses and queue pairs, and must guess PSNs.
 #[test]
 fn forgeries() {
     simulate("forgeries", 100_000, |seed| Scenario {

@@ -1,4 +1,4 @@
-//! What befalls a world beside its network: outages, silence, pauses, drains, forgeries.
+//! Trouble of a world other than its network's: outages, silence, pauses, drains, forgeries.
 
 use fabric::PKey;
 use fabric::soft::wire::{Aeth, Extended, ImmDt, Repr, opcode};
@@ -59,26 +59,26 @@ impl World {
         }
         self.plan_trouble();
         if matches!(self.s.trouble, Trouble::Outages | Trouble::Pauses) {
-            // The next one when this is over, and what it cost is made good.
+            // The next trouble starts when this one is over and its effects are repaired.
             self.trouble_at = Some(until + self.random.between(1, 1000) * MILLISECOND);
         }
     }
 
-    /// One packet to a queue pair of a node, in the name of its peer, with a PSN that is far from all
-    /// that are in use.
+    /// Sends a forged packet to a queue pair of a node, in the name of its peer, with a PSN far from
+    /// those in use.
     fn forge(&mut self, to: usize) {
         let sides = &self.nodes[to].sides;
         let nth = self.random.below(sides.len() as u64) as usize;
-        let side = sides.values().nth(nth).expect("all are connected");
+        let side = sides.values().nth(nth).expect("a connected queue pair");
         let peers = &self.nodes[side.peer.node].sides;
-        let its_peer = peers.get(&side.peer.qpn.get()).expect("both are there");
-        // Half the numbers there are, less what can be in flight.
+        let its_peer = peers.get(&side.peer.qpn.get()).expect("both ends exist");
+        // Half the PSN space, less what can be in flight.
         let far = self.random.between(1 << 16, (1 << 24) - (1 << 16)) as u32;
         let is_request = self.random.percent(50);
         let (opcode, psn) = if is_request {
-            (self.random.below(6) as u8, its_peer.watch.next())
+            (self.random.below(6) as u8, its_peer.checks.next())
         } else {
-            (opcode::RC_ACKNOWLEDGE, side.watch.next())
+            (opcode::RC_ACKNOWLEDGE, side.checks.next())
         };
         let aeth = Aeth {
             syndrome: self

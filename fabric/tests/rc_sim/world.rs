@@ -1,5 +1,4 @@
-//! All nodes on one network, and the time they share: nothing in it depends on anything but the
-//! scenario.
+//! All nodes on one network with a common time. Only the scenario determines the events.
 
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{RcCounts, Room};
@@ -13,15 +12,15 @@ use crate::random::Random;
 use crate::scenario::{Failures, Scenario, Trouble};
 use crate::side::{Place, Side};
 
-/// Bytes that the transport of one queue pair may hold on to beside what it was handed: a mebibyte of
-/// packets behind a gap, and its lists.
+/// Maximum bytes that one queue pair's transport may hold in addition to its buffers: a mebibyte of
+/// packets after a gap, and its lists.
 const HELD_MAX: usize = (1 << 20) + (64 << 10);
-/// How long no message may arrive anywhere, whatever happens.
+/// Maximum time without an arriving message.
 const STANDSTILL: Time = 60 * SECOND;
-/// After so long a full window is not one that will soon have room.
+/// A full window counts as stalled after this time.
 const STALLED: Time = 50 * MILLISECOND;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     pub arrived: u64,
@@ -53,14 +52,14 @@ pub struct World {
     pub now: Time,
     pub random: Random,
     pub nodes: Vec<Node>,
-    /// Of connection `c`: 2c from the first end, 2c + 1 from the second.
+    /// The flows of connection `c`: 2c from the first end, 2c + 1 from the second.
     flows: Vec<Flow>,
     ends: Vec<[Place; 2]>,
     pub network: Network,
     next_qpn: u32,
     pub trouble_at: Option<Time>,
     pub vanished: Option<usize>,
-    /// When a message last arrived, and how many had.
+    /// When the last message arrived, and the number of messages by then.
     last_arrival: (Time, u64),
     outcome: Outcome,
 }
@@ -101,7 +100,7 @@ impl World {
         world
     }
 
-    /// A fresh queue pair number and PSN, which often wraps soon.
+    /// A new queue pair number and PSN; the PSN often wraps soon.
     fn place(&mut self, node: usize) -> Place {
         self.next_qpn += 1;
         let psn = if self.random.percent(50) {
@@ -142,7 +141,7 @@ impl World {
         }
     }
 
-    /// Until all messages are through, or what could not get through has failed.
+    /// Runs until all messages have arrived, or their connections have failed.
     pub fn run(mut self) -> Outcome {
         while !self.flows.iter().all(Flow::is_done) {
             self.step();
@@ -167,7 +166,7 @@ impl World {
             .chain(self.trouble_at)
             .min();
         let Some(next) = next else {
-            panic!("nothing is left to happen, and messages are outstanding");
+            panic!("no event is pending, but messages are outstanding");
         };
         assert!(next >= self.now);
         self.now = next;
@@ -195,13 +194,13 @@ impl World {
         while let Some(datagram) = self.network.arrive(self.now) {
             let node = &mut self.nodes[datagram.to];
             node.arrive(&mut self.network, datagram);
-            // A thread that sleeps takes a moment to wake, in which more may come.
+            // A sleeping thread needs a moment to wake; more datagrams may arrive meanwhile.
             let awake = self.now + self.random.below(10 * MICROSECOND);
             node.wake_at = Some(node.wake_at.map_or(awake, |at| at.min(awake)));
         }
     }
 
-    /// Looks after the queue pairs of a node that has just run.
+    /// Checks the queue pairs of a node after its round.
     fn supervise(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let most = HELD_MAX * (1 + node.sides.len());
@@ -218,11 +217,11 @@ impl World {
         let (mut failed, mut restart) = (Vec::new(), Vec::new());
         for (qpn, side) in &mut node.sides {
             if let Some(status) = side.failure() {
-                let waited = side.watch.waited(self.now);
-                failed.push((side.connection, status, waited, side.watch.tries));
+                let waited = side.checks.waited(self.now);
+                failed.push((side.connection, status, waited, side.checks.tries));
                 continue;
             }
-            let waited = side.watch.waited(self.now);
+            let waited = side.checks.waited(self.now);
             if side.qp.room(local) == Room::Full {
                 assert!(waited <= STALLED, "full for {waited} ns, and not stalled");
             }
@@ -264,12 +263,12 @@ impl World {
         }
     }
 
-    /// Both ends go, and new ones take over where they were.
+    /// Replaces both ends of a connection.
     fn reconnect(&mut self, connection: usize) {
         for end in self.ends[connection] {
             let node = &mut self.nodes[end.node];
             let local = node.local(self.now);
-            let side = node.sides.get_mut(&end.qpn.get()).expect("both are there");
+            let side = node.sides.get_mut(&end.qpn.get()).expect("both ends exist");
             side.draining = false;
             let (qp, shared) = (&mut side.qp, &mut node.shared);
             if qp.state() != State::Err {
@@ -296,10 +295,10 @@ impl World {
         self.connect(connection);
     }
 
-    /// Takes a queue pair away, and what it counted into the outcome.
+    /// Removes a queue pair and adds its counters to the outcome.
     fn retire(&mut self, end: Place) {
         let node = &mut self.nodes[end.node];
-        let mut side = node.sides.remove(&end.qpn.get()).expect("it is there");
+        let mut side = node.sides.remove(&end.qpn.get()).expect("exists");
         let (local, shared) = (node.local(self.now), &mut node.shared);
         node.ledger.within(|| {
             side.qp
@@ -307,12 +306,12 @@ impl World {
                 .expect("any state may go to RESET");
             drop(side.qp);
         });
-        self.outcome.packets += side.watch.requests;
-        self.outcome.retransmitted += side.watch.again;
-        self.outcome.responses += side.watch.responses;
+        self.outcome.packets += side.checks.requests;
+        self.outcome.retransmitted += side.checks.again;
+        self.outcome.responses += side.checks.responses;
     }
 
-    /// Lets everything arrive that is still under way, and every timer end.
+    /// Delivers everything in transit and waits for all timers.
     fn settle(&mut self) {
         self.trouble_at = None;
         let end = self.now + 20 * SECOND;
@@ -329,7 +328,7 @@ impl World {
     fn check_the_end(&mut self) {
         let sides = self.nodes.iter().flat_map(|n| n.sides.values());
         for side in sides {
-            assert_eq!(side.watch.outstanding(), 0, "in flight at the end");
+            assert_eq!(side.checks.outstanding(), 0, "in flight at the end");
             let stats = side.qp.statistics();
             assert_eq!(stats.in_flight, 0);
             if side.plain.is_none() {
@@ -343,11 +342,7 @@ impl World {
         }
         let mut counts = RcCounts::default();
         for node in &self.nodes {
-            assert_eq!(
-                node.buffers_in_use(&self.s),
-                0,
-                "receive buffers that are gone"
-            );
+            assert_eq!(node.buffers_in_use(&self.s), 0, "lost receive buffers");
             counts.retransmitted += node.shared.counts.retransmitted;
         }
         assert_eq!(counts.retransmitted, self.outcome.retransmitted);

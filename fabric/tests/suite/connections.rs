@@ -1,5 +1,5 @@
-//! Reliable connections, where the provider has them. The first port asks, the second listens: where
-//! both are on one device, only one of them can listen on a service of rdma_cm.
+//! Reliable connections, if the provider has them. The first port connects, the second listens: if both
+//! are on one device, only one of them can listen on a service of rdma_cm.
 
 use fabric::{CloseReason, ConnectRequest, Port, RejectReason, ServiceId, Services};
 
@@ -7,19 +7,21 @@ use crate::lab::{Family, Lab, say};
 use crate::node::Node;
 use crate::side::{Place, SERVICE, SIZES, Side, connected, counters, exchange, sizes, until};
 
-/// The port number of rdma_cm's TCP port space that the tests listen on.
+/// The test's port number in rdma_cm's TCP port space.
 const PORT: u16 = 4755;
 
-/// The services that a provider's peers can ask for.
+/// The services that peers of a provider can request.
 fn services(port: &dyn Port) -> &'static [ServiceId] {
     const BOTH: [ServiceId; 2] = [SERVICE, ServiceId::rdma_cm(PORT)];
+    const OF_DEVICE: [ServiceId; 1] = [ServiceId::rdma_ib(PORT)];
     match port.capabilities().services {
         Services::Any => &BOTH,
         Services::RdmaCm => &BOTH[1..],
+        Services::InfiniBand | Services::RdmaCmInfiniBand => &OF_DEVICE,
     }
 }
 
-/// Who asks and who listens; `None`, which is said, if the provider has no connections.
+/// The active and the passive side; `None`, with a message, if the provider has no connections.
 fn sides<'n>(lab: &'n Lab, family: Family, service: usize) -> Option<(Side<'n>, Side<'n>)> {
     let (a, b) = lab.pair_of(family);
     let has = |node: &Node<'_>| node.port.capabilities().message_max > 0;
@@ -31,7 +33,7 @@ fn sides<'n>(lab: &'n Lab, family: Family, service: usize) -> Option<(Side<'n>, 
     Some((Side::asking(a, service), Side::answering(b, service)))
 }
 
-/// Runs a test over every service that there is, each in a lab of its own.
+/// Runs a test with every service, each in its own lab.
 fn over_services(run: impl for<'n> Fn(&'n Lab, Side<'n>, Side<'n>)) {
     for service in 0.. {
         let lab = Lab::new();
@@ -48,7 +50,7 @@ fn list(side: &mut Side<'_>) -> Vec<fabric::ConnectionInfo> {
 
 fn all_sizes<'n>(a: &mut Side<'n>, b: &mut Side<'n>) {
     let places = connected(a, b, 0);
-    // Who accepted learns of it last.
+    // The passive side is established last.
     until(a, b, |_, b| list(b)[0].state == "ESTABLISHED");
     for (side, place, active) in [(&mut *a, places.0, true), (&mut *b, places.1, false)] {
         let list = list(side);
@@ -71,7 +73,7 @@ fn all_sizes<'n>(a: &mut Side<'n>, b: &mut Side<'n>) {
     exchange(a, b, places, &sizes(&SIZES));
     exchange(a, b, places, &sizes(&[65524; 50]));
     assert!(a.log.closed.is_empty() && b.log.closed.is_empty());
-    // Those that are acknowledged count.
+    // Acknowledged messages count.
     until(a, b, |a, _| list(a)[0].tx_messages == 62);
     assert_eq!(list(a)[0].rx_messages, 62);
 }
@@ -89,7 +91,7 @@ fn messages_of_all_sizes_over_ipv4() {
     }
 }
 
-/// Several small messages are lent memory, filled and posted at once.
+/// Fills and posts several small messages at once.
 #[test]
 fn small_messages_by_the_score() {
     over_services(|_, mut a, mut b| {
@@ -119,7 +121,7 @@ fn small_messages_by_the_score() {
 }
 
 #[test]
-fn a_closed_connection_ends_on_both_sides_and_another_one_is_made() {
+fn a_closed_connection_ends_on_both_sides_and_can_be_replaced() {
     over_services(|_, mut a, mut b| {
         for who_closes in 0..4 {
             let (ab, ba) = connected(&mut a, &mut b, 0);
@@ -131,9 +133,9 @@ fn a_closed_connection_ends_on_both_sides_and_another_one_is_made() {
             until(&mut a, &mut b, |a, b| {
                 a.log.closed.len() + b.log.closed.len() > who_closes
             });
-            let told = if who_closes % 2 == 0 { &b } else { &a };
+            let notified = if who_closes % 2 == 0 { &b } else { &a };
             assert_eq!(
-                told.log.closed.last(),
+                notified.log.closed.last(),
                 Some(&(other, CloseReason::Disconnected))
             );
             assert!(!a.post(ab, b"late") && !b.post(ba, b"late"));
@@ -141,7 +143,7 @@ fn a_closed_connection_ends_on_both_sides_and_another_one_is_made() {
         assert_eq!(
             (a.log.closed.len(), b.log.closed.len()),
             (2, 2),
-            "who closes knows"
+            "no event for the side that closes"
         );
         let again = connected(&mut a, &mut b, 0);
         exchange(&mut a, &mut b, again, &sizes(&SIZES));
@@ -161,7 +163,7 @@ fn many_connections_at_once() {
 }
 
 #[test]
-fn refusals_reach_who_asked() {
+fn rejections_reach_the_requester() {
     over_services(|_, mut a, mut b| {
         b.log.refuse = Some(RejectReason::CONSUMER);
         let peer = b.node.gid();
@@ -187,13 +189,13 @@ fn a_peer_that_goes_is_noticed() {
         let mut b = b;
         let (ab, _) = connected(&mut a, &mut b, 0);
         drop(b);
-        // It finds out when it sends, if it is not told before.
+        // The side notices when it sends, if it is not notified before.
         a.post(ab, &[1; 5000]);
         a.await_closed();
         assert_eq!(a.log.closed.len(), 1, "{:?}", counters(&a));
         assert_eq!(a.log.closed[0].0, ab);
-        assert!(a.has_room(0), "the others are not held up");
-        // It comes back.
+        assert!(a.has_room(0), "other connections are not blocked");
+        // The node returns.
         let node = lab.node(crate::lab::End::B, Family::V6);
         let mut b = Side::answering(node, a.service);
         let places = connected(&mut a, &mut b, 0);
@@ -225,7 +227,7 @@ fn connections_of_an_endpoint_end_with_it() {
     });
 }
 
-/// A receiver that oversleeps holds its senders up and loses nothing.
+/// A receiver that does not poll for a while delays its senders and loses nothing.
 #[test]
 fn a_receiver_that_oversleeps_loses_nothing() {
     over_services(|_, mut a, mut b| {

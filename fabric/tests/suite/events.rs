@@ -1,4 +1,4 @@
-//! What is done to the device under a port, or to its interface, while the port is open.
+//! Changes of the device under an open port, or of its interface.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::node::{Node, QKEY, SOON, payloads};
 
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 
-/// The events until one of them is `last`.
+/// Returns the events until one satisfies `last`.
 pub fn until(node: &mut Node<'_>, last: impl Fn(&PortEvent) -> bool) -> Vec<PortEvent> {
     let deadline = Instant::now() + SOON;
     let mut all = Vec::new();
@@ -19,7 +19,7 @@ pub fn until(node: &mut Node<'_>, last: impl Fn(&PortEvent) -> bool) -> Vec<Port
         assert!(Instant::now() < deadline, "only {all:?}: {about:?}");
         std::thread::sleep(std::time::Duration::from_millis(5));
         all.extend(node.process());
-        // What its workers have to do with it.
+        // Lets its workers handle the event.
         node.receive_for_no_time();
     }
     all
@@ -29,7 +29,7 @@ pub fn active(node: &mut Node<'_>) -> Vec<PortEvent> {
     until(node, |e| *e == PortEvent::Active)
 }
 
-/// A datagram to a group and one to a queue pair arrive.
+/// Checks that a datagram to a group and one to a queue pair arrive.
 pub fn assert_talk(a: &mut Node<'_>, b: &mut Node<'_>) {
     let mgid: Gid = BROADCAST.parse().unwrap();
     let (s, r) = (a.endpoint(), b.endpoint());
@@ -75,8 +75,8 @@ fn down_and_up() {
     assert!(b.port.resources().groups.iter().any(|g| g.qpn == r.qpn));
 }
 
-/// The device goes and comes back: endpoints and groups are there again, maybe under other numbers,
-/// which are told, and what was asked for meanwhile holds.
+/// The device disappears and returns: endpoints and groups return, possibly with other numbers, which
+/// the port reports. Requests made meanwhile take effect.
 #[test]
 fn vanished_and_back() {
     let lab = Lab::new();
@@ -98,7 +98,7 @@ fn vanished_and_back() {
         assert_eq!(a.port.attributes().state, PortState::Down);
         let deadline = Instant::now() + SOON;
         while !lab.is_unplugged() {
-            assert!(Instant::now() < deadline, "somebody keeps the device");
+            assert!(Instant::now() < deadline, "the device is in use");
             for node in [&mut a, &mut b] {
                 node.process();
                 node.receive_for_no_time();
@@ -110,7 +110,7 @@ fn vanished_and_back() {
             let sent = a.send(&s, mgid, Qpn::MULTICAST, QKEY, &one);
             assert_eq!(sent, Sent::Failed, "round {round}");
         }
-        // Where an endpoint can be made that has no device yet, it has one afterwards.
+        // An endpoint created without a device works after the device returns.
         if let Some(late) = b.endpoint_if_any() {
             b.attach(&late, mgid);
             now.push(late);
@@ -131,9 +131,9 @@ fn vanished_and_back() {
             assert!(events.iter().all(is_told), "{events:?}");
         }
         for endpoint in &now {
-            let qpn = b.port.endpoint_qpn(endpoint.id).expect("it is there");
+            let qpn = b.port.endpoint_qpn(endpoint.id).expect("a queue pair");
             let all = b.port.resources().queue_pairs;
-            let q = all.iter().find(|q| q.qpn == qpn).expect("it is listed");
+            let q = all.iter().find(|q| q.qpn == qpn).expect("listed");
             assert_eq!((q.endpoint, q.state), (endpoint.id, "RTS"));
         }
         let two = payloads(1, 500, 8);
@@ -178,7 +178,7 @@ fn the_payload_follows_the_mtu() {
             lab.ip(end, &format!("link set u0 mtu {mtu}"));
         }
         let payload = match &lab {
-            // An MTU of the IBA, unless the whole packet is ours to make.
+            // Over verbs an IB MTU, in the software fabric the exact fit.
             Lab::Verbs(_) => payload,
             Lab::Soft(_) => payload.max(if mtu == "1500" { 1428 } else { 0 }),
         };

@@ -1,4 +1,4 @@
-//! Datagrams arrive, whole and once.
+//! Datagrams arrive whole and once.
 
 use std::os::fd::AsFd;
 
@@ -9,14 +9,14 @@ use rustix::event::{Timespec, epoll};
 use crate::lab::{End, Family, Lab, mgid};
 use crate::node::{Got, Node, QKEY, SOON, payloads};
 
-/// The payloads of what an endpoint got.
+/// The payloads received by an endpoint.
 pub fn of<'g>(got: &'g [Got], endpoint: &UdEndpoint) -> Vec<&'g Vec<u8>> {
     let id = endpoint.id;
     let mine = got.iter().filter(|g| g.1.endpoint == id);
     mine.map(|g| &g.2).collect()
 }
 
-/// Sends a train from one to the other; it arrives whole and in order, and says where it is from.
+/// Sends a train; it arrives whole and in order, with the right source.
 pub fn train_arrives(from: &mut Node<'_>, to: &mut Node<'_>, sent: &[Vec<u8>]) {
     let (s, r) = (from.endpoint(), to.endpoint());
     let (gid, qpn) = (to.gid(), r.qpn);
@@ -69,7 +69,7 @@ fn unicast_trains_over_ipv4() {
     both_ways(&mut a, &mut b);
 }
 
-/// Payloads of every length around those that an inline send, or a padded one, may have.
+/// Payloads of every length around the limits of inline sends and of padding.
 #[test]
 fn small_payloads_of_every_length() {
     let lab = Lab::new();
@@ -113,7 +113,7 @@ fn multicast_reaches_a_group_once() {
     assert!(a.receive_for_a_while().is_empty(), "no echo");
 }
 
-/// What fills a train in two goes is one train.
+/// A train filled in two steps is one train.
 #[test]
 fn a_train_is_gone_on_with() {
     let lab = Lab::new();
@@ -121,7 +121,9 @@ fn a_train_is_gone_on_with() {
     let (s, r) = (a.endpoint(), b.endpoint());
     let sent = payloads(5, 200, 70);
     let w = &mut a.workers[0];
-    let ah = w.create_ah(&AhAttributes::to(b.gid())).unwrap();
+    let ah = w
+        .create_ah(&AhAttributes::to(b.gid(), fabric::PKey::DEFAULT))
+        .unwrap();
     let mut train = w.train(200).unwrap();
     for payload in &sent[..3] {
         train.next(200).unwrap().copy_from_slice(payload);
@@ -145,20 +147,22 @@ fn a_train_is_gone_on_with() {
     a.workers[0].destroy_ah(ah);
 }
 
-/// Who has armed and sleeps is woken, each time; what came before arming is told by it.
+/// A thread that has armed and sleeps is woken each time; arming reports earlier completions.
 #[test]
-fn who_sleeps_is_woken_by_what_comes() {
+fn a_sleeping_thread_is_woken_by_packets() {
     let lab = Lab::new();
     let (mut a, mut b) = lab.pair();
     let (s, r) = (a.endpoint(), b.endpoint());
     let gid = b.gid();
     let one = payloads(0, 100, 100);
-    // The way is known from now on: nothing of it waits for the sender's next poll.
+    // The address is resolved now: later sends do not wait for the sender's next poll.
     assert_eq!(a.send(&s, gid, r.qpn, QKEY, &one), Sent::Done);
     assert_eq!(b.receive_from(&mut a, 1).len(), 1);
     let sleepers = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     b.workers[0].register(sleepers.as_fd(), MINE).unwrap();
-    let ah = a.workers[0].create_ah(&AhAttributes::to(gid)).unwrap();
+    let ah = a.workers[0]
+        .create_ah(&AhAttributes::to(gid, fabric::PKey::DEFAULT))
+        .unwrap();
     for round in 0..50 {
         let w = &mut b.workers[0];
         while w.arm().unwrap() {
@@ -173,7 +177,7 @@ fn who_sleeps_is_woken_by_what_comes() {
             qkey: QKEY,
         };
         assert_eq!(a.workers[0].send(s.id, &to, ticket), Sent::Done);
-        // Readiness may be of something else, such as a completed send: then nothing is there yet.
+        // Readiness may have another cause, such as a completed send: then nothing has arrived yet.
         let mut got = 0;
         while got == 0 {
             let w = &mut *b.workers[0];
@@ -190,7 +194,7 @@ fn who_sleeps_is_woken_by_what_comes() {
             }
         }
         assert_eq!(got, 1, "round {round}");
-        // Sends complete, and their memory is to be had again.
+        // Sends complete and release their memory.
         assert!(a.receive_for_no_time().is_empty());
     }
     a.workers[0].destroy_ah(ah);
@@ -199,7 +203,7 @@ fn who_sleeps_is_woken_by_what_comes() {
 /// The caller's part of the data word.
 const MINE: u64 = 42;
 
-/// Sleeps, and tells the worker what woke it.
+/// Sleeps, then passes the event to the worker.
 fn is_woken(worker: &mut dyn Worker, epoll: &impl AsFd) -> bool {
     let patience = Timespec {
         tv_sec: SOON.as_secs() as i64,
@@ -215,7 +219,7 @@ fn is_woken(worker: &mut dyn Worker, epoll: &impl AsFd) -> bool {
     count.unwrap() > 0 && words.iter().all(|word| word & TOKEN == MINE)
 }
 
-/// A port that goes takes its endpoints along, and another one takes its place.
+/// Closing a port destroys its endpoints; another port can be opened.
 #[test]
 fn ports_come_and_go() {
     let lab = Lab::new();

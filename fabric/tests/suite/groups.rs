@@ -37,7 +37,7 @@ fn thousands_of_groups() {
 }
 
 #[test]
-fn groups_that_cannot_be_are_told_and_the_others_are_joined() {
+fn bad_groups_are_refused_and_the_others_are_joined() {
     let lab = Lab::new();
     let mut a = lab.node(End::A, Family::V6);
     let to = a.endpoint();
@@ -59,26 +59,25 @@ fn groups_that_cannot_be_are_told_and_the_others_are_joined() {
     assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(id)) if id == to.id));
 }
 
-/// What this fabric says of its groups, and that a group that an endpoint leaves stays others'.
+/// The parameters of groups; a group left by one endpoint keeps its other members.
 #[test]
 fn answers_come_at_once_and_members_are_counted_below() {
     let lab = Lab::new();
     let mut a = lab.node(End::A, Family::V6);
     let (x, y) = (a.endpoint(), a.endpoint());
-    let attributes = a.port.attributes();
-    let now = Joined::Now(GroupParameters::unadministered(
-        QKEY,
-        attributes.ud_payload_max,
-    ));
+    let now = Joined::Now(GroupParameters::unadministered(QKEY));
     for endpoint in [&x, &y, &x] {
         let mut answers = a.change_groups(endpoint, &[mgid(1)], &[]);
-        // InfiniBand's groups have LIDs.
+        // Groups on InfiniBand have LIDs.
         if let Some(Joined::Now(parameters)) = answers.first_mut() {
-            assert_eq!(parameters.mlid.take().is_some(), attributes.lid.is_some());
+            assert_eq!(
+                parameters.mlid.take().is_some(),
+                a.port.attributes().lid.is_some()
+            );
         }
         assert_eq!(answers, std::slice::from_ref(&now));
     }
-    // Each answer came with the call, so none is due.
+    // All answers were immediate, so no event follows.
     let events = a.process();
     let late = |event: &PortEvent| matches!(event, PortEvent::Group { .. });
     assert!(!events.iter().any(late), "{events:?}");
@@ -87,7 +86,7 @@ fn answers_come_at_once_and_members_are_counted_below() {
         groups.iter().map(|g| g.qpn).collect()
     };
     assert_eq!(members(&a).len(), 2);
-    // Left twice, and left and joined in one change.
+    // Leaves twice, and leaves and joins in one change.
     a.change_groups(&x, &[], &[mgid(1)]);
     a.change_groups(&x, &[], &[mgid(1)]);
     assert_eq!(members(&a), [y.qpn]);
@@ -97,7 +96,7 @@ fn answers_come_at_once_and_members_are_counted_below() {
     assert!((1..=can.groups_max).contains(&can.group_requests));
 }
 
-/// Conformance item 44: all attached queue pairs of the host but the sender get a multicast.
+/// Conformance item 44: all attached queue pairs of the host except the sender receive a multicast.
 #[test]
 fn t44_all_of_a_host_but_the_sender_get_a_multicast() {
     let lab = Lab::new();
@@ -119,7 +118,7 @@ fn t44_all_of_a_host_but_the_sender_get_a_multicast() {
     let own = a.gid();
     assert_eq!(a.send(&x, own, y.qpn, QKEY, &two), Sent::Done);
     assert_eq!(of(&a.receive(2), &y).len(), 2);
-    // Who sends need not be a member.
+    // The sender need not be a member.
     assert_eq!(a.send(&z, mgid(1), Qpn::MULTICAST, QKEY, &two), Sent::Done);
     let got = a.receive(4);
     assert_eq!((of(&got, &x).len(), of(&got, &y).len()), (2, 2), "{got:?}");

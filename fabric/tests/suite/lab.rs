@@ -1,4 +1,4 @@
-//! Two ports that reach each other, of the provider that is asked for.
+//! Two ports that reach each other, of the selected provider.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -12,30 +12,30 @@ use crate::net::Cable;
 use crate::node::Node;
 use crate::verbs_lab::Devices;
 
-/// Which of the two ports.
+/// One of the two ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     A,
     B,
 }
 
-/// The addresses that ports have.
+/// The address family of ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     V4,
     V6,
 }
 
-/// See the module.
+/// The ports of the selected provider.
 pub enum Lab {
-    /// Each port has an end of a cable between two namespaces.
+    /// Each port has one end of a cable between two namespaces.
     Soft(Cable),
-    /// Both are on one RDMA device, or each has one.
+    /// Both ports are on one RDMA device, or each has its own.
     Verbs(Devices),
 }
 
 impl Lab {
-    /// With room for an IB MTU of 4096, as far as it is ours to choose.
+    /// Creates the lab, with room for an IB MTU of 4096 if the MTU can be chosen.
     pub fn new() -> Lab {
         match Devices::asked_for() {
             Some(devices) => Lab::Verbs(devices),
@@ -57,7 +57,7 @@ impl Lab {
         self.pair_of(Family::V6)
     }
 
-    /// Both ports, with addresses of a family.
+    /// Both ports, with addresses of one family.
     pub fn pair_of(&self, family: Family) -> (Node<'_>, Node<'_>) {
         (self.node(End::A, family), self.node(End::B, family))
     }
@@ -91,7 +91,7 @@ impl Lab {
         matches!(self, Lab::Verbs(devices) if devices.is_one())
     }
 
-    /// Runs `ip` where the interface under a port is, with `u0` standing for its name.
+    /// Runs `ip` in the namespace of a port's interface; `u0` is replaced by the interface's name.
     pub fn ip(&self, end: End, words: &str) {
         match self {
             Lab::Soft(cable) => {
@@ -105,7 +105,7 @@ impl Lab {
         }
     }
 
-    /// Takes the devices away from under both ports.
+    /// Removes the devices of both ports.
     pub fn unplug(&self) {
         match self {
             Lab::Soft(_) => self.ip(End::A, "link del u0"),
@@ -113,7 +113,7 @@ impl Lab {
         }
     }
 
-    /// Whether they are gone: an RDMA device goes when everybody has let go of it.
+    /// Whether they are removed: an RDMA device disappears when nobody has it open.
     pub fn is_unplugged(&self) -> bool {
         match self {
             Lab::Soft(_) => true,
@@ -121,7 +121,7 @@ impl Lab {
         }
     }
 
-    /// Puts them back.
+    /// Restores the devices.
     pub fn plug(&self) {
         match self {
             Lab::Soft(cable) => cable.plug(9000),
@@ -130,7 +130,7 @@ impl Lab {
     }
 }
 
-/// A soft port's, whose multicast goes to a list of peers where there are no groups.
+/// The configuration of a soft port. Its multicast goes to a list of peers if the family has no groups.
 fn soft_config(family: Family, peer: &str) -> SoftConfig {
     let config = SoftConfig::new("u0");
     match family {
@@ -143,7 +143,7 @@ fn soft_config(family: Family, peer: &str) -> SoftConfig {
     }
 }
 
-/// The P_Key table of a node, empty places left out.
+/// The P_Key table of a node, without empty places.
 pub fn pkeys(node: &Node<'_>) -> Vec<PKey> {
     let table = node.port.attributes().pkeys;
     let is_entry = |key: &PKey| *key != fabric::pkeys::EMPTY;
@@ -155,7 +155,7 @@ pub fn mgid(n: u16) -> Gid {
     format!("ff12:401b:ffff::{n:x}").parse().unwrap()
 }
 
-/// Says on standard error what is left out, also where the test runner captures what tests print.
+/// Reports on standard error what a test skips, even if the test runner captures output.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

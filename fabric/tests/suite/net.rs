@@ -1,4 +1,4 @@
-//! Two network namespaces with a veth pair between them, gone when dropped.
+//! Two network namespaces with a veth pair between them, removed when dropped.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,24 +21,24 @@ impl Namespace {
         let name = format!("soft-{}-{n}", id());
         ip(&["netns", "add", &name]);
         let ns = Namespace { name };
-        // Addresses are usable at once.
+        // Disables duplicate address detection, so addresses are usable at once.
         ns.run(|| std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0").unwrap());
         ns.ip(&["link", "set", "lo", "up"]);
         ns
     }
 
-    /// Runs `ip` in it.
+    /// Runs `ip` in the namespace.
     pub fn ip(&self, args: &[&str]) {
         ip(&[&["-n", &self.name], args].concat());
     }
 
-    /// Runs another program in it; `args` are split at spaces.
+    /// Runs another program in the namespace; `args` are split at spaces.
     pub fn tool(&self, program: &str, args: &str) {
         let args: Vec<&str> = args.split(' ').collect();
         ip(&[&["netns", "exec", &self.name, program], &args[..]].concat());
     }
 
-    /// Runs `f` on a thread of it.
+    /// Runs `f` on a thread in the namespace.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         let file = File::open(format!("/run/netns/{}", self.name)).unwrap();
         thread::scope(|s| {
@@ -76,7 +76,8 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// With this MTU, up, addressed 192.0.2.1 and .2 besides the link-local addresses.
+    /// Creates the cable with this MTU, up, with the addresses 192.0.2.1 and .2 besides the link-local
+    /// ones.
     pub fn new(mtu: u32) -> Cable {
         let (a, b) = (Namespace::new(), Namespace::new());
         let cable = Cable { a, b };
@@ -84,7 +85,7 @@ impl Cable {
         cable
     }
 
-    /// Makes the veth pair.
+    /// Creates the veth pair.
     pub fn plug(&self, mtu: u32) {
         let mtu = mtu.to_string();
         ip(&[

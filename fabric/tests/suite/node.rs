@@ -14,16 +14,16 @@ use crate::net::Namespace;
 
 pub const QKEY: QKey = QKey::new(0x0b1b);
 
-/// Long enough for anything that happens at all, also in a machine that is emulated.
+/// Long enough for any event, even on an emulated machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
 pub struct Node<'n> {
     ns: Option<&'n Namespace>,
     pub port: Box<dyn Port>,
     pub workers: Vec<Box<dyn Worker>>,
-    /// What came while only the other side's mail was asked for.
+    /// Datagrams received while the test waited for the other side.
     kept: Vec<Got>,
-    /// How long nothing comes until nothing will.
+    /// Silence after which no more datagrams are expected.
     quiet: Duration,
 }
 
@@ -34,8 +34,8 @@ impl<'n> Node<'n> {
     /// A soft port in a namespace.
     pub fn open(ns: &'n Namespace, config: SoftConfig) -> Node<'n> {
         let config = ProviderConfig::Soft(config);
-        // A child that another test starts holds the descriptors of a port that is closed, and with
-        // them its lock, until it executes its program.
+        // A child process that another test starts holds the descriptors of a closed port, and its
+        // lock, until it executes its program.
         let deadline = Instant::now() + SOON;
         let port = loop {
             match ns.run(|| fabric::open(config.clone())) {
@@ -49,7 +49,7 @@ impl<'n> Node<'n> {
         Node::of(Some(ns), port, quiet)
     }
 
-    /// A port in the test's own namespace.
+    /// A port in the test's namespace.
     pub fn open_here(config: ProviderConfig) -> Node<'static> {
         let port = fabric::open(config).unwrap();
         Node::of(None, port, Duration::from_millis(500))
@@ -66,7 +66,7 @@ impl<'n> Node<'n> {
         }
     }
 
-    /// Runs `f` with the port in the port's namespace, where a daemon is at home.
+    /// Runs `f` with the port in the port's namespace, as a daemon does.
     pub fn at_home<T: Send>(&mut self, f: impl FnOnce(&mut dyn Port) -> T + Send) -> T {
         let port = self.port.as_mut();
         match self.ns {
@@ -88,7 +88,7 @@ impl<'n> Node<'n> {
         self.endpoint_wishing(None)
     }
 
-    /// An endpoint with a wish for its queue pair number.
+    /// An endpoint with a requested queue pair number.
     pub fn endpoint_wishing(&mut self, qpn: Option<Qpn>) -> UdEndpoint {
         self.endpoint_of(PKey::DEFAULT, qpn)
     }
@@ -98,7 +98,7 @@ impl<'n> Node<'n> {
         self.endpoint_of(PKey::new(pkey), None)
     }
 
-    /// An endpoint, if the port can make one now.
+    /// An endpoint, if the port can create one now.
     pub fn endpoint_if_any(&mut self) -> Option<UdEndpoint> {
         let (pkey, qkey) = (PKey::DEFAULT, QKEY);
         let init = UdInit {
@@ -114,13 +114,13 @@ impl<'n> Node<'n> {
         self.port.create_ud(UdInit { pkey, qkey, qpn }).unwrap()
     }
 
-    /// Replaces the P_Key table; gives the endpoints whose entry changed.
+    /// Replaces the P_Key table; returns the endpoints whose entry changed.
     pub fn set_pkeys(&mut self, table: &[u16]) -> Vec<EndpointId> {
         let table = table.iter().copied().map(PKey::new).collect();
         self.port.set_pkeys(table).unwrap()
     }
 
-    /// The queue pair of an endpoint: its state and its P_Key.
+    /// State and P_Key of an endpoint's queue pair.
     pub fn queue_pair(&self, of: &UdEndpoint) -> (&'static str, u16) {
         let all = self.port.resources().queue_pairs;
         let found = all.iter().find(|q| q.qpn == of.qpn).unwrap();
@@ -128,7 +128,7 @@ impl<'n> Node<'n> {
         (found.state, found.pkey.get())
     }
 
-    /// Joins groups and leaves others; gives the answers to the joins.
+    /// Joins and leaves groups; returns the answers to the joins.
     pub fn change_groups(&mut self, of: &UdEndpoint, joins: &[Gid], leaves: &[Gid]) -> Vec<Joined> {
         self.at_home(|port| port.change_groups(of.id, joins, leaves))
             .unwrap()
@@ -140,7 +140,7 @@ impl<'n> Node<'n> {
         assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
     }
 
-    /// What the port makes of what happened outside.
+    /// Processes pending port events.
     pub fn process(&mut self) -> Vec<PortEvent> {
         self.at_home(|port| port.process())
     }
@@ -154,10 +154,16 @@ impl<'n> Node<'n> {
         qkey: QKey,
         payloads: &[Vec<u8>],
     ) -> Sent {
-        self.send_as(from, &AhAttributes::to(dgid), qpn, qkey, payloads)
+        self.send_as(
+            from,
+            &AhAttributes::to(dgid, fabric::PKey::DEFAULT),
+            qpn,
+            qkey,
+            payloads,
+        )
     }
 
-    /// The same, with all that an address handle may say.
+    /// As `send`, with all attributes of an address handle.
     pub fn send_as(
         &mut self,
         from: &UdEndpoint,
@@ -179,7 +185,7 @@ impl<'n> Node<'n> {
         sent
     }
 
-    /// What was sent before has to complete where memory is short; what arrives meanwhile is kept.
+    /// Waits until earlier sends complete, if memory is short; keeps datagrams that arrive meanwhile.
     fn await_room(&mut self) {
         let end = Instant::now() + SOON;
         while !self.workers[0].has_room() {
@@ -190,32 +196,32 @@ impl<'n> Node<'n> {
         }
     }
 
-    /// What arrives at any worker until `count` datagrams are there.
+    /// Receives at all workers until `count` datagrams have arrived.
     pub fn receive(&mut self, count: usize) -> Vec<Got> {
         let deadline = Instant::now() + SOON;
         self.gather(None, |all| all.len() >= count || Instant::now() > deadline)
     }
 
-    /// The same, while another node goes on with what it has been asked to send.
+    /// As `receive`, while another node continues sending.
     pub fn receive_from(&mut self, other: &mut Node<'_>, count: usize) -> Vec<Got> {
         let deadline = Instant::now() + SOON;
         let enough = |all: &[Got]| all.len() >= count || Instant::now() > deadline;
         self.gather(Some(other), enough)
     }
 
-    /// What arrives within a tenth of a second, or as long as this provider takes.
+    /// Receives for a tenth of a second, or as long as this provider needs.
     pub fn receive_for_a_while(&mut self) -> Vec<Got> {
         let end = Instant::now() + self.quiet;
         self.gather(None, |_| Instant::now() > end)
     }
 
-    /// The same, while another node goes on with what it has been asked to send.
+    /// As `receive_for_a_while`, while another node continues sending.
     pub fn receive_for_a_while_from(&mut self, other: &mut Node<'_>) -> Vec<Got> {
         let end = Instant::now() + self.quiet;
         self.gather(Some(other), |_| Instant::now() > end)
     }
 
-    /// What is there now.
+    /// Receives what is pending.
     pub fn receive_for_no_time(&mut self) -> Vec<Got> {
         self.gather(None, |_| true)
     }

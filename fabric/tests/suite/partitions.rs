@@ -1,5 +1,5 @@
-//! Partitions, as far as a table goes that may be somebody else's. Tables that change are tested over
-//! the provider that can change its own, in [`crate::soft`].
+//! Partitions with a table that the provider may not be able to change. [`crate::soft`] tests changes
+//! of the table.
 
 use fabric::{FabricError, PKey, Sent};
 
@@ -7,7 +7,7 @@ use crate::exchange::train_arrives;
 use crate::lab::{End, Family, Lab, pkeys, say};
 use crate::node::{QKEY, payloads};
 
-/// A key that no table has by itself.
+/// A P_Key that no table has by default.
 const ABSENT: u16 = 0x8001;
 
 #[test]
@@ -23,7 +23,7 @@ fn an_endpoint_whose_key_the_table_lacks_waits_for_it() {
     let one = payloads(0, 30, 30);
     assert_eq!(a.send(&s, gid, r.qpn, QKEY, &one), Sent::Failed);
     assert!(b.receive_for_a_while_from(&mut a).is_empty());
-    // It hears nothing, either.
+    // It receives nothing, either.
     let own = a.gid();
     let t = b.endpoint();
     b.send(&t, own, s.qpn, QKEY, &one);
@@ -44,14 +44,14 @@ fn a_table_is_replaced_where_it_is_ours() {
         assert_eq!(changed.unwrap(), [waits.id]);
         assert_eq!(a.port.endpoint_pkey(waits.id), Some(PKey::new(ABSENT)));
     } else {
-        say("this provider's P_Key table is not ours to change: a refusal is all there is");
+        say("this provider cannot change its P_Key table: only the refusal is tested");
         assert!(matches!(changed, Err(FabricError::Unusable(_))));
         assert_eq!((pkeys(&a), a.port.endpoint_pkey(waits.id)), (before, None));
     }
 }
 
 #[test]
-fn peers_are_taken_by_who_has_a_list_of_them() {
+fn peers_are_refused_without_a_list_of_peers() {
     let lab = Lab::new();
     let mut a = lab.node(End::A, Family::V6);
     assert!(a.port.capabilities().multicast);

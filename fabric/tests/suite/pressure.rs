@@ -1,4 +1,4 @@
-//! More than there is room for.
+//! Overload.
 
 use fabric::{AhAttributes, Sent, UdDestination};
 
@@ -10,24 +10,26 @@ use crate::node::{Node, QKEY, SOON, payloads};
 
 const TRAINS: usize = 400;
 
-/// Takes the numbers at the beginning of what has arrived.
+/// Reads the numbers at the start of received datagrams.
 fn take(from: &mut Node<'_>, numbers: &mut Vec<u32>) {
     let batch = from.workers[0].poll(64).unwrap();
     let number = |p: &[u8]| p.first_chunk().copied().map(u32::from_be_bytes);
     numbers.extend(batch.datagrams().filter_map(|(_, p)| number(p)));
 }
 
-/// A sender that is held up goes on as soon as there is room; what arrives does so once and in order;
-/// and a receiver that keeps up gets nearly all.
+/// A blocked sender continues as soon as there is room. Datagrams arrive once and in order, and a
+/// receiver that keeps up gets nearly all.
 #[test]
-fn a_flood_arrives_in_order_and_room_comes_back() {
+fn a_flood_arrives_in_order_and_room_returns() {
     let lab = Lab::new();
     let (mut a, mut b) = lab.pair();
     let (s, r) = (a.endpoint(), b.endpoint());
     let most = a.payload_max();
-    // The way is known from now on: while it is looked for, little may wait.
+    // The address is resolved now: during resolution only a few datagrams may wait.
     train_arrives(&mut a, &mut b, &payloads(0, 9, 9));
-    let ah = a.workers[0].create_ah(&AhAttributes::to(b.gid())).unwrap();
+    let ah = a.workers[0]
+        .create_ah(&AhAttributes::to(b.gid(), fabric::PKey::DEFAULT))
+        .unwrap();
     let to = UdDestination {
         ah,
         qpn: r.qpn,
@@ -79,7 +81,7 @@ fn a_flood_arrives_in_order_and_room_comes_back() {
     a.workers[0].destroy_ah(ah);
 }
 
-/// Nobody reads for a long while: what finds no room is lost, and afterwards everything arrives.
+/// A receiver that does not poll for long loses datagrams, and recovers.
 #[test]
 fn a_receiver_that_oversleeps_recovers() {
     let lab = Lab::new();

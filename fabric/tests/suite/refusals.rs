@@ -1,4 +1,4 @@
-//! What is not for an endpoint does not reach it, and bad requests are refused.
+//! Datagrams for others do not reach an endpoint, and bad requests are refused.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::lab::{End, Family, Lab, mgid};
 use crate::node::{QKEY, SOON, payloads};
 
 #[test]
-fn foreign_keys_and_numbers_reach_nobody() {
+fn wrong_keys_and_numbers_reach_no_endpoint() {
     let lab = Lab::new();
     let (mut a, mut b) = lab.pair();
     let (s, r, ended) = (a.endpoint(), b.endpoint(), b.endpoint());
@@ -25,7 +25,7 @@ fn foreign_keys_and_numbers_reach_nobody() {
     send(&s, ended.qpn, QKEY);
     send(&s, Qpn::new(0xff_fffe), QKEY);
     assert!(b.receive_for_a_while_from(&mut a).is_empty());
-    // A controlled Q_Key goes out as the endpoint's own.
+    // A controlled Q_Key is replaced by the endpoint's own.
     assert_eq!(
         a.send(&s, gid, r.qpn, QKey::new(0x8000_0000), &two),
         Sent::Done
@@ -53,7 +53,9 @@ fn t42_nothing_over_the_mtu_leaves() {
         payload: most + 1,
         last: most + 1,
     };
-    let ah = w.create_ah(&AhAttributes::to(gid)).unwrap();
+    let ah = w
+        .create_ah(&AhAttributes::to(gid, fabric::PKey::DEFAULT))
+        .unwrap();
     let to = UdDestination {
         ah,
         qpn: r.qpn,
@@ -66,7 +68,7 @@ fn t42_nothing_over_the_mtu_leaves() {
 }
 
 #[test]
-fn the_control_side_refuses_what_it_does_not_know() {
+fn the_port_refuses_bad_groups_and_unknown_endpoints() {
     let lab = Lab::new();
     let mut a = lab.node(End::A, Family::V6);
     let s = a.endpoint();
@@ -87,8 +89,8 @@ fn the_control_side_refuses_what_it_does_not_know() {
     assert_eq!(sent, Sent::Failed);
 }
 
-/// Handles that nobody uses any more make room for others, and one that is of the wrong family, or
-/// leads nowhere, holds up nothing.
+/// Destroyed handles make room for others. A handle of the wrong address family or to an unreachable
+/// address blocks nothing.
 #[test]
 fn address_handles_come_and_go() {
     let lab = Lab::new();
@@ -99,9 +101,11 @@ fn address_handles_come_and_go() {
     for n in 0..200 {
         let w = &mut a.workers[0];
         let nowhere: Gid = format!("fe80::dead:{n:x}").parse().unwrap();
-        let ah = w.create_ah(&AhAttributes::to(nowhere)).unwrap();
+        let ah = w
+            .create_ah(&AhAttributes::to(nowhere, fabric::PKey::DEFAULT))
+            .unwrap();
         if n % 50 == 0 {
-            // Sent to nobody, or refused, as the provider has it.
+            // Dropped or refused, depending on the provider.
             a.send(&s, nowhere, Qpn::new(5), QKEY, &one);
         }
         a.workers[0].destroy_ah(ah);

@@ -1,4 +1,4 @@
-//! What a port says of itself.
+//! The attributes and resources of a port.
 
 use fabric::{Gid, PKey, PortState};
 
@@ -22,7 +22,7 @@ fn queue_pairs_and_groups_are_listed_while_they_are_there() {
     for endpoint in [&x, &y] {
         let mut all = now.queue_pairs.iter();
         let q = all.find(|q| q.endpoint == endpoint.id && q.kind == "UD");
-        let q = q.expect("its queue pair");
+        let q = q.expect("exists");
         assert_eq!(
             (q.qpn, q.state, q.pkey, q.qkey),
             (endpoint.qpn, "RTS", PKey::DEFAULT, QKEY)
@@ -61,7 +61,7 @@ fn attributes_and_capabilities_make_sense() {
     assert!(can.train_bytes >= a.payload_max());
     assert_eq!(can.message_max > 0, a.workers[0].connections().is_some());
     assert!(a.port.take_workers().is_empty(), "they were taken");
-    // No train is larger than said, and none is refused its memory.
+    // No train is larger than the limit, and each can be allocated.
     let most = a.payload_max();
     for payload in [1, 100, most] {
         let room = a.workers[0].train(payload).unwrap().room();
@@ -69,7 +69,7 @@ fn attributes_and_capabilities_make_sense() {
     }
 }
 
-/// Counters have a name each, and what is sent is counted once.
+/// Counters have unique names, and packets sent count once.
 #[test]
 fn packets_are_counted() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! A node whose connections are driven by hand.
+//! A node with connections, driven by hand.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,15 +13,15 @@ use crate::node::{Node, SOON, payloads};
 
 pub const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);
 
-/// A connection and the worker that has it.
+/// A connection and its worker.
 pub type Place = (usize, ConnectionId);
 
 /// What happened to a node's connections.
 #[derive(Default)]
 pub struct Log {
-    /// Set: requests are rejected so.
+    /// If set, requests are rejected with this reason.
     pub refuse: Option<RejectReason>,
-    /// What is asked for.
+    /// The service of the last request.
     service: Option<ServiceId>,
     pub accepted: Vec<Place>,
     pub established: Vec<Place>,
@@ -32,18 +32,18 @@ pub struct Log {
 pub struct Side<'n> {
     pub node: Node<'n>,
     pub log: Log,
-    /// What it listens on, or asks for.
+    /// The service to listen on or to request.
     pub service: ServiceId,
 }
 
 impl<'n> Side<'n> {
-    /// A node of which every worker listens.
+    /// A node with listeners on every worker.
     pub fn new(mut node: Node<'n>) -> Side<'n> {
         let endpoint = node.endpoint();
         Side::listening(node, &endpoint)
     }
 
-    /// A node of which every worker listens in the name of an endpoint.
+    /// A node with listeners on every worker, for an endpoint.
     pub fn listening(mut node: Node<'n>, endpoint: &UdEndpoint) -> Side<'n> {
         for w in &mut node.workers {
             w.connections().unwrap().listen(endpoint.id, SERVICE);
@@ -51,7 +51,7 @@ impl<'n> Side<'n> {
         Side::of(node, SERVICE)
     }
 
-    /// A node that listens on a service alone.
+    /// A node that listens on one service only.
     pub fn answering(mut node: Node<'n>, service: ServiceId) -> Side<'n> {
         let endpoint = node.endpoint();
         for w in &mut node.workers {
@@ -60,7 +60,7 @@ impl<'n> Side<'n> {
         Side::of(node, service)
     }
 
-    /// A node that does not listen, and will ask for a service.
+    /// A node that does not listen, and requests a service.
     pub fn asking(mut node: Node<'n>, service: ServiceId) -> Side<'n> {
         node.endpoint();
         Side::of(node, service)
@@ -80,10 +80,10 @@ impl<'n> Side<'n> {
     /// The number of its UD queue pair.
     pub fn qpn(&self) -> Qpn {
         let qpn = self.node.port.endpoint_qpn(self.endpoint());
-        qpn.expect("it is there")
+        qpn.expect("a queue pair")
     }
 
-    /// Goes on alone until a connection has ended.
+    /// Runs this side alone until a connection has ended.
     pub fn await_closed(&mut self) {
         let deadline = Instant::now() + SOON;
         while self.log.closed.is_empty() {
@@ -106,7 +106,7 @@ impl<'n> Side<'n> {
         self.connect_to(worker, peer, Qpn::new(0), service)
     }
 
-    /// The same with the queue pair of the listener, for services that several listen on.
+    /// As `connect`, with the queue pair of the listener, for services with several listeners.
     pub fn connect_to(&mut self, worker: usize, peer: Gid, to: Qpn, service: ServiceId) -> Place {
         let endpoint = self.endpoint();
         let request = ConnectRequest {
@@ -198,7 +198,7 @@ fn round(i: usize, w: &mut dyn Worker, log: &mut Log) {
     w.flush();
 }
 
-/// Lets both sides go on until `done`.
+/// Runs both sides until `done`.
 pub fn until<'n>(
     a: &mut Side<'n>,
     b: &mut Side<'n>,
@@ -223,7 +223,7 @@ pub fn counters(side: &Side<'_>) -> Vec<(&'static str, u64)> {
     all.filter(|c| c.1 > 0).collect()
 }
 
-/// A connection from a worker of `a` to `b`: as `a` and as `b` know it.
+/// Connects a worker of `a` to `b`; returns the connection's id on both sides.
 pub fn connected<'n>(a: &mut Side<'n>, b: &mut Side<'n>, worker: usize) -> (Place, Place) {
     let (before, accepted) = (a.log.established.len(), b.log.accepted.len());
     let place = a.connect_to(worker, b.node.gid(), b.qpn(), b.service);
@@ -234,7 +234,7 @@ pub fn connected<'n>(a: &mut Side<'n>, b: &mut Side<'n>, worker: usize) -> (Plac
     (place, b.log.accepted[accepted])
 }
 
-/// Messages of the two directions arrive, whole, once and in order.
+/// Checks that messages in both directions arrive, whole, once and in order.
 pub fn exchange<'n>(
     a: &mut Side<'n>,
     b: &mut Side<'n>,

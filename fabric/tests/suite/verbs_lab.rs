@@ -1,4 +1,4 @@
-//! RDMA devices that the suite was given.
+//! The RDMA devices of the environment variable.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::lab::End;
 
-/// Names them: `rxe0`, `mlx5_0/2`, or two with a comma between them.
+/// Names of the devices: `rxe0`, `mlx5_0/2`, or two separated by a comma.
 const VARIABLE: &str = "IBTAP_SUITE_DEVICE";
 
-/// One test at a time has the devices.
+/// Only one test at a time has the devices.
 static TAKEN: Mutex<()> = Mutex::new(());
 
-/// See the module. On drop they are as they were: there, with the interface's link up.
+/// The devices. Dropping restores them, with the interface's link up.
 pub struct Devices {
     a: Device,
     b: Device,
@@ -27,13 +27,13 @@ pub struct Devices {
 struct Device {
     name: String,
     port: u8,
-    /// The interface under it.
+    /// The interface of the device.
     interface: String,
     mtu: String,
 }
 
 impl Devices {
-    /// Those of the environment variable; waits until no other test has them.
+    /// The devices of the environment variable; waits until no other test has them.
     pub fn asked_for() -> Option<Devices> {
         let text = std::env::var(VARIABLE).ok().filter(|t| !t.is_empty())?;
         let alone = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,19 +59,19 @@ impl Devices {
         (&device.name, device.port)
     }
 
-    /// Whether both ends are on one.
+    /// Whether both ends are on one device.
     pub fn is_one(&self) -> bool {
         self.a.name == self.b.name
     }
 
-    /// Runs `ip`, `u0` standing for the interface under an end.
+    /// Runs `ip`; `u0` is replaced by the name of the interface at an end.
     pub fn ip(&self, end: End, words: &str) {
         let interface = self.device(end).interface.as_str();
         let word = |w| if w == "u0" { interface } else { w };
         run("ip", &words.split(' ').map(word).collect::<Vec<_>>());
     }
 
-    /// Whether they can be deleted and made again.
+    /// Whether the devices can be deleted and created again.
     pub fn are_software(&self) -> bool {
         [&self.a, &self.b].iter().all(|d| d.is_software())
     }
@@ -81,7 +81,7 @@ impl Devices {
         std::iter::once(&self.a).chain(second)
     }
 
-    /// Has them deleted, which happens as soon as nobody has them open.
+    /// Deletes the devices as soon as nobody has them open.
     pub fn unplug(&self) {
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.extend(self.all().map(|device| {
@@ -91,14 +91,14 @@ impl Devices {
         }));
     }
 
-    /// Whether they are deleted.
+    /// Whether the devices are deleted.
     pub fn are_gone(&self) -> bool {
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = leaving.iter_mut();
         all.all(|rdma| rdma.try_wait().expect("a child").is_some())
     }
 
-    /// Makes them again.
+    /// Creates the devices again.
     pub fn plug(&self) {
         self.await_deletions();
         self.all().for_each(Device::make);
@@ -125,7 +125,7 @@ impl Drop for Devices {
             };
             set(&[&device.interface, "mtu", &device.mtu]);
             set(&[&device.interface, "up"]);
-            // The next test needs it, whatever became of this one.
+            // The next test needs the device, even if this one failed.
             if !device.is_there() {
                 let words = ["link", "add", &device.name, "type", "rxe", "netdev"];
                 let mut rdma = Command::new("rdma");
@@ -136,7 +136,7 @@ impl Drop for Devices {
 }
 
 impl Device {
-    /// Panics with a sentence if there is no such device on Ethernet.
+    /// Panics with a message if there is no such device on Ethernet.
     fn named(text: &str) -> Device {
         let (name, port) = text.split_once('/').unwrap_or((text, "1"));
         let port = port.parse().expect("the number of a port");
@@ -159,7 +159,7 @@ impl Device {
         Path::new("/sys/class/infiniband").join(&self.name).exists()
     }
 
-    /// `rdma_rxe` and siw name what they stand on.
+    /// `rdma_rxe` and siw report their underlying interface.
     fn is_software(&self) -> bool {
         let parent = format!("/sys/class/infiniband/{}/parent", self.name);
         Path::new(&parent).exists()
@@ -179,6 +179,6 @@ impl Device {
 fn run(program: &str, words: &[&str]) {
     let out = Command::new(program).args(words).output();
     let out = out.unwrap_or_else(|e| panic!("{program} (iproute2): {e}"));
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{program} {words:?}: {said}");
+    let error = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{program} {words:?}: {error}");
 }

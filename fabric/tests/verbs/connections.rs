@@ -19,17 +19,17 @@ use crate::events;
 use crate::node::{PATIENCE, QKEY};
 use crate::shim::{Fails, Failure, Shim};
 
-/// rdma_cm has one listener for a port number, and both nodes have one address.
+/// Both nodes have one address, and rdma_cm permits one listener for a port number.
 const A: ServiceId = ServiceId::rdma_cm(24_755);
 const B: ServiceId = ServiceId::rdma_cm(24_756);
 
-/// What happened to a node's connections.
+/// Events of a node's connections.
 #[derive(Default)]
 struct Log {
-    /// Set: requests are rejected.
+    /// If set, requests are rejected.
     refuse: bool,
     accepted: Vec<ConnectionId>,
-    /// Who asked.
+    /// The peers of requests.
     peers: Vec<Gid>,
     established: Vec<ConnectionId>,
     closed: Vec<(ConnectionId, CloseReason)>,
@@ -91,7 +91,7 @@ impl Side {
     fn counter(&self, name: &str) -> u64 {
         let all = self.worker.counters();
         let found = all.iter().find(|(n, _)| *n == name);
-        found.unwrap_or_else(|| panic!("nobody counts {name}")).1
+        found.unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
     fn connections(&mut self) -> &mut dyn fabric::Connections {
@@ -115,7 +115,7 @@ impl Side {
         id
     }
 
-    /// One round of the data thread: it waits for `most` if there is nothing.
+    /// One round of the data thread; waits up to `most` for something to do.
     fn turn(&mut self, most: Duration) {
         let worker = &mut self.worker;
         let timeout = if worker.arm().unwrap() {
@@ -202,7 +202,7 @@ impl Side {
         connections.post(connection, ticket) != Posted::Refused
     }
 
-    /// Posts messages of one size as one list; gives how many.
+    /// Posts messages of one size as one list; returns how many.
     fn post_list(&mut self, connection: ConnectionId, messages: &[Vec<u8>]) -> usize {
         let len = messages[0].len();
         let connections = self.connections();
@@ -220,7 +220,7 @@ impl Side {
         count
     }
 
-    /// Connections that there are, those included whose queue pairs drain.
+    /// The states of connections, including those whose queue pairs drain.
     fn queue_pairs(&mut self) -> Vec<&'static str> {
         self.connections()
             .list()
@@ -230,7 +230,7 @@ impl Side {
     }
 }
 
-/// Lets both sides go on until `done`.
+/// Runs both sides until `done`.
 fn until(a: &mut Side, b: &mut Side, mut done: impl FnMut(&mut Side, &mut Side) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done(a, b) {
@@ -252,7 +252,7 @@ fn counters(side: &Side) -> Vec<(&'static str, u64)> {
     all.into_iter().filter(|c| c.1 > 0).collect()
 }
 
-/// A connection from `a` to `b`: as `a` and as `b` know it.
+/// Connects `a` to `b`; returns the connection's id on both sides.
 fn connected(a: &mut Side, b: &mut Side, service: ServiceId) -> (ConnectionId, ConnectionId) {
     let (before, accepted) = (a.log.established.len(), b.log.accepted.len());
     let id = a.connect(b.gid(), service, b.me.qpn);
@@ -273,7 +273,8 @@ fn message(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n * 31 + i * 7 + i / 256) as u8).collect()
 }
 
-/// A connection each way, and messages of all sizes on both at once. Gives that of `a`.
+/// A connection each way, and messages of all sizes on both at once. Returns the id of `a`'s
+/// connection.
 fn both_ways(a: &mut Side, b: &mut Side) -> ConnectionId {
     let (ab, ab_at_b) = connected(a, b, B);
     let (ba, ba_at_a) = connected(b, a, A);
@@ -300,7 +301,7 @@ fn both_ways(a: &mut Side, b: &mut Side) -> ConnectionId {
         assert!(side.log.messages.iter().all(|m| m.0 == id));
         assert!(side.log.messages.iter().map(|m| &m.1).eq(&messages));
     }
-    // What was sent is known to have arrived.
+    // All messages are acknowledged.
     let total = messages.len() as u64;
     until(a, b, |a, _| {
         let list = a.connections().list();
@@ -348,12 +349,12 @@ fn lists_of_small_messages_arrive_in_order() {
 }
 
 #[test]
-fn who_closes_tells_the_peer() {
+fn closing_notifies_the_peer() {
     let Some(d) = device::find("closes") else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
-    // The one who asked closes, then the one who was asked.
+    // The active side closes first, then the passive side.
     for round in 0..2 {
         let (ab, ba) = connected(&mut a, &mut b, B);
         assert!(a.post(ab, b"one") && a.worker.has_room());
@@ -370,7 +371,7 @@ fn who_closes_tells_the_peer() {
         assert_eq!(other.log.closed, [(id, CloseReason::Disconnected)]);
         assert_eq!(first.log.closed, []);
         other.log.closed.clear();
-        // Nothing is left of either.
+        // Nothing is left on either side.
         until(first, other, |f, o| {
             f.queue_pairs().is_empty() && o.queue_pairs().is_empty()
         });
@@ -379,7 +380,7 @@ fn who_closes_tells_the_peer() {
 }
 
 #[test]
-fn who_is_not_wanted_is_rejected() {
+fn unwanted_peers_are_rejected() {
     let Some(d) = device::find("rejected") else {
         return;
     };
@@ -392,15 +393,15 @@ fn who_is_not_wanted_is_rejected() {
     let id = a.connect(b.gid(), B, b.me.qpn);
     let consumer = CloseReason::Rejected(RejectReason::CONSUMER);
     assert_eq!(closed(&mut a, &mut b), (id, consumer));
-    // An endpoint that there is not, by a number of nobody.
+    // A queue pair number that no endpoint has.
     let id = a.connect(b.gid(), B, Qpn::new(0xfffff0));
     assert_eq!(closed(&mut a, &mut b), (id, consumer));
     assert_eq!(b.counter("cm_not_served"), 1);
-    // Nobody listens there.
+    // No listener.
     let id = a.connect(b.gid(), ServiceId::rdma_cm(24_757), Qpn::new(0));
     let nobody = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
     assert_eq!(closed(&mut a, &mut b), (id, nobody));
-    // Nobody has the address.
+    // An unused address.
     let stranger: Gid = match a.gid().ipv4() {
         Some(_) => "::ffff:192.0.2.1".parse().unwrap(),
         None => "fe80::dead:beef".parse().unwrap(),
@@ -434,7 +435,7 @@ fn a_listener_has_many_connections_and_two_endpoints_share_it() {
     let mut lengths: Vec<usize> = b.log.messages.iter().map(|m| m.1.len()).collect();
     lengths.sort_unstable();
     assert!(lengths.into_iter().eq(100..100 + COUNT));
-    // Which of the two is meant must be said.
+    // The request must select one of two listeners.
     let id = a.connect(b.gid(), B, Qpn::new(0));
     until(&mut a, &mut b, |a, _| !a.log.closed.is_empty());
     assert_eq!(a.log.closed.remove(0).0, id);
@@ -462,7 +463,7 @@ fn connections_beyond_the_limit_are_refused() {
     assert_eq!(b.counter("cm_table_full"), 1);
 }
 
-/// A peer whose process ends is noticed: its kernel closes for it, or nobody acknowledges.
+/// A peer whose process ends is detected: its kernel closes the connection, or acknowledgements stop.
 #[test]
 fn a_peer_that_vanishes_is_noticed() {
     let Some(d) = device::find("vanishes") else {
@@ -480,8 +481,8 @@ fn a_peer_that_vanishes_is_noticed() {
     assert_eq!(a.log.closed[0].0, ab);
 }
 
-/// A peer that is there but whose data thread stands still: the window fills, is said to be full, and
-/// everything arrives when it goes on.
+/// A live peer whose data thread stops: the window fills and is reported full, and everything arrives
+/// when the thread continues.
 #[test]
 fn a_peer_that_pauses_gets_everything_later() {
     const LEN: usize = 20_000;
@@ -491,7 +492,7 @@ fn a_peer_that_pauses_gets_everything_later() {
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
     let (ab, _) = connected(&mut a, &mut b, B);
     let mut sent = 0;
-    // More than there are places to receive in.
+    // More than the receive places.
     let pause = Instant::now() + Duration::from_secs(3);
     while Instant::now() < pause {
         while sent < 400 && a.worker.has_room() && a.post(ab, &message(sent, LEN)) {
@@ -512,7 +513,7 @@ fn a_peer_that_pauses_gets_everything_later() {
     assert_eq!(a.log.closed, []);
 }
 
-/// A port that asks itself for a connection until a message has come over one. False if none has.
+/// A port connects to itself until a message has arrived. False if none has.
 fn live(shim: &Arc<Shim>, d: &Device) -> Result<bool, String> {
     let mut config = VerbsConfig::new(&d.name, 1);
     config.gid_wait = Duration::from_millis(100);
@@ -562,7 +563,7 @@ fn connections_come_about_after_any_call_that_fails_once() {
     assert_eq!(live(&honest, &d), Ok(true));
     assert_eq!(honest.leaks(), [""; 0]);
     let thorough = device::is_thorough();
-    // The others fail where a port recovers from them.
+    // The other functions fail in places from which a port recovers.
     let of_connections = |function: &str| {
         function.starts_with("rdma_")
             || thorough
@@ -580,7 +581,7 @@ fn connections_come_about_after_any_call_that_fails_once() {
     let functions = honest.functions();
     assert!(functions.keys().filter(|f| f.starts_with("rdma_")).count() > 10);
     for (function, times) in functions.into_iter().filter(|(f, _)| of_connections(f)) {
-        // The second of the two queue pairs' calls.
+        // The call of the second queue pair.
         let last = (times.min(12) - 1, Failure::Silent);
         let first = thorough.then_some((0, Failure::Errno(libc::EIO)));
         for (number, failure) in first.into_iter().chain([last]) {
@@ -597,18 +598,18 @@ fn connections_come_about_after_any_call_that_fails_once() {
     }
 }
 
-/// Lets both sides go on until each port has told `wanted`.
-fn until_told(a: &mut Side, b: &mut Side, wanted: &PortEvent) {
-    let mut told = [false; 2];
+/// Runs both sides until each port has reported `wanted`.
+fn until_reported(a: &mut Side, b: &mut Side, wanted: &PortEvent) {
+    let mut reported = [false; 2];
     until(a, b, |a, b| {
-        for (side, told) in [a, b].into_iter().zip(&mut told) {
-            *told |= side.port.process().contains(wanted);
+        for (side, reported) in [a, b].into_iter().zip(&mut reported) {
+            *reported |= side.port.process().contains(wanted);
         }
-        told == [true; 2]
+        reported == [true; 2]
     });
 }
 
-/// Files of devices that were removed.
+/// Open files of removed devices.
 fn removed_files() -> Vec<String> {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     all.flatten()
@@ -617,8 +618,8 @@ fn removed_files() -> Vec<String> {
         .collect()
 }
 
-/// rdma_cm has the device open once it was used, even if it is no longer: the removal waits for nobody
-/// all the same, and afterwards there are connections again.
+/// rdma_cm keeps the device open once it was used. The removal does not wait for it, and connections
+/// work again afterwards.
 #[test]
 fn a_device_is_removed_whatever_its_connections_and_they_come_back() {
     let Some((d, netdev)) = events::find("removal with connections") else {
@@ -640,7 +641,7 @@ fn a_device_is_removed_whatever_its_connections_and_they_come_back() {
             .args(["link", "del", &d.name])
             .spawn()
             .unwrap();
-        until_told(&mut a, &mut b, &PortEvent::Removed);
+        until_reported(&mut a, &mut b, &PortEvent::Removed);
         if begun {
             let gone = (ab, CloseReason::PortGone);
             until(&mut a, &mut b, |a, _| a.log.closed.contains(&gone));
@@ -657,11 +658,11 @@ fn a_device_is_removed_whatever_its_connections_and_they_come_back() {
             "rdma link add {} type rxe netdev {netdev}",
             d.name
         ));
-        until_told(&mut a, &mut b, &PortEvent::Active);
+        until_reported(&mut a, &mut b, &PortEvent::Active);
         for (side, service) in [(&mut a, A), (&mut b, B)] {
             side.me.qpn = side.port.endpoint_qpn(side.me.id).unwrap();
             side.log = Log::default();
-            // Its worker hears of the device, and listens.
+            // Its worker gets the device and listens.
             side.turn(Duration::ZERO);
             if !begun {
                 let me = side.me.id;

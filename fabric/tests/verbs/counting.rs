@@ -1,13 +1,13 @@
-//! What was made and what was ended.
+//! Counters of created and destroyed objects.
 
 use std::collections::HashMap;
 
-/// Objects by kind and address. Each is made once and ended once.
+/// Objects by kind and address. Each must be created once and destroyed once.
 #[derive(Debug, Default)]
 pub struct Counts {
     alive: HashMap<(&'static str, usize), u32>,
     made: HashMap<&'static str, u32>,
-    /// Objects that were ended without being there, and ends that the library refused.
+    /// Objects destroyed that did not exist, and destructions that the library refused.
     pub wrong: Vec<String>,
 }
 
@@ -19,23 +19,24 @@ impl Counts {
 
     pub fn ended(&mut self, kind: &'static str, address: usize) {
         if self.alive.remove(&(kind, address)).is_none() {
-            self.wrong
-                .push(format!("{kind} {address:#x} ended, which there is not"));
+            self.wrong.push(format!(
+                "{kind} {address:#x} destroyed, but it does not exist"
+            ));
         }
     }
 
-    /// How many of a kind there were.
+    /// Number of objects of a kind that were created.
     pub fn of(&self, kind: &str) -> u32 {
         self.made.get(kind).copied().unwrap_or(0)
     }
 
-    /// What there is still, by kind.
+    /// The kinds of the existing objects.
     pub fn left(&self) -> Vec<&'static str> {
         self.alive.keys().map(|(kind, _)| *kind).collect()
     }
 }
 
-/// Which functions make and end what: the kind, whether the call makes it.
+/// The kind of object that a function creates or destroys, and whether it creates.
 pub fn life_of(function: &str) -> Option<(&'static str, bool)> {
     Some(match function {
         "ibv_get_device_list" => ("device list", true),
@@ -58,7 +59,7 @@ pub fn life_of(function: &str) -> Option<(&'static str, bool)> {
         "ibv_destroy_ah" => ("address handle", false),
         "rdma_create_event_channel" => ("event channel", true),
         "rdma_destroy_event_channel" => ("event channel", false),
-        // Identifiers come from rdma_create_id's argument and from events; the shim notes them.
+        // Identifiers come from rdma_create_id's argument and from events; the shim records them.
         "rdma_destroy_id" => ("identifier", false),
         _ => return None,
     })

@@ -10,7 +10,7 @@ use crate::device;
 use crate::node::{Node, PATIENCE, QKEY, payloads};
 use crate::shim::{Lie, Shim};
 
-/// One of IPoIB's, of link-local scope.
+/// An MGID of IPoIB, of link-local scope.
 const MGID: &str = "ff12:401b:ffff::1234";
 
 #[test]
@@ -49,7 +49,7 @@ fn trains_arrive_whole_and_in_order_with_their_senders() {
     assert!(b.counter("verbs_calls") > 0);
 }
 
-/// Many more than there are places to send from and to receive in: everything comes back.
+/// Many more datagrams than places to send from and to receive in: all places are used again.
 #[test]
 fn places_come_back() {
     let Some(d) = device::find("places") else {
@@ -77,8 +77,8 @@ fn places_come_back() {
     assert!(got >= 6000, "{got} of {sent}: {:?}", b.worker.counters());
 }
 
-/// As [`places_come_back`], with a receive queue for each endpoint: those of endpoints that end come
-/// back, too, and one that is at rest takes none from the others.
+/// As [`places_come_back`], with a receive queue for each endpoint. Places of destroyed endpoints
+/// return, and an idle endpoint takes none from the others.
 #[test]
 fn places_come_back_without_shared_receive_queues() {
     let Some(d) = device::find("own queues") else {
@@ -104,7 +104,7 @@ fn places_come_back_without_shared_receive_queues() {
     let refused = b.port.create_ud(init());
     assert!(matches!(refused, Err(FabricError::Limit(_))), "{refused:?}");
     for round in 0..4u8 {
-        // Endpoints of the first round are at rest in all others.
+        // Endpoints of the first round are idle in all others.
         let to = match round {
             0 => most[0],
             _ => b.endpoint(),
@@ -112,7 +112,7 @@ fn places_come_back_without_shared_receive_queues() {
         b.round(Duration::ZERO);
         for _ in 0..20 {
             let train = vec![vec![round; 900]; 16];
-            // What was sent gives its places back in a poll.
+            // A poll returns the places of completed sends.
             a.round(Duration::ZERO);
             a.send(&from, ah, to.qpn, &train);
             let got = b.receive(train.len());
@@ -127,7 +127,7 @@ fn places_come_back_without_shared_receive_queues() {
     assert_eq!(shim.leaks(), [""; 0]);
 }
 
-/// Without arming there is no wake-up, and with it none is lost, whoever is faster.
+/// Without arming there is no wake-up, and with it none is lost.
 #[test]
 fn no_wake_up_is_lost() {
     let Some(d) = device::find("wake-ups") else {
@@ -164,7 +164,7 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn a_group_reaches_all_who_are_attached_but_the_sender() {
+fn a_group_reaches_all_attached_endpoints_except_the_sender() {
     let Some(d) = device::find("groups") else {
         return;
     };
@@ -206,14 +206,14 @@ fn a_group_reaches_all_who_are_attached_but_the_sender() {
         "the sibling is still attached"
     );
     assert!(b.receive_one(Duration::from_millis(300)).is_none());
-    // An endpoint that is attached can be ended.
+    // An attached endpoint can be destroyed.
     a.port.destroy_ud(sibling.id).unwrap();
     assert_eq!(a.port.resources().groups.len(), 1);
 }
 
-/// A peer that nobody has the address of holds up nobody else, and sends to it are dropped in the end.
+/// Sends to an address that nobody has do not block others, and are dropped in the end.
 #[test]
-fn an_address_that_does_not_resolve_holds_up_nobody() {
+fn an_address_that_does_not_resolve_blocks_no_others() {
     let Some(d) = device::find("unreachable") else {
         return;
     };
@@ -276,7 +276,7 @@ fn a_wrong_key_and_an_endpoint_that_is_gone_get_nothing() {
     a.send(&from, ah, to.qpn, &[vec![1; 8]]);
     assert_eq!(b.receive(1)[0].1, [1; 8]);
     assert!(b.receive_one(Duration::from_millis(300)).is_none());
-    // Of a partition that the table lacks.
+    // An endpoint of a partition that the table lacks.
     let waits = b.port.create_ud(UdInit {
         pkey: PKey::new(0x8001),
         ..other
@@ -291,7 +291,7 @@ fn a_wrong_key_and_an_endpoint_that_is_gone_get_nothing() {
 }
 
 #[test]
-fn what_a_port_cannot_is_refused_in_words() {
+fn unsupported_requests_are_refused_with_a_sentence() {
     let Some(d) = device::find("refusals") else {
         return;
     };

@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric::verbs::ibv::{Context, LinkLayer, device_names};
 use fabric::verbs::sys::{Library, Real};
 
-/// A device with an active port 1 on Ethernet, and the library that it was found with. One test at a
-/// time has it.
+/// A device with an active port 1 on Ethernet, and its library. Only one test at a time has it.
 pub struct Device {
     pub name: String,
     pub library: Arc<dyn Library>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// The device, or `None` with a loud reason.
+/// The device, or `None` with a message.
 pub fn find(test: &str) -> Option<Device> {
     static ALONE: Mutex<()> = Mutex::new(());
     if std::env::var_os("IBTAP_TEST_LOG").is_some() && log::set_logger(&Logger).is_ok() {
@@ -46,12 +45,12 @@ pub fn find(test: &str) -> Option<Device> {
     }
 }
 
-/// Whether the environment asks for more calls of each function to fail. That takes minutes.
+/// Whether the environment requests more failing calls of each function. That takes minutes.
 pub fn is_thorough() -> bool {
     std::env::var_os("IBTAP_TEST_THOROUGH").is_some()
 }
 
-/// What the provider logs, to stderr, with IBTAP_TEST_LOG in the environment.
+/// Writes the provider's log to stderr if IBTAP_TEST_LOG is set.
 struct Logger;
 
 impl log::Log for Logger {
@@ -64,7 +63,7 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-/// Past libtest, which keeps what a test prints to itself if the test passes.
+/// Writes to stderr directly, since libtest hides the output of successful tests.
 fn skip(test: &str, why: &str) -> Option<Device> {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
     None

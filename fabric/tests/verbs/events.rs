@@ -1,6 +1,6 @@
-//! What happens to a device, and how a port follows it. These tests change the device's interface, and
-//! take the device away: they run only where IBTAP_TEST_MAY_REMOVE says that nobody minds, as in a guest
-//! of its own, and where the device is an rdma_rxe.
+//! Changes of a device, and the port's reaction. These tests change the device's interface and remove
+//! the device. They run only if IBTAP_TEST_MAY_REMOVE is set, as in a virtual machine, and only with an
+//! rdma_rxe device.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub fn run(command: &str) {
     assert!(status.success(), "{command}");
 }
 
-/// The device, and the interface below it.
+/// The device and its interface.
 pub fn find(test: &str) -> Option<(Device, String)> {
     if std::env::var_os("IBTAP_TEST_MAY_REMOVE").is_none() {
         eprintln!("SKIPPED {test}: IBTAP_TEST_MAY_REMOVE is not set");
@@ -64,7 +64,7 @@ fn the_interface_goes_down_and_up_and_changes_its_mtu() {
     }
     exchange(&mut a, &mut b);
 
-    // An MTU below 1280 would take the interface's IPv6 addresses away.
+    // An MTU below 1280 would remove the interface's IPv6 addresses.
     let before = a.port.attributes().ud_payload_max;
     let (larger, mtu) = match before {
         4096 => (2048, 2200),
@@ -98,7 +98,7 @@ fn the_gid_follows_the_addresses_of_the_interface() {
     let ah_new = a.ah(new);
     a.send(&from, ah_new, to.qpn, &[b"from another".to_vec()]);
     assert_eq!(b.receive(1)[0].0.src_gid, new);
-    // One that stays is not exchanged for a better one.
+    // An address that stays is not replaced by a better one.
     run(&format!("ip -6 addr add {old}/64 dev {netdev} nodad"));
     for _ in 0..5 {
         a.round(std::time::Duration::from_millis(100));
@@ -128,7 +128,7 @@ fn a_device_that_is_removed_and_comes_back_is_taken_up_again() {
     a.send(&from, ah, to.qpn, &[b"before".to_vec()]);
     assert_eq!(b.receive(1)[0].1, b"before");
 
-    // It waits for all who have the device open, so it must not hold up this thread.
+    // The removal waits until nobody has the device open, so it must not block this thread.
     let mut removal = Command::new("rdma")
         .args(["link", "del", &d.name])
         .spawn()
@@ -137,7 +137,7 @@ fn a_device_that_is_removed_and_comes_back_is_taken_up_again() {
         node.wait_event("Removed", |e| matches!(e, PortEvent::Removed));
         assert_eq!(node.port.attributes().state, PortState::Down);
     }
-    // Sends meanwhile are dropped, and nobody minds.
+    // Sends meanwhile are dropped without errors.
     assert!(a.worker.train(10).is_none() && a.worker.has_room());
     a.round(std::time::Duration::ZERO);
     assert!(removal.wait().unwrap().success());

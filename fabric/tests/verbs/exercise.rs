@@ -1,25 +1,27 @@
-//! A life of everything that `ibv` has: datagrams from a device to itself, messages over a
-//! connection, a connection's making and end.
+//! Uses all objects of `ibv`: datagrams from a device to itself, messages over a connection, and the
+//! setup and end of a connection.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabric::verbs::ibv::cm::{CmEvent, CmEventKind, CmId, ConnectionParameters, EventChannel};
+use fabric::verbs::ibv::cm::{
+    CmAddress, CmEvent, CmEventKind, CmId, ConnectionParameters, EventChannel, PortSpace,
+};
 use fabric::verbs::ibv::*;
 use fabric::verbs::sys::Library;
 use fabric::{Gid, IbMtu, Lid, PKey, Psn, QKey, WcStatus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const QKEY: QKey = QKey::new(0x0b1b);
-/// The GRH's place before a datagram (IBA vol. 1, 11.4.1.2).
+/// Bytes of the GRH before a datagram (IBA vol. 1, 11.4.1.2).
 const GRH: usize = 40;
 const PAYLOAD: usize = 1000;
 const DATAGRAMS: usize = 7;
 const MESSAGE: usize = 65_524;
-/// How long to wait for what never comes where the library fails or lies.
+/// How long to wait for events that the library may have suppressed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn wrong(what: &str) -> io::Error {
@@ -36,7 +38,7 @@ fn wait(fd: BorrowedFd<'_>, until: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// A port of a device, opened, with what all queue pairs share.
+/// An open port of a device, with the objects that all queue pairs share.
 pub struct Opened {
     context: Arc<Context>,
     domain: Arc<ProtectionDomain>,
@@ -99,10 +101,12 @@ impl Opened {
             traffic_class: 0,
             dlid: Lid(0),
             sl: 0,
+            source_path_bits: 0,
+            static_rate: 0,
         }
     }
 
-    /// Sleeps until the channel says that something has come to a queue that was armed before.
+    /// Sleeps until the channel reports a completion on an armed queue.
     fn wake(&self) -> io::Result<()> {
         wait(self.channel.fd()?, Instant::now() + PATIENCE)?;
         match self.channel.drain(u32::MAX)? {
@@ -111,7 +115,7 @@ impl Opened {
         }
     }
 
-    /// Sleeps until there are completions on a queue, as the rule of arming wants it.
+    /// Sleeps until a queue has completions, by the rule of arming.
     fn next(&self, queue: &CompletionQueue, into: &mut Completions) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -127,7 +131,7 @@ impl Opened {
         }
     }
 
-    /// What was received, place by place, until there are `count`.
+    /// Received datagrams by place, until there are `count`.
     fn receive(&self, pool: &mut Pool, count: usize) -> io::Result<Vec<(Place, usize)>> {
         let mut completions = Completions::new(16);
         let mut received = Vec::new();
@@ -146,7 +150,7 @@ impl Opened {
         Ok(received)
     }
 
-    /// The place of what was sent.
+    /// The place of the completed send.
     fn sent(&self, pool: &mut Pool) -> io::Result<Place> {
         let mut completions = Completions::new(16);
         loop {
@@ -185,7 +189,7 @@ fn choose_pkey(context: &Context, port: &PortInfo) -> io::Result<u16> {
     Err(wrong("no default P_Key"))
 }
 
-/// Everything, in turn.
+/// Runs all parts in turn.
 pub fn all(library: &Arc<dyn Library>, device: &str) -> io::Result<()> {
     let opened = Opened::new(library, device)?;
     let (mut receive_pool, mut places) = Pool::new(&opened.domain, 8, 1 << 16)?;
@@ -255,7 +259,7 @@ fn datagrams(
         .receive(&mut ReceiveList::new(8), receive_pool, &mut again)?;
     free.push(opened.sent(send_pool)?);
     qp.detach(group, Lid(0))?;
-    // Places posted and forgotten come back.
+    // Places that were posted and flushed return.
     let emptied = qp.reset()?;
     if !send_pool.reclaim(&emptied).is_empty() {
         return Err(wrong("places that had completed came back again"));
@@ -325,7 +329,7 @@ fn event(channel: &Arc<EventChannel>) -> io::Result<CmEvent> {
 }
 
 fn expect(channel: &Arc<EventChannel>, kind: CmEventKind) -> io::Result<CmEvent> {
-    // What is told twice is passed over.
+    // Duplicate events are skipped.
     for _ in 0..4 {
         let event = event(channel)?;
         if event.kind == kind {
@@ -337,12 +341,15 @@ fn expect(channel: &Arc<EventChannel>, kind: CmEventKind) -> io::Result<CmEvent>
 
 fn connection(library: &Arc<dyn Library>, device: &str) -> io::Result<()> {
     let opened = Opened::new(library, device)?;
-    let (theirs, ours) = (EventChannel::new(library)?, EventChannel::new(library)?);
+    let (theirs, ours) = (
+        EventChannel::new(library, PortSpace::Tcp)?,
+        EventChannel::new(library, PortSpace::Tcp)?,
+    );
     let IpAddr::V6(ip) = opened.gid.gid.to_ip() else {
         return Err(wrong("not an IPv6 GID"));
     };
     let scope = opened.gid.netdev.ok_or_else(|| wrong("no interface"))?;
-    let address = |port| SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope));
+    let address = |port| CmAddress::Ip(SocketAddrV6::new(ip, port, 0, scope).into());
     let listener = CmId::new(&theirs)?;
     listener.reuse_address()?;
     listener.ipv6_only()?;

@@ -1,4 +1,4 @@
-//! Any call of the library may fail: it comes out as an error, and nothing is left behind.
+//! Any call of the library may fail: the caller gets an error, and nothing is left behind.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn whichever_call_fails_nothing_is_left_behind() {
             "after {name:?}, call {call} of {calls}, failed with {failure:?} ({result:?})"
         );
     }
-    // Ends that fail are logged, and polling finds nothing now and then; all else comes out.
+    // Failing destructors are only logged, and empty polls are possible; all other failures are errors.
     assert!(errors * 2 > calls, "{errors} errors of {calls} calls");
     run(&honest, &device).unwrap();
 }

@@ -1,4 +1,4 @@
-//! What the library tells may be wrong: it is noticed or does no harm, and nothing is left behind.
+//! Results of the library may be wrong: they are detected or do no harm, and nothing is left behind.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::device;
 use crate::exercise;
 use crate::shim::{Lie, Shim};
 
-/// Lies that do no harm, since what they tell is not needed, or is told again rightly.
+/// Harmless lies: the wrong value is not used, or the right value follows.
 const HARMLESS: [Lie; 4] = [Lie::Twice, Lie::Qpn, Lie::CqEventTwice, Lie::AsyncEvents];
 
 #[test]
@@ -21,7 +21,7 @@ fn whatever_is_told_does_no_harm() {
         let library: Arc<dyn Library> = shim.clone();
         let result = exercise::all(&library, &device.name);
         drop(library);
-        assert!(shim.lies() > 0, "{lie:?} was never told: {result:?}");
+        assert!(shim.lies() > 0, "{lie:?} was never used: {result:?}");
         assert_eq!(shim.leaks(), [""; 0], "{lie:?}: {result:?}");
         assert_eq!(
             result.is_ok(),

@@ -1,12 +1,12 @@
-//! The verbs provider over an RDMA device of this machine, of which two ports in one process are two
-//! nodes; and under a library that fails and lies.
+//! The verbs provider over an RDMA device of this machine, with two ports in one process as two nodes;
+//! and with a library that fails and lies.
 //!
-//! For the latter a shim (`shim.rs`) sits between the provider and libibverbs. It fails any one call, or
-//! tells what is not so, and keeps count of what was made and what was ended. Without an RDMA device on
-//! Ethernet the tests skip themselves and say so: `rdma link add rxe0 type rxe netdev eth0` makes one.
-//! In the environment, IBTAP_TEST_THOROUGH has more calls of each function fail, IBTAP_TEST_FUNCTION
-//! only those whose names begin so, and IBTAP_TEST_LOG shows what the provider logs; with IBTAP_TEST_MAY_REMOVE the
-//! device is taken away, and its interface changed, too.
+//! A shim (`shim.rs`) between the provider and libibverbs makes any call fail or changes its result,
+//! and counts created and destroyed objects. Without an RDMA device on Ethernet the tests are skipped
+//! with a message; `rdma link add rxe0 type rxe netdev eth0` creates one. Environment variables:
+//! IBTAP_TEST_THOROUGH makes more calls of each function fail, IBTAP_TEST_FUNCTION only functions whose
+//! names start with its value; IBTAP_TEST_LOG prints the provider's log; IBTAP_TEST_MAY_REMOVE permits
+//! tests that remove the device and change its interface.
 
 mod connections;
 mod counting;

@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 
 pub const QKEY: QKey = QKey::new(0x0b1b);
 
-/// Generous: the device may be emulated in an emulated machine.
+/// Long, because the device may be emulated in an emulated machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub type Got = (UdReceived, Vec<u8>);
@@ -73,10 +73,12 @@ impl Node {
     }
 
     pub fn ah(&mut self, to: Gid) -> AddressHandle {
-        self.worker.create_ah(&AhAttributes::to(to)).unwrap()
+        self.worker
+            .create_ah(&AhAttributes::to(to, fabric::PKey::DEFAULT))
+            .unwrap()
     }
 
-    /// Sends one train, and waits until it has left: its address handle may have to be made first.
+    /// Sends one train and waits until it has left: its address handle may have to be created first.
     pub fn send(
         &mut self,
         from: &UdEndpoint,
@@ -94,7 +96,7 @@ impl Node {
         sent
     }
 
-    /// Sends one train; its payloads are of one size but the last.
+    /// Sends one train; its payloads have one size except the last.
     pub fn begin_send(
         &mut self,
         from: &UdEndpoint,
@@ -112,7 +114,7 @@ impl Node {
             .send(from.id, &UdDestination { ah, qpn, qkey }, ticket)
     }
 
-    /// One round as a data thread makes it: arm, wait, poll.
+    /// One round of a data thread: arm, wait, poll.
     pub fn round(&mut self, most: Duration) {
         let timeout = match self.worker.arm().unwrap() {
             true => Duration::ZERO,
@@ -138,7 +140,7 @@ impl Node {
         self.got.extend(got);
     }
 
-    /// Whether there was something within `most`.
+    /// A datagram, if one arrives within `most`.
     pub fn receive_one(&mut self, most: Duration) -> Option<Got> {
         let deadline = Instant::now() + most;
         while self.got.is_empty() {
@@ -151,7 +153,7 @@ impl Node {
         self.got.pop_front()
     }
 
-    /// `count` datagrams, or fewer when patience is over.
+    /// `count` datagrams, or fewer when the time is over.
     pub fn receive(&mut self, count: usize) -> Vec<Got> {
         (0..count)
             .map_while(|_| self.receive_one(PATIENCE))
@@ -161,10 +163,10 @@ impl Node {
     pub fn counter(&self, name: &str) -> u64 {
         let all = self.worker.counters();
         let found = all.iter().find(|(n, _)| *n == name);
-        found.unwrap_or_else(|| panic!("nobody counts {name}")).1
+        found.unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
-    /// Processes events until one is as asked for.
+    /// Processes events until one satisfies `wanted`.
     pub fn wait_event(
         &mut self,
         what: &str,
@@ -180,7 +182,7 @@ impl Node {
             let fd = self.port.event_fd();
             poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second)).unwrap();
             all.extend(self.port.process());
-            // The data thread goes on meanwhile.
+            // The data thread runs meanwhile.
             self.poll();
             if all.iter().any(&wanted) {
                 return all;

@@ -1,5 +1,5 @@
-//! A port over a library that fails and lies: the device is closed in order and opened again, and
-//! datagrams flow again; whatever happens, nothing is left behind.
+//! A port over a library that fails and lies: the port closes the device in order and opens it again,
+//! and datagrams flow again; nothing is left behind.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -22,7 +22,7 @@ const SERVICE: ServiceId = ServiceId::rdma_cm(24_757);
 /// Enough for several attempts to open the device again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// In the environment: what the names of the functions begin with whose calls fail.
+/// Environment variable: makes calls fail of functions whose names start with its value.
 const FUNCTION: &str = "IBTAP_TEST_FUNCTION";
 
 /// A port that sends to itself.
@@ -32,10 +32,10 @@ struct Loop {
     endpoint: UdEndpoint,
     ah: AddressHandle,
     events: Vec<PortEvent>,
-    /// Connections of ours that are up, and what came over any.
+    /// Our established connections, and messages of all connections.
     established: Vec<ConnectionId>,
     messages: Vec<Vec<u8>>,
-    /// Why connections could not be asked for.
+    /// Why connection requests failed.
     refused: Vec<ConnectError>,
     /// Why connections ended.
     closed: Vec<CloseReason>,
@@ -65,7 +65,7 @@ impl Loop {
             what: "address handle".to_owned(),
             source,
         };
-        let to = AhAttributes::to(port.attributes().gid);
+        let to = AhAttributes::to(port.attributes().gid, fabric::PKey::DEFAULT);
         let ah = worker.create_ah(&to).map_err(os)?;
         if let Some(connections) = worker.connections() {
             connections.listen(endpoint.id, SERVICE);
@@ -96,7 +96,7 @@ impl Loop {
         Some(self.worker.send(self.endpoint.id, &to, train))
     }
 
-    /// What a data thread and a control thread do, for a moment.
+    /// Runs a data thread and a control thread for a moment.
     fn turn(&mut self) -> std::io::Result<Vec<Vec<u8>>> {
         let mut got = Vec::new();
         let batch = self.worker.poll(8)?;
@@ -134,7 +134,7 @@ impl Loop {
         }
     }
 
-    /// Connects to itself and sends messages until one arrives, or time is up.
+    /// Connects to itself and sends messages until one arrives, or the time is over.
     fn echo_message(&mut self, text: &[u8], patience: Duration) -> std::io::Result<bool> {
         let until = Instant::now() + patience;
         let mut connect_at = Instant::now();
@@ -150,7 +150,7 @@ impl Loop {
                         to: to.unwrap_or(Qpn::new(0)),
                         private_data: b"me",
                     };
-                    // While the device is away there is nothing to connect over.
+                    // Without a device, connecting fails.
                     let asked = connections.connect(self.endpoint.id, &request);
                     self.refused.extend(asked.err());
                 }
@@ -175,7 +175,7 @@ impl Loop {
         Ok(false)
     }
 
-    /// Sends until it arrives, or time is up.
+    /// Sends until a datagram arrives, or the time is over.
     fn echo(&mut self, text: &[u8], patience: Duration) -> std::io::Result<bool> {
         let until = Instant::now() + patience;
         while Instant::now() < until {
@@ -192,7 +192,7 @@ impl Loop {
         Ok(false)
     }
 
-    /// A whole life. What did not arrive in time, if anything did not; or why there was no port.
+    /// Opens a port and runs all tests. Returns what did not arrive in time, or why no port was opened.
     fn live(
         shim: &Arc<Shim>,
         device: &Device,
@@ -220,7 +220,7 @@ impl Loop {
         Ok(lost)
     }
 
-    /// What did not arrive.
+    /// Runs all tests; returns what did not arrive.
     fn everything(&mut self, patience: Duration) -> std::io::Result<Option<&'static str>> {
         Ok(if !self.echo(b"one", patience)? {
             Some("a datagram")
@@ -234,7 +234,7 @@ impl Loop {
     }
 }
 
-/// Threads that end address handles may be a moment behind.
+/// Threads that destroy address handles may finish a moment later.
 fn assert_clean(shim: &Shim, when: &str) {
     let until = Instant::now() + Duration::from_secs(20);
     while !shim.leaks().is_empty() && Instant::now() < until {
@@ -261,11 +261,11 @@ fn a_port_recovers_from_any_call_that_fails_once() {
         {
             continue;
         }
-        // These fail where connections come about after them.
+        // These functions fail in tests in which connections are established afterwards.
         if function.starts_with("rdma_") && only.is_none() && !thorough {
             continue;
         }
-        // Where a function is called while opening, too, one in the middle of a port's life.
+        // For functions that are also called during opening, includes a call later in the port's life.
         let mut numbers = vec![times / 2];
         if thorough {
             numbers.extend([0, 1, times - 1]);
@@ -280,7 +280,7 @@ fn a_port_recovers_from_any_call_that_fails_once() {
             };
             let fails = Fails::Function(function, number);
             let shim = Arc::new(Shim::failing(&device.library, fails, failure));
-            // Opening may fail, with an error; what is open has to recover.
+            // Opening may fail with an error; an open port must recover.
             match Loop::live(&shim, &device, PATIENCE) {
                 Ok(None) => recovered += 1,
                 Ok(Some(lost)) => panic!("after {fails:?}: {lost}"),
@@ -317,7 +317,7 @@ fn a_device_that_fails_for_good_is_removed_and_found_again_when_it_works() {
     }
     assert_eq!(all.port.attributes().state, PortState::Down);
     assert_eq!(all.port.endpoint_qpn(all.endpoint.id), Some(before));
-    // Joined while there is nothing to join with.
+    // Joined while there is no device.
     let id = all.endpoint.id;
     let answers = all.port.change_groups(id, &[group()], &[]).unwrap();
     assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
@@ -346,7 +346,7 @@ fn a_port_survives_whatever_it_is_told() {
     };
     for lie in Lie::ALL {
         let shim = Arc::new(Shim::lying(&device.library, lie));
-        // Most lies never end, so nothing may ever arrive: it is enough that all goes on in order.
+        // Most lies never end, so nothing may arrive; it is enough that the port keeps working.
         let harmless = matches!(lie, Lie::Twice | Lie::CqEventTwice | Lie::AsyncEvents);
         let patience = if harmless {
             PATIENCE

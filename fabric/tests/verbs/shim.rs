@@ -20,26 +20,26 @@ use crate::counting::{Counts, life_of};
 /// How a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// With an errno, as its manual page says.
+    /// With an errno, as in its manual page.
     Errno(c_int),
     /// With NULL or -1, and errno at 0.
     Silent,
 }
 
-/// What is told that is not so. One at a time.
+/// A wrong result. One at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
-    /// Completions of work requests that there never were.
+    /// Completions of work requests that do not exist.
     WrId,
     /// Each completion twice.
     Twice,
     /// Completions of other queue pairs.
     Qpn,
-    /// Longer than any place.
+    /// Lengths greater than any place.
     ByteLen,
-    /// A status that there is not.
+    /// An undefined status.
     Status,
-    /// More completions than asked for.
+    /// More completions than requested.
     Count,
     /// A negative number of completions.
     Negative,
@@ -47,15 +47,15 @@ pub enum Lie {
     InfiniBand,
     /// A port without tables.
     NoTables,
-    /// A port of an MTU that there is not.
+    /// A port with an undefined MTU.
     Mtu,
-    /// A device that can do nothing, of negative limits.
+    /// A device with negative limits.
     Limits,
-    /// A device without shared receive queues; not among [`Lie::ALL`], as there are such devices.
+    /// A device without shared receive queues; not in [`Lie::ALL`], as such devices exist.
     NoSharedQueues,
     /// Queue pairs of the number 0xffffff.
     QpNumber,
-    /// Completion queues that are smaller than asked for.
+    /// Completion queues smaller than requested.
     SmallQueue,
     /// A refused work request that is not in the list.
     BadRequest,
@@ -63,13 +63,13 @@ pub enum Lie {
     CqEvent,
     /// Each completion event twice.
     CqEventTwice,
-    /// Asynchronous events of all kinds, of queue pairs that there are not.
+    /// Asynchronous events of all kinds, of queue pairs that do not exist.
     AsyncEvents,
     /// Each event of a connection twice.
     CmEventTwice,
-    /// Events of identifiers that there are not.
+    /// Events of identifiers that do not exist.
     CmIdentifier,
-    /// Events of kinds that there are not.
+    /// Events of undefined kinds.
     CmKind,
 }
 
@@ -102,11 +102,11 @@ impl Lie {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fails {
     Never,
-    /// That with this number, counted from 0 over all that can fail.
+    /// The call with this number, counted from 0 over all calls that can fail.
     Number(usize),
-    /// This function's call with this number, counted from 0.
+    /// The call of this function with this number, counted from 0.
     Function(&'static str, usize),
-    /// All, from now on.
+    /// All calls, from now on.
     Always,
 }
 
@@ -114,11 +114,11 @@ pub enum Fails {
 trait Fallible: Sized {
     /// `None` if a call with this result cannot fail.
     fn fail(failure: Failure) -> Option<Self>;
-    /// Of results that are objects, the address.
+    /// The address of a result that is an object.
     fn object(&self) -> usize {
         0
     }
-    /// Whether the call did its work.
+    /// Whether the call succeeded.
     fn good(&self) -> bool {
         true
     }
@@ -139,7 +139,7 @@ impl Fallible for u16 {
 impl Fallible for c_int {
     fn fail(failure: Failure) -> Option<c_int> {
         Some(match failure {
-            // Every other time in the one way, since the provider has to heed both.
+            // Alternates between both ways, since the provider must handle both.
             Failure::Errno(errno) if next_is_odd() => errno,
             Failure::Errno(errno) => Failing::failing(errno),
             Failure::Silent => Failing::failing(0),
@@ -176,22 +176,22 @@ fn next_is_odd() -> bool {
     TURN.with(|turn| turn.replace(!turn.get()))
 }
 
-/// What the shim keeps.
+/// The state of the shim.
 #[derive(Default)]
 #[allow(clippy::vec_box, reason = "their addresses are given away")]
 struct State {
     counts: Counts,
     calls: Vec<&'static str>,
-    /// Completions told already, to be told again.
+    /// Completions to return a second time.
     again: HashMap<usize, Vec<ibv_wc>>,
-    /// Completion events that the real library knows nothing of, by queue.
+    /// Invented completion events, unknown to the real library, by queue.
     invented: HashMap<usize, c_uint>,
-    /// The number of the asynchronous event to be invented next.
+    /// The number of the next invented asynchronous event.
     next_event: u32,
-    /// Connections' events to be told again. The library's caller has their addresses.
+    /// Connection events to return a second time. The library's caller has their addresses.
     cm_again: Vec<Box<Retold>>,
     cm_told: Vec<Box<Retold>>,
-    /// How often something was told that is not so.
+    /// Number of wrong results returned.
     lies: u32,
 }
 
@@ -217,7 +217,7 @@ pub struct Shim {
     fails: Fails,
     failure: Failure,
     lie: Option<Lie>,
-    /// With [`Fails::Always`]: it has begun.
+    /// With [`Fails::Always`]: whether calls fail now.
     broken: AtomicBool,
     state: Mutex<State>,
 }
@@ -253,12 +253,12 @@ impl Shim {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// With [`Fails::Always`]: begins, or ends.
+    /// With [`Fails::Always`]: starts or stops failing.
     pub fn set_broken(&self, broken: bool) {
         self.broken.store(broken, Ordering::Relaxed);
     }
 
-    /// How often each function was called, those left out that cannot fail.
+    /// How often each function was called, without functions that cannot fail.
     pub fn functions(&self) -> BTreeMap<&'static str, usize> {
         let mut times = BTreeMap::new();
         for call in self.state().calls.iter() {
@@ -267,7 +267,7 @@ impl Shim {
         times
     }
 
-    /// The calls that were made, those that cannot fail left out.
+    /// The calls made, without functions that cannot fail.
     pub fn calls(&self) -> Vec<&'static str> {
         self.state().calls.clone()
     }
@@ -276,7 +276,7 @@ impl Shim {
         self.state().counts.of(kind)
     }
 
-    /// What was left behind, or was ended twice, or too early.
+    /// Objects that were leaked, destroyed twice, or destroyed too early.
     pub fn leaks(&self) -> Vec<String> {
         let state = self.state();
         let left = state.counts.left();
@@ -288,7 +288,7 @@ impl Shim {
         self.lie == Some(lie)
     }
 
-    /// How often something was told that is not so.
+    /// Number of wrong results returned.
     pub fn lies(&self) -> u32 {
         self.state().lies
     }
@@ -297,7 +297,7 @@ impl Shim {
         self.state().lies += 1;
     }
 
-    /// Makes a call, or fails it. `object` is the address of what the call ends, if it ends something.
+    /// Makes a call, or fails it. `object` is the address of the object that the call destroys, if any.
     fn call<R: Fallible>(&self, name: &'static str, object: usize, real: impl FnOnce() -> R) -> R {
         let life = life_of(name);
         let mut fails = false;
@@ -325,8 +325,8 @@ impl Shim {
             Some((kind, true)) if result.good() => {
                 self.state().counts.made(kind, result.object());
             }
-            // An end that fails has ended the object all the same: otherwise this machine would run
-            // full of them, and there is nothing else that the provider could do about it.
+            // A destructor that fails destroys the object nevertheless: otherwise this machine would
+            // run out of them, and the provider could not do anything about it.
             Some((kind, false)) if !result.good() => {
                 self.state().counts.wrong.push(format!("{kind}: not ended"));
             }
@@ -339,7 +339,7 @@ impl Shim {
     }
 }
 
-/// The address of the first argument, where that is a pointer.
+/// The address of the first argument, if it is a pointer.
 trait Address {
     fn address(&self) -> usize;
 }
@@ -365,7 +365,8 @@ macro_rules! shim {
     )* })*) => {
         impl Library for Shim {
             $($(unsafe fn $name(&self, $($arg: $type),*) -> $result {
-                // SAFETY: the caller keeps to the manual page, and the real library gets what it gave.
+                // SAFETY: the caller follows the manual page, and the real library gets its own
+                // pointers.
                 let result = self.call(stringify!($name), first!($($arg)*), || unsafe {
                     before::$name(self, $($arg),*)
                 });
@@ -374,20 +375,20 @@ macro_rules! shim {
             })*)*
         }
 
-        /// What is done instead of the real call.
+        /// Replacements of real calls.
         #[allow(clippy::missing_safety_doc)]
         mod before {
             use super::*;
             $($(shim!(@before $name ($($arg: $type),*) -> $result);)*)*
         }
-        /// What becomes of the result.
+        /// Changes of results.
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         mod after {
             use super::*;
             $($(shim!(@after $name ($($arg: $type),*) -> $result);)*)*
         }
     };
-    // Those that are done otherwise are in `otherwise`.
+    // Functions in `otherwise` replace these calls.
     (@before ibv_ack_cq_events $($rest:tt)*) => { pub use super::otherwise::ibv_ack_cq_events; };
     (@before ibv_ack_async_event $($rest:tt)*) => { pub use super::otherwise::ibv_ack_async_event; };
     (@before ibv_get_async_event $($rest:tt)*) => { pub use super::otherwise::ibv_get_async_event; };
@@ -397,7 +398,7 @@ macro_rules! shim {
     (@before ibv_destroy_qp $($rest:tt)*) => { pub use super::otherwise::ibv_destroy_qp; };
     (@before $name:ident ($($arg:ident: $type:ty),*) -> $result:ty) => {
         pub unsafe fn $name(shim: &Shim, $($arg: $type),*) -> $result {
-            // SAFETY: the caller keeps to the manual page.
+            // SAFETY: the caller follows the manual page.
             unsafe { shim.real.$name($($arg),*) }
         }
     };
@@ -416,5 +417,5 @@ macro_rules! shim {
 }
 verbs_functions!(shim);
 
-/// The number of a queue pair that lies about it.
+/// A wrong queue pair number.
 const WRONG_QPN: u32 = 0xff_ffff;

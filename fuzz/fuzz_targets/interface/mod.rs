@@ -8,7 +8,7 @@ use ipoib::{Config, HardwareAddress, Ipoib, Limits, Time};
 
 pub use records::records;
 
-/// Small, so that short inputs reach them.
+/// Small, so that short inputs fill them.
 pub const LIMITS: Limits = Limits {
     neighbours: 8,
     groups: 8,
@@ -29,7 +29,7 @@ pub fn peer_gid(n: u8) -> Gid {
     Gid(gid)
 }
 
-/// A fresh interface.
+/// A new interface.
 pub fn new() -> Ipoib {
     Ipoib::new(Config {
         local: HardwareAddress::new(0, Qpn::new(0x42), Gid(LOCAL_GID)),
@@ -44,7 +44,7 @@ pub fn new() -> Ipoib {
     })
 }
 
-/// What must hold at all times.
+/// Invariants.
 #[allow(dead_code, reason = "one of the targets looks at other things")]
 pub fn check(ipoib: &Ipoib) {
     assert!(ipoib.neighbours().count() <= LIMITS.neighbours);
@@ -55,7 +55,7 @@ pub fn check(ipoib: &Ipoib) {
     }
 }
 
-/// Does what a data thread does after each packet.
+/// Does the work of a data thread after each packet.
 pub fn drain(ipoib: &mut Ipoib, now: Time) {
     if ipoib.next_deadline().is_some_and(|at| at <= now) {
         ipoib.handle_timeout(now);

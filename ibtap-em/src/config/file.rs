@@ -1,4 +1,4 @@
-//! The TOML form of the configuration.
+//! TOML format of the configuration.
 
 mod addresses;
 mod classes;
@@ -17,10 +17,10 @@ use vnic::agent::LEASES_MS;
 use super::values::{Written, number, text};
 use super::{Config, ManagerConfig, Pattern, SwitchConfig};
 
-/// Multicast LIDs (kernel include/rdma/opa_addr.h, in the form that 16B packets have).
+/// Range of multicast LIDs in 16B packets (kernel include/rdma/opa_addr.h).
 const MULTICAST_LIDS: RangeInclusive<i64> = 0xf0_0000..=0xf7_ffff;
 
-/// What is wrong, and at which byte of the text.
+/// An error and its byte offset in the text.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub what: String,
@@ -125,7 +125,7 @@ struct Group {
     lid: Written,
 }
 
-/// Keys as the classes of kernel opa_vnic_encap.h.
+/// Keys are named after the classes of kernel opa_vnic_encap.h.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Rc {
@@ -146,10 +146,10 @@ struct Sc {
     pcp_multicast: Option<Spanned<Vec<Written>>>,
 }
 
-/// The longest lease in seconds.
+/// Longest lease, in seconds.
 const LEASE_MAX: i64 = (*LEASES_MS.end() / 1000) as i64;
 
-/// Reads the text and checks it.
+/// Parses and checks the text.
 pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     let file: File = toml::from_str(text)?;
     let em = manager(&file.em)?;
@@ -179,7 +179,7 @@ fn manager(raw: &Em) -> Result<ManagerConfig, Fault> {
         .filter(|_| elevated < priority)
     {
         let what = format!(
-            "elevated_priority = {elevated} is below priority, which is {priority}; write {priority} to 15"
+            "elevated_priority = {elevated} is below priority = {priority}; use {priority} to 15"
         );
         return Err(Fault::at(written, what));
     }
@@ -196,22 +196,19 @@ fn manager(raw: &Em) -> Result<ManagerConfig, Fault> {
         priority,
         elevated_priority: elevated,
         poll_interval: seconds("poll_interval", &raw.poll_interval, default.poll_interval)?,
-        // Agents hold to nobody for longer.
+        // Agents accept no longer lease.
         lease: seconds_to(LEASE_MAX, "lease", &raw.lease, default.lease)?,
         grace: seconds("grace", &raw.grace, default.grace)?,
         state_dir: path("state_dir", &raw.state_dir, default.state_dir)?,
         socket: path("socket", &raw.socket, default.socket)?,
         ibtapd_socket: path("ibtapd_socket", &raw.ibtapd_socket, default.ibtapd_socket)?,
-        port: match &raw.port {
-            Some(written) => Some(text("port", written)?),
-            None => None,
-        },
+        port: raw.port.as_ref().map(|w| text("port", w)).transpose()?,
         managers: raw.managers.iter().map(gid).collect::<Result<_, _>>()?,
         log_level: raw.log_level.unwrap_or_default(),
     })
 }
 
-/// The GID of a node, written as an IP address.
+/// Parses the GID of a node, written as an IPv6 address.
 fn gid(written: &Written) -> Result<Gid, Fault> {
     let text = text("managers", written)?;
     match text.parse::<Gid>() {
@@ -235,14 +232,14 @@ fn to_switch(raw: &Vesw) -> Result<SwitchConfig, Fault> {
     )?;
     let pkey: u16 = optional("pkey", &raw.pkey, 1..=0xffff, 0xffff)?;
     if let Some(written) = raw.pkey.as_ref().filter(|_| pkey & 0x7fff == 0) {
-        let what = format!("pkey = {pkey:#06x} is no partition; its lower 15 bits must not be 0");
+        let what = format!("pkey = {pkey:#06x} is not a P_Key; its low 15 bits must not be 0");
         return Err(Fault::at(written, what));
     }
     Ok(SwitchConfig {
         name,
         id,
         fabric_id: optional("fabric_id", &raw.fabric_id, 0..=0x3ff, 0)?,
-        // Two limited members could not talk to each other.
+        // Two limited members could not exchange packets.
         pkey: PKey::new(pkey).full(),
         eth_mtu: match &raw.eth_mtu {
             Some(written) => Some(narrow(number("eth_mtu", written, 68..=16_333)?)),
@@ -260,16 +257,17 @@ fn to_switch(raw: &Vesw) -> Result<SwitchConfig, Fault> {
     })
 }
 
-/// Commands take a switch's name or its number, so that a name is none.
+/// A switch's name must not be a number: commands take a name or an id.
 fn switch_name(written: &Written) -> Result<String, Fault> {
     let name = text("name", written)?;
     if name.len() > 64 || name.chars().any(char::is_control) {
-        let what = format!("name = {name:?} is not up to 64 bytes of printable text");
+        let what = format!("name = {name:?} must be at most 64 bytes of printable text");
         return Err(Fault::at(written, what));
     }
     if name.parse::<u64>().is_ok() {
-        let what =
-            format!("name = {name:?} is a number, and could be another switch's id; add a letter");
+        let what = format!(
+            "name = {name:?} is a number and could be the id of another switch; add a letter"
+        );
         return Err(Fault::at(written, what));
     }
     Ok(name)
@@ -297,7 +295,8 @@ fn exact(key: &str, written: &Written) -> Result<Pattern, Fault> {
     if pattern.is_exact() {
         return Ok(pattern);
     }
-    let what = format!("{key} = \"{pattern}\" may be several ports; name one, without * and ?");
+    let what =
+        format!("{key} = \"{pattern}\" may match several ports; name one port, without * and ?");
     Err(Fault::at(written, what))
 }
 
@@ -307,7 +306,7 @@ fn default_ports(raw: &[Spanned<DefaultPort>]) -> Result<BTreeMap<u8, Pattern>, 
         let raw = written.get_ref();
         let slot: u8 = narrow(number("slot", &raw.slot, 0..=15)?);
         if ports.insert(slot, exact("port", &raw.port)?).is_some() {
-            let what = format!("slot = {slot} is there twice");
+            let what = format!("slot = {slot} appears twice");
             return Err(Fault::at(&raw.slot, what));
         }
     }
@@ -318,18 +317,18 @@ fn check_unique(raw: &Vesw, switch: &SwitchConfig, others: &[SwitchConfig]) -> R
     for other in others {
         let name = &other.name;
         if other.id == switch.id {
-            let what = format!("id = {} is the switch {name:?}'s already", switch.id);
+            let what = format!("id = {} is already used by the switch {name:?}", switch.id);
             return Err(Fault::at(&raw.id, what));
         }
         if other.name == switch.name {
-            let what = format!("name = {name:?} is the switch {}'s already", other.id);
+            let what = format!("name = {name:?} is already used by the switch {}", other.id);
             return Err(Fault::at(&raw.name, what));
         }
     }
     Ok(())
 }
 
-/// A number that may be left out.
+/// An optional number.
 fn optional<T: TryFrom<i64>>(
     key: &str,
     written: &Option<Written>,
@@ -344,7 +343,7 @@ fn optional<T: TryFrom<i64>>(
     }
 }
 
-/// A number whose range was checked, and fits.
+/// Converts a number whose range was checked.
 fn narrow<T: TryFrom<i64> + Default>(number: i64) -> T {
     T::try_from(number).unwrap_or_default()
 }

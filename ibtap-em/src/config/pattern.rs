@@ -1,18 +1,18 @@
-//! How virtual ports are named: `GUID:port:index`, or `description:port:index`, with `*` and `?`.
+//! Names of virtual ports: `GUID:port:index` or `description:port:index`, with `*` and `?`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use proto::Guid;
 
-/// Which virtual port: its node's fabric port and its number there.
+/// Identifies a virtual port: the node's fabric port and the index on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PortKey {
-    /// The fabric port's GUID as a number, most significant byte first.
+    /// GUID of the fabric port as a number, most significant byte first.
     pub guid: u64,
-    /// The number of the fabric port on its node.
+    /// Number of the fabric port on its node.
     pub port: u8,
-    /// The number of the virtual port on the fabric port.
+    /// Index of the virtual port on the fabric port.
     pub index: u8,
 }
 
@@ -38,7 +38,7 @@ impl FromStr for PortKey {
     type Err = String;
 
     fn from_str(text: &str) -> Result<PortKey, String> {
-        let wrong = || format!("{text:?} is not a virtual port as 0x00117501016fbe21:1:0");
+        let wrong = || format!("{text:?} is not a virtual port such as 0x00117501016fbe21:1:0");
         let mut parts = text.split(':');
         let key = (|| {
             let guid = parts.next()?.strip_prefix("0x")?;
@@ -55,7 +55,7 @@ impl FromStr for PortKey {
     }
 }
 
-/// Names one virtual port, or with wildcards several.
+/// Matches one virtual port, or several by wildcards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
     text: String,
@@ -66,21 +66,21 @@ pub struct Pattern {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Node {
-    /// A GUID in hexadecimal digits, perhaps with wildcards, of which `0x` is taken off.
+    /// Hexadecimal digits of a GUID without `0x`, possibly with wildcards.
     Guid(String),
     /// The node's description.
     Description(String),
 }
 
 impl Pattern {
-    /// Whether this virtual port is meant. Descriptions are compared without case, as host names are.
+    /// Whether the pattern matches a virtual port. Descriptions are compared without case, like host names.
     #[must_use]
     pub fn matches(&self, description: &str, key: PortKey) -> bool {
         self.matches_node(description, key.guid, key.port)
             && glob(&self.index, &key.index.to_string())
     }
 
-    /// Whether virtual ports of this fabric port may be meant.
+    /// Whether the pattern may match virtual ports of this fabric port.
     #[must_use]
     pub fn matches_node(&self, description: &str, guid: u64, port: u8) -> bool {
         let node = match &self.node {
@@ -90,19 +90,19 @@ impl Pattern {
         node && glob(&self.port, &port.to_string())
     }
 
-    /// The index, where it is one number: such a virtual port may be made that no node has named.
+    /// The index, if it has no wildcards. Such a virtual port can be created although no node announced it.
     #[must_use]
     pub fn exact_index(&self) -> Option<u8> {
         self.index.parse().ok()
     }
 
-    /// Whether both name the same virtual ports in the same way.
+    /// Whether both patterns have the same meaning.
     #[must_use]
     pub fn names(&self, other: &Pattern) -> bool {
         (&self.node, &self.port, &self.index) == (&other.node, &other.port, &other.index)
     }
 
-    /// Whether it names one virtual port.
+    /// Whether the pattern has no wildcards.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         !self.text.contains(['*', '?'])
@@ -159,13 +159,13 @@ impl FromStr for Pattern {
     }
 }
 
-/// 0 to 255, or wildcards in the place of its digits.
+/// Whether `text` is 0 to 255, or has wildcards instead of digits.
 fn is_number_pattern(text: &str) -> bool {
     let digits = text.len() <= 3 && text.chars().all(|c| c.is_ascii_digit() || "*?".contains(c));
     digits && !text.is_empty() && (text.contains(['*', '?']) || text.parse::<u8>().is_ok())
 }
 
-/// All 16 digits where there are no wildcards.
+/// The digits of a GUID pattern; padded to 16 if it has no wildcards.
 fn guid_pattern(digits: &str) -> Option<String> {
     let right = !digits.is_empty()
         && digits.len() <= 16
@@ -181,13 +181,13 @@ fn guid_pattern(digits: &str) -> Option<String> {
     })
 }
 
-/// Whether `text` is what `pattern` says, in which `*` is any number of characters and `?` is one. Takes
-/// at most the product of both lengths.
+/// Whether `text` matches `pattern`: `*` is any number of characters, `?` is one. The time is at most
+/// proportional to the product of the lengths.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // Where the last * is, and how much of the text it has taken.
+    // Position of the last * and the number of characters that it has matched.
     let mut star = None;
     while t < text.len() {
         match pattern.get(p) {

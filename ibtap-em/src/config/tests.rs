@@ -6,7 +6,7 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, "t.toml").map_err(|error| error.to_string())
 }
 
-/// What a file that ends a switch's table with `tail` is refused for.
+/// The error of a file whose switch table ends with `tail`.
 fn fault(tail: &str) -> String {
     parse(&format!("{SWITCH}{tail}\n")).unwrap_err()
 }
@@ -61,7 +61,7 @@ groups = [{ mac = "01:00:5e:00:00:fb", lid = 0xf00100 }, { mac = "33:33:00:00:00
     assert_eq!((config.em.priority, config.em.elevated_priority), (3, 9));
     assert_eq!(config.em.port.as_deref(), Some("eth0"));
     let switch = &config.switches[0];
-    // opa_vnic_encap.h: UDP and TCP are the other way round with IPv6.
+    // opa_vnic_encap.h: with IPv6, UDP and TCP are in reverse order.
     assert_eq!(switch.rc, 0x0765_4321);
     assert_eq!(switch.pkey.get(), 0x8001);
     assert_eq!(switch.eth_mtu, Some(2005));
@@ -101,12 +101,12 @@ fn e04_ids_have_12_bits_and_are_not_0() {
 
 #[test]
 fn faults_name_the_place_the_key_the_value_and_what_is_allowed() {
-    for (tail, says) in [
+    for (tail, error_text) in [
         (
             "fabric_id = 1024",
             "t.toml:5:13: fabric_id = 1024 is not a number from 0 to 1023",
         ),
-        ("pkey = 0x8000", "t.toml:5:8: pkey = 0x8000 is no partition"),
+        ("pkey = 0x8000", "t.toml:5:8: pkey = 0x8000 is not a P_Key"),
         (
             "eth_mtu = 67",
             "eth_mtu = 67 is not a number from 68 to 16333",
@@ -126,16 +126,16 @@ fn faults_name_the_place_the_key_the_value_and_what_is_allowed() {
         ),
         (
             "default_ports = [{ slot = 1, port = \"a*:1:0\" }]",
-            "port = \"a*:1:0\" may be several ports",
+            "port = \"a*:1:0\" may match several ports",
         ),
         (
             "default_ports = [{ slot = 1, port = \"a:1:0\" }, { slot = 1, port = \"b:1:0\" }]",
-            "slot = 1 is there twice",
+            "slot = 1 appears twice",
         ),
         ("rc = { ipv4 = 8 }", "ipv4 = 8 is not a number from 0 to 7"),
         (
             "sc = { untagged = [1] }",
-            "untagged has 1 service classes; it takes 2",
+            "untagged has 1 service classes; it needs 2",
         ),
         (
             "sc = { untagged = [1, 32] }",
@@ -150,14 +150,17 @@ fn faults_name_the_place_the_key_the_value_and_what_is_allowed() {
             "mac = \"random\" is not \"generate\" or \"list\"",
         ),
         ("mac = \"list\"", "mac = \"list\" needs addresses"),
-        ("macs = [\"02:00:00:00:00:01\"]", "mac = \"generate\""),
+        (
+            "macs = [\"02:00:00:00:00:01\"]",
+            "macs needs mac = \"list\"",
+        ),
         (
             "mac = \"list\"\nmacs = [\"02:00:00:00:00:05-02:00:00:00:00:01\"]",
             "ends before it begins",
         ),
         (
             "mac = \"list\"\nmacs = [\"03:00:00:00:00:05\"]",
-            "is a group's address or zero",
+            "is a multicast address or zero",
         ),
         (
             "static_macs = [{ mac = \"2:0:0:0:0:1\", port = \"a:1:0\" }]",
@@ -170,15 +173,15 @@ fn faults_name_the_place_the_key_the_value_and_what_is_allowed() {
         (
             "pinned_macs = [{ mac = \"02:00:00:00:00:01\", port = \"A:1:0\" }, \
              { mac = \"02:00:00:00:00:02\", port = \"a:1:0\" }]",
-            "port = \"a:1:0\" has 02:00:00:00:00:01 of pinned_macs already",
+            "port = \"a:1:0\" already has 02:00:00:00:00:01 in pinned_macs",
         ),
         (
             "groups = [{ mac = \"02:00:00:00:00:01\", lid = 0xf00100 }]",
-            "t.toml:5:19: mac = \"02:00:00:00:00:01\" is not a group's address",
+            "t.toml:5:19: mac = \"02:00:00:00:00:01\" is not a multicast address",
         ),
         (
             "groups = [{ mac = \"ff:ff:ff:ff:ff:ff\", lid = 0xf00100 }]",
-            "is everybody's address, which goes to u_mcast_dlid",
+            "is the broadcast address, which always goes to u_mcast_dlid",
         ),
         (
             "groups = [{ mac = \"01:00:5e:00:00\", lid = 0xf00100 }]",
@@ -191,38 +194,38 @@ fn faults_name_the_place_the_key_the_value_and_what_is_allowed() {
         (
             "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00100 }, \
              { mac = \"01:00:5E:00:00:FB\", lid = 0xf00101 }]",
-            "is there twice in groups",
+            "appears twice in groups",
         ),
         (
             "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00002 }]",
-            "lid = 0xf00002 is the switch \"a\"'s already",
+            "lid = 0xf00002 is already used by the switch \"a\"",
         ),
         (
             "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00100 }, \
              { mac = \"01:00:5e:00:00:fc\", lid = 0xf00100 }]",
-            "lid = 0xf00100 is the group 01:00:5e:00:00:fb's of \"a\" already",
+            "lid = 0xf00100 is already used by the group 01:00:5e:00:00:fb of \"a\"",
         ),
         (
             "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00003 }]\n\
              [[vesw]]\nname = \"b\"\nid = 3\nmembers = [\"*\"]",
-            "t.toml:8:6: u_mcast_dlid = 0xf00003 is the group 01:00:5e:00:00:fb's of \"a\" already",
+            "t.toml:8:6: u_mcast_dlid = 0xf00003 is already used by the group 01:00:5e:00:00:fb of \"a\"",
         ),
         (
             "[[vesw]]\nname = \"b\"\nid = 3\nmembers = [\"*\"]\nu_mcast_dlid = 0xf00002",
-            "t.toml:9:16: u_mcast_dlid = 0xf00002 is the switch \"a\"'s already",
+            "t.toml:9:16: u_mcast_dlid = 0xf00002 is already used by the switch \"a\"",
         ),
         (
             "[[vesw]]\nname = \"b\"\nid = 3\nmembers = [\"*\"]\n\
              groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00002 }]",
-            "lid = 0xf00002 is the switch \"a\"'s already",
+            "lid = 0xf00002 is already used by the switch \"a\"",
         ),
         (
             "[[vesw]]\nname = \"b\"\nid = 2\nmembers = [\"*\"]",
-            "t.toml:7:6: id = 2 is the switch \"a\"'s already",
+            "t.toml:7:6: id = 2 is already used by the switch \"a\"",
         ),
         (
             "[[vesw]]\nname = \"a\"\nid = 3\nmembers = [\"*\"]",
-            "name = \"a\" is the switch 2's already",
+            "name = \"a\" is already used by the switch 2",
         ),
         (
             "[[vesw]]\nname = \"7\"\nid = 3\nmembers = [\"*\"]",
@@ -245,10 +248,13 @@ fn faults_name_the_place_the_key_the_value_and_what_is_allowed() {
             "[em]\npoll_interval = 0",
             "poll_interval = 0 is not a number from 1 to",
         ),
-        ("[em]\nstate_dir = 7", "state_dir = 7 is not a text"),
+        (
+            "[em]\nstate_dir = 7",
+            "state_dir = 7 is not a non-empty string",
+        ),
     ] {
         let error = fault(tail);
-        assert!(error.contains(says), "{tail}: {error}");
+        assert!(error.contains(error_text), "{tail}: {error}");
         assert!(error.starts_with("t.toml:"), "{tail}: {error}");
         assert!(!error.contains('\n'), "{tail}: {error}");
     }
@@ -260,7 +266,7 @@ fn a_high_priority_alone_is_its_own_elevated_one() {
     assert_eq!(config.em.elevated_priority, 12);
 }
 
-/// Agents hold to a manager for five minutes at most, so that a longer lease would promise what is not.
+/// Agents accept one manager for at most five minutes: a longer lease would be a false promise.
 #[test]
 fn a_lease_is_one_that_agents_hold_to() {
     for (lease, right) in [(0, false), (1, true), (300, true), (301, false)] {

@@ -1,4 +1,4 @@
-//! Single values of the file. Errors name the key, the value and what is allowed.
+//! Single values of the file. Errors name the key, the value and the allowed values.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use super::file::Fault;
 /// A value and its place in the text.
 pub(super) type Written = Spanned<Value>;
 
-/// A number, or for the sake of hexadecimal habits one as a string.
+/// A number, also as a string, for hexadecimal digits.
 pub(super) fn number(
     key: &str,
     written: &Written,
@@ -40,7 +40,7 @@ fn read_number(value: &Value) -> Option<i64> {
     }
 }
 
-/// Limits such as 0xf00000 are known in hexadecimal.
+/// Large limits such as 0xf00000 are shown in hexadecimal.
 fn show(limit: i64) -> String {
     if limit > 0xffff {
         format!("{limit:#x}")
@@ -49,32 +49,32 @@ fn show(limit: i64) -> String {
     }
 }
 
-/// A text that is not empty.
+/// A non-empty string.
 pub(super) fn text(key: &str, written: &Written) -> Result<String, Fault> {
     match written.get_ref() {
         Value::String(text) if !text.is_empty() => Ok(text.clone()),
         other => Err(Fault::at(
             written,
-            format!("{key} = {other} is not a text in quotation marks"),
+            format!("{key} = {other} is not a non-empty string in quotation marks"),
         )),
     }
 }
 
-/// An Ethernet address of one interface.
+/// A unicast Ethernet address.
 pub(super) fn unicast_mac(key: &str, written: &Written) -> Result<Mac, Fault> {
     let text = text(key, written)?;
     unicast(key, &text).map_err(|what| Fault::at(written, what))
 }
 
-/// The Ethernet address of a group, and not of everybody.
+/// A multicast Ethernet address, not broadcast.
 pub(super) fn group_mac(key: &str, written: &Written) -> Result<Mac, Fault> {
     let text = text(key, written)?;
     let what = match parse_mac(&text) {
         Some([0xff, 0xff, 0xff, 0xff, 0xff, 0xff]) => {
-            format!("{key} = {text:?} is everybody's address, which goes to u_mcast_dlid")
+            format!("{key} = {text:?} is the broadcast address, which always goes to u_mcast_dlid")
         }
         Some(mac) if mac[0] & 1 != 0 => return Ok(mac),
-        Some(_) => format!("{key} = {text:?} is not a group's address, whose first byte is odd"),
+        Some(_) => format!("{key} = {text:?} is not a multicast address, whose first byte is odd"),
         None => {
             format!("{key} = {text:?} is not an Ethernet address such as \"01:00:5e:00:00:fb\"")
         }
@@ -82,7 +82,7 @@ pub(super) fn group_mac(key: &str, written: &Written) -> Result<Mac, Fault> {
     Err(Fault::at(written, what))
 }
 
-/// Addresses: one, or two with a hyphen between them that are a range's ends.
+/// One address, or the two ends of a range with a hyphen between them.
 pub(super) fn mac_range(key: &str, written: &Written) -> Result<(Mac, Mac), Fault> {
     let text = text(key, written)?;
     let (low, high) = text.split_once('-').unwrap_or((&text, &text));
@@ -93,7 +93,7 @@ pub(super) fn mac_range(key: &str, written: &Written) -> Result<(Mac, Mac), Faul
                 "{key} = {text:?} ends before it begins; write the lower address first"
             ));
         }
-        // Else what is between them would not be unicast everywhere.
+        // With different first bytes, the range would include multicast addresses.
         if low[0] != high[0] {
             return Err(format!(
                 "{key} = {text:?} is too large; the first byte of both addresses must be the same"
@@ -108,7 +108,7 @@ fn unicast(key: &str, text: &str) -> Result<Mac, String> {
     match parse_mac(text) {
         Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(mac),
         Some(_) => Err(format!(
-            "{key} = {text:?} is a group's address or zero; one interface's is needed"
+            "{key} = {text:?} is a multicast address or zero; use a unicast address"
         )),
         None => Err(format!(
             "{key} = {text:?} is not an Ethernet address such as \"02:00:00:00:00:01\""
@@ -116,7 +116,7 @@ fn unicast(key: &str, text: &str) -> Result<Mac, String> {
     }
 }
 
-/// An Ethernet address of six pairs of hexadecimal digits with colons between them.
+/// Parses an Ethernet address: six pairs of hexadecimal digits with colons between them.
 #[must_use]
 pub fn parse_mac(text: &str) -> Option<Mac> {
     let mut mac = [0; 6];
@@ -131,7 +131,7 @@ pub fn parse_mac(text: &str) -> Option<Mac> {
     parts.next().is_none().then_some(mac)
 }
 
-/// As [`parse_mac`] reads it.
+/// Formats an Ethernet address for [`parse_mac`].
 #[must_use]
 pub fn format_mac(mac: Mac) -> String {
     let [a, b, c, d, e, f] = mac;

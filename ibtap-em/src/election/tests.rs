@@ -23,15 +23,15 @@ fn candidate(id: u64, priority: u8, elevated_priority: u8) -> Candidate {
     }
 }
 
-/// Managers on a network that delivers at once, unless it is parted, and on which time is a number.
+/// Managers on a network without delay, unless it is split. Time is a number.
 struct World {
     now: u64,
     managers: Vec<Option<Election>>,
-    /// What is added to the time that each is given.
+    /// Offset of each manager's clock.
     skew: Vec<u64>,
-    /// Pairs (from, to) that hear nothing.
+    /// Pairs (from, to) without connectivity.
     parted: BTreeSet<(usize, usize)>,
-    /// Milliseconds during which more than one was active and both could hear each other.
+    /// Milliseconds with two active managers that could receive each other's announcements.
     doubled: u64,
     changes: Vec<(usize, Change)>,
 }
@@ -80,7 +80,7 @@ impl World {
             self.changes.extend(changes.map(|change| (i, change)));
         }
         for (from, info) in sent {
-            // Everybody hears it, the sender too.
+            // All managers receive it, including the sender.
             for to in 0..self.managers.len() {
                 if self.parted.contains(&(from, to)) {
                     continue;
@@ -206,7 +206,7 @@ fn parts_of_a_fabric_have_one_each_and_one_when_they_meet_again() {
     assert_eq!(world.active(), [0, 2]);
     world.parted.clear();
     world.run(LEASE);
-    // The third one is elevated higher.
+    // The third manager has the highest elevated priority.
     assert_eq!(world.active(), [2]);
     assert!(world.doubled <= LEASE / 3 + 10, "{} ms", world.doubled);
     world.run(10 * LEASE);
@@ -216,7 +216,7 @@ fn parts_of_a_fabric_have_one_each_and_one_when_they_meet_again() {
 #[test]
 fn a_link_that_works_one_way_leaves_one_active() {
     let mut world = World::new(&[candidate(1, 6, 8), candidate(2, 5, 8)]);
-    // The better one does not hear the worse one.
+    // The better manager receives nothing from the worse one.
     world.parted.insert((1, 0));
     world.run(5 * LEASE);
     assert_eq!(world.active(), [0]);
@@ -256,7 +256,7 @@ fn a_clock_that_steps_changes_no_one_for_long() {
     let mut world = World::new(&[candidate(1, 6, 8), candidate(2, 5, 8)]);
     world.run(3 * LEASE);
     for (who, skew) in [(1, 100 * LEASE), (1, 0), (0, 50 * LEASE), (0, 0)] {
-        // Back again is earlier than what it has seen: time stands still for it until it is past that.
+        // The new time is before the latest that it saw: its time stands still until then.
         world.skew[who] = skew;
         world.run(10);
         assert!(world.active().len() <= 1);
@@ -268,7 +268,7 @@ fn a_clock_that_steps_changes_no_one_for_long() {
 }
 
 #[test]
-fn one_that_starts_again_and_again_keeps_nobody_from_managing() {
+fn a_manager_that_restarts_again_and_again_prevents_no_other_from_managing() {
     let restless = candidate(1, 15, 15);
     let mut world = World::new(&[restless, candidate(2, 5, 8)]);
     for _ in 0..20 {
@@ -311,7 +311,7 @@ fn nonsense_from_the_network_is_ignored_and_bounded() {
         election.heard(Time(2), &ManagerInfo { id, ..good.clone() });
     }
     assert_eq!(election.others().len(), OTHERS_MAX);
-    // A lease that never ends does.
+    // A lease without end is limited.
     election.advance(Time(100));
     let mut now = 100;
     while now < 2 * u64::from(LEASE_MS.1) {
@@ -345,7 +345,7 @@ fn a_better_configuration_takes_over_and_a_worse_one_keeps_what_it_has() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Where everybody hears everybody, no two are ever active at once, and there is always one again.
+    /// With full connectivity, two managers are never active at once, and in the end one is.
     #[test]
     fn never_two_at_once_on_a_whole_fabric(
         managers in prop::collection::vec((0u8..=15, 0u8..=15, any::<u64>()), 1..5),
@@ -375,7 +375,7 @@ proptest! {
         prop_assert_eq!((world.active().len(), world.doubled), (1, 0));
     }
 
-    /// However messages are lost, once none are any longer exactly one is active.
+    /// After any losses, once none occur, exactly one manager is active.
     #[test]
     fn one_at_last_after_any_partitions(
         ids in prop::collection::vec((any::<u64>(), 0u8..4), 2..5),

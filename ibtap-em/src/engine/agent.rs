@@ -1,4 +1,4 @@
-//! What is known of an agent and its virtual ports.
+//! The known state of an agent and its virtual ports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -16,17 +16,17 @@ use super::tables::{Layout, Page};
 use crate::config::PortKey;
 use crate::seam::{Endpoint, Inquiry};
 
-/// Polls in a row without an answer after which an agent is away.
+/// Unanswered polls in a row after which an agent is away.
 const AWAY: u32 = 3;
-/// Milliseconds between two polls of one that does not answer, at most.
+/// Maximum milliseconds between two polls of an agent that does not answer.
 const RARELY: u64 = 300_000;
-/// Milliseconds after which a message of a table arrives nowhere any more, from when it was first sent:
-/// longer than it is sent again.
+/// Milliseconds after which no copy of a table message can still arrive: more than the time of its
+/// repetitions.
 const LATE: u64 = 10_000;
-/// Addresses of one port's list that are read: no port may claim more.
+/// Maximum number of addresses read from a port's list: no port may claim more.
 const LIST_MAX: usize = PORT_CLAIMS;
 
-/// Which agent: a fabric port of a node.
+/// Identifies an agent: a fabric port of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct AgentKey {
     pub(super) guid: u64,
@@ -34,7 +34,7 @@ pub(super) struct AgentKey {
 }
 
 impl AgentKey {
-    /// What an agent says it is.
+    /// The key that an agent announces.
     pub(super) fn named(info: &NodeInfo) -> AgentKey {
         AgentKey {
             guid: u64::from_be_bytes(info.guid.0),
@@ -69,38 +69,38 @@ pub(super) struct Agent {
     pub(super) at: Endpoint,
     pub(super) description: String,
     pub(super) incarnation: u64,
-    /// Since when it is there.
+    /// Time when it was first seen at this endpoint.
     pub(super) placed: Time,
-    /// Where it was before, as which incarnation.
+    /// Former endpoint and incarnation.
     pub(super) before: Option<(Endpoint, u64)>,
-    /// Somebody says that it is there; where it is known to be it is asked first.
+    /// An endpoint that announces this agent's identity. The known endpoint is queried first.
     pub(super) elsewhere: Option<Endpoint>,
-    /// It has answered what it was asked last.
+    /// The agent answered the last request.
     pub(super) answered: bool,
-    /// How often in a row it has said something of itself, and then not answered.
+    /// Number of times in a row that it announced itself and then did not answer.
     pub(super) deaf: u32,
-    /// It has not answered yet where it is said to be: only answers are its word.
+    /// It has not answered at its new endpoint yet: only answers count until then.
     pub(super) doubted: bool,
-    /// When it has answered that it is where it is known to be.
+    /// Time when it last answered at its known endpoint although another endpoint claimed its identity.
     pub(super) confirmed: Option<Time>,
     pub(super) payload_max: u16,
-    /// It has told something new that its members do not follow yet.
+    /// New information that its members do not reflect yet.
     pub(super) news: bool,
-    /// When it told who it is on its own last.
+    /// Time of its last unsolicited announcement.
     pub(super) announced: Option<Time>,
     pub(super) heard: Time,
-    /// Polls in a row that it has not answered.
+    /// Unanswered polls in a row.
     pub(super) missed: u32,
-    /// It has not answered, and is asked nothing until the next poll.
+    /// The agent did not answer: no requests until the next poll.
     pub(super) silent: bool,
     pub(super) next_poll: Time,
     pub(super) poll_due: bool,
-    /// From which virtual port on it is asked next who it is.
+    /// First virtual port of the next NodeInfo query.
     pub(super) page: u8,
     pub(super) class_port: Option<ClassPortInfo>,
-    /// When it may be asked again to send traps to this manager, which it has refused.
+    /// The agent refused to send traps to this manager: time of the next attempt.
     pub(super) traps_again: Option<Time>,
-    /// The transaction that is open: there is one at a time, so that what is sent later is done later.
+    /// Open transaction. There is one at a time, so that the agent processes requests in order.
     pub(super) busy: Option<u32>,
     pub(super) asks: VecDeque<(u8, CounterKind, Inquiry)>,
     pub(super) ports: BTreeMap<u8, Vport>,
@@ -140,20 +140,20 @@ impl Agent {
         self.missed >= AWAY
     }
 
-    /// Whether it has just become away.
+    /// Whether the agent is away since the last poll.
     pub(super) const fn went_away(&self) -> bool {
         self.missed == AWAY
     }
 
-    /// Whether what it says of itself is no reason any more to ask it at once.
+    /// Whether announcements of this agent no longer cause an immediate query.
     pub(super) const fn is_deaf(&self) -> bool {
         self.deaf >= AWAY
     }
 
-    /// How long after a poll the next one comes: ever longer while it does not answer.
+    /// Pause until the next poll; it grows while the agent does not answer.
     pub(super) fn pause(&self, interval: u64) -> u64 {
         let double = |time: u64, times: u32| time << times.saturating_sub(AWAY).min(16);
-        // All say something of themselves in that time: who does is not away, and not forgotten.
+        // All agents announce themselves within that time; an agent that does is neither away nor forgotten.
         let deaf = match self.is_deaf() {
             true => double(ASK_ALL_LATER, self.deaf),
             false => 0,
@@ -162,7 +162,7 @@ impl Agent {
         interval.max(RARELY.min(pause))
     }
 
-    /// It did not answer.
+    /// A request was not answered.
     pub(super) fn miss(&mut self) {
         self.deaf = self.deaf.saturating_add(u32::from(self.missed == 0));
         self.missed = self.missed.saturating_add(1);
@@ -170,7 +170,7 @@ impl Agent {
         self.silent = true;
     }
 
-    /// It has forgotten everything, or that is not known.
+    /// The agent lost its state, or may have lost it.
     pub(super) fn forget(&mut self) {
         self.news = true;
         self.class_port = None;
@@ -180,7 +180,7 @@ impl Agent {
         }
     }
 
-    /// All of it is looked at again.
+    /// All state is read again.
     pub(super) fn audit(&mut self, now: Time) {
         self.poll_due = true;
         self.news = true;
@@ -189,7 +189,7 @@ impl Agent {
         for vport in self.ports.values_mut() {
             vport.info_due = true;
             vport.directory_due = true;
-            // Between two messages a late one may have come, whose name nobody has seen.
+            // A late copy of a message may have arrived between two others; its digest was overwritten.
             if vport.written.is_some_and(|at| now.since(at) >= LATE) {
                 vport.written = None;
                 vport.forget_table();
@@ -200,35 +200,35 @@ impl Agent {
 
 #[derive(Debug, Default)]
 pub(super) struct Vport {
-    /// The interface's name; none where the node has not named this port.
+    /// Name of the interface; `None` if the node has not announced this port.
     pub(super) interface: Option<String>,
-    /// `None` where the agent has told of none.
+    /// `None` if the agent has not reported a queue pair.
     pub(super) qpn: Option<Qpn>,
-    /// The switch that the configuration puts it on.
+    /// The switch, by the configuration.
     pub(super) switch: Option<u16>,
     pub(super) info: Option<VeswPortInfo>,
     pub(super) info_due: bool,
-    /// What the agent calls its directory; 0: it has none.
+    /// Digest of the agent's directory; 0: the agent has none.
     pub(super) directory: Option<u32>,
     pub(super) directory_due: bool,
-    /// Entries that it has of the one that is being sent, and how that is called.
+    /// Digest of the directory being sent, and the number of entries that the agent has of it.
     pub(super) directory_sent: (u32, u16),
-    /// The agent's table, where that is known.
+    /// The agent's table, if known.
     pub(super) layout: Option<Layout>,
-    /// A table that is being read, and how it is called.
+    /// The table being read: digest, content so far, and next place.
     pub(super) reading: Option<(u32, Layout, u16)>,
-    /// What is left to send of a table, and the sum of its content.
+    /// The pages left to send of a table, and the checksum of its content.
     pub(super) plan: Option<(u32, VecDeque<Page>)>,
-    /// When a message of a table was sent last, unless the table was read back since.
+    /// Time when a table message was last sent, unless the table was read back since.
     pub(super) written: Option<Time>,
     pub(super) unicast: MacList,
     pub(super) multicast: MacList,
-    /// By which of the engine's settings it was given what it has.
+    /// The engine's `settings` when the assignment was made.
     pub(super) assigned: u64,
-    /// Why it cannot be set up, a sentence.
+    /// Reason why the port cannot be set up, one sentence.
     pub(super) refused: Option<String>,
     pub(super) failures: u32,
-    /// When it is tried again.
+    /// Time of the next attempt.
     pub(super) again: Option<Time>,
 }
 
@@ -242,15 +242,15 @@ impl Vport {
         };
     }
 
-    /// Whether the agent has made it.
+    /// Whether the agent has created the port.
     pub(super) fn exists(&self) -> bool {
-        // One that does not exist has a link status of 0 (kernel opa_vnic_vema.c, `vema_get_pod_values`).
+        // A port that does not exist has a link status of 0 (kernel opa_vnic_vema.c, `vema_get_pod_values`).
         self.info
             .as_ref()
             .is_some_and(|info| info.eth_link_status != 0)
     }
 
-    /// It is on this switch now, or on none: nobody needs its lists then.
+    /// Puts the port on a switch, or on none: then its lists are not needed.
     pub(super) fn assign(&mut self, switch: Option<u16>) {
         self.switch = switch;
         self.refused = None;
@@ -268,7 +268,7 @@ impl Vport {
         }
     }
 
-    /// The list that is to be read next, and from where.
+    /// The list to read next, and the first entry.
     pub(super) fn list_to_read(&self) -> Option<(List, u16)> {
         let info = self.info.as_ref().filter(|_| self.exists())?;
         let unicast = self.unicast.next(info.uc_macs_gen_count);
@@ -278,7 +278,7 @@ impl Vport {
             .or_else(|| multicast.map(|start| (List::Multicast, start)))
     }
 
-    /// What it says it has was read.
+    /// Whether all reported lists were read.
     pub(super) fn is_read(&self) -> bool {
         self.info.is_some() && self.list_to_read().is_none()
     }
@@ -295,14 +295,14 @@ impl Vport {
         self.info_due = false;
     }
 
-    /// What the agent's table says is not known, and is read.
+    /// The agent's table is unknown and has to be read.
     pub(super) fn forget_table(&mut self) {
         self.layout = None;
         self.plan = None;
         self.reading = None;
     }
 
-    /// Whether what it was told was done is not known.
+    /// It is unknown whether the last request was executed.
     pub(super) fn doubt(&mut self) {
         self.forget_table();
         self.directory = None;
@@ -311,7 +311,7 @@ impl Vport {
         self.info_due = true;
     }
 
-    /// It is tried again later: a second, doubled each time, and at most `most` milliseconds.
+    /// Schedules another attempt after a second, doubled each time, at most `most` milliseconds.
     pub(super) fn back_off(&mut self, now: Time, most: u64) {
         let pause = doubled(1000, self.failures.min(6), most);
         self.failures += 1;
@@ -327,18 +327,18 @@ impl Vport {
 /// A list of addresses, read in pages.
 #[derive(Debug, Default)]
 pub(super) struct MacList {
-    /// As it was read whole.
+    /// The last complete list.
     pub(super) macs: Arc<BTreeSet<Mac>>,
-    /// The generation of that.
+    /// Generation of the complete list.
     generation: Option<u16>,
-    /// Read of it so far, and of which generation.
+    /// Generation and addresses of the part read so far.
     part: Option<(u16, Vec<Mac>)>,
-    /// It has changed, whatever its generation.
+    /// The list has changed, whatever its generation.
     pub(super) due: bool,
 }
 
 impl MacList {
-    /// Where to read on, if it is to be read.
+    /// First entry to read next, if the list has to be read.
     fn next(&self, generation: u16) -> Option<u16> {
         match &self.part {
             Some((_, macs)) => u16::try_from(macs.len()).ok(),
@@ -346,8 +346,8 @@ impl MacList {
         }
     }
 
-    /// Takes a page. Pages of two generations do not belong together: it begins anew. Returns whether the
-    /// list is whole.
+    /// Processes a page. If the generation has changed, reading starts again. Returns whether the list is
+    /// complete.
     pub(super) fn page(&mut self, asked: u16, page: &vnic::mad::MacList) -> bool {
         let (generation, mut macs) = match self.part.take() {
             Some((generation, macs)) if asked != 0 => (generation, macs),

@@ -1,4 +1,4 @@
-//! What answers say, and what follows from it.
+//! Processing of answers.
 
 use log::Level;
 use proto::Time;
@@ -12,16 +12,16 @@ use super::request::{List, Request, page};
 use super::tables::Page;
 use crate::seam::Endpoint;
 
-/// Milliseconds between two attempts of what an agent refuses, at most.
+/// Maximum milliseconds between two attempts after a refusal.
 const BACK_OFF: u64 = 60_000;
 
-/// Why an answer is no good.
+/// Reasons to reject an answer.
 enum Failure {
     Refused(u16),
     Malformed,
-    /// It says that it has done what it was told, and has not.
+    /// The agent confirmed the request but reports other values.
     NotTaken,
-    /// What was being read has become something else.
+    /// The table changed while it was read.
     Changed,
 }
 
@@ -70,20 +70,15 @@ impl Engine {
                 }
                 self.hear_node(now, from, &info);
             }
-            Request::GetClassPortInfo => {
+            Request::GetClassPortInfo | Request::SetTraps(..) => {
                 let info = read::<ClassPortInfo>(mad)?;
                 if let Some(agent) = self.agents.get_mut(&key) {
                     agent.class_port = Some(info);
                     agent.traps_again = None;
                 }
-            }
-            Request::SetTraps(_, to) => {
-                let info = read::<ClassPortInfo>(mad)?;
-                if let Some(agent) = self.agents.get_mut(&key) {
-                    agent.class_port = Some(info);
-                    agent.traps_again = None;
-                }
-                if info.trap_to() != Some((to.gid, to.qpn)) {
+                if let Request::SetTraps(_, to) = request
+                    && info.trap_to() != Some((to.gid, to.qpn))
+                {
                     return Err(Failure::NotTaken);
                 }
             }
@@ -150,7 +145,7 @@ impl Engine {
         let (vesw, lid, mtu) = (info.vesw_id, info.encap_slid, info.eth_mtu);
         vport.set_info(info);
         if vport.exists() && !existed {
-            // What it has it has of somebody else, or of itself.
+            // Another manager, or the agent itself, has set its directory.
             vport.directory = None;
         }
         let made = vport.exists() != existed;
@@ -168,7 +163,7 @@ impl Engine {
         }
         if set && began {
             let name = self.name(port);
-            self.tell(
+            self.log(
                 Level::Info,
                 format!("{name} forwards on the switch {vesw}, LID {lid}, MTU {mtu}"),
             );
@@ -198,7 +193,7 @@ impl Engine {
         } else if taken.digest == sent.digest && taken.start > sent.start {
             vport.directory_sent = (sent.digest, taken.start);
         } else {
-            // It has lost what it had of it, and does not take this.
+            // The agent lost what it had of the directory and does not accept this page.
             vport.back_off(now, BACK_OFF);
             self.schedule(now, key);
         }
@@ -228,16 +223,16 @@ impl Engine {
         self.report_macs(now, key.vport(index));
     }
 
-    /// An agent has refused something, or has answered nonsense: it is tried again later.
+    /// An agent refused a request or sent a malformed answer: it is tried again later.
     fn fail(&mut self, now: Time, key: AgentKey, request: &Request, failure: &Failure) {
         let why = match failure {
             Failure::Refused(status) => {
                 let name = vnic::mad::status_name(*status).unwrap_or("unknown");
-                format!("its agent refuses with status {status:#06x}, {name}")
+                format!("its agent refused with status {status:#06x}, {name}")
             }
-            Failure::Malformed => "its agent answers what cannot be understood".into(),
-            Failure::Changed => "it was set by another one meanwhile".into(),
-            Failure::NotTaken => "its agent says that it does it, and has other values".into(),
+            Failure::Malformed => "its agent sent a malformed answer".into(),
+            Failure::Changed => "another manager changed its table meanwhile".into(),
+            Failure::NotTaken => "its agent confirmed the values but reports others".into(),
         };
         let what = vnic::mad::attribute_name(request.attribute()).unwrap_or_default();
         match request {
@@ -248,7 +243,7 @@ impl Engine {
                 }
             }
             Request::GetClassPortInfo => {
-                // It goes on without traps; polls tell all that they would.
+                // Without traps, polls find all changes.
                 if let Some(agent) = self.agents.get_mut(&key) {
                     agent.class_port = Some(ClassPortInfo::default());
                     agent.traps_again = Some(now.after(BACK_OFF));
@@ -258,10 +253,10 @@ impl Engine {
                 if let Some(agent) = self.agents.get_mut(&key) {
                     agent.traps_again = Some(now.after(BACK_OFF / 6));
                 }
-                self.tell_once(
+                self.log_once(
                     Level::Warn,
                     format!(
-                        "{key} sends its traps elsewhere: {why}; perhaps another manager has it"
+                        "{key} does not send its traps to this manager: {why}; perhaps another manager is active"
                     ),
                 );
             }
@@ -278,7 +273,7 @@ impl Engine {
         vport.layout = None;
         vport.back_off(now, BACK_OFF);
         match request {
-            // There is none, or it does not know of such a thing.
+            // The agent has no directory, or does not know the attribute.
             Request::GetDirectory(_) => {
                 vport.directory = Some(0);
                 vport.directory_due = false;
@@ -302,7 +297,7 @@ impl Engine {
     }
 }
 
-/// Whether what was set is what the agent has now; what was only asked is.
+/// Whether the agent has the values of a Set; true for a Get.
 fn is_taken(request: &Request, now: &VeswPortInfo) -> bool {
     match request {
         Request::SetInfo(_, sent) => {
@@ -327,7 +322,7 @@ fn read<A: Attribute>(mad: &Mad<'_>) -> Result<A, Failure> {
     mad.attribute().map_err(|_| Failure::Malformed)
 }
 
-/// A page of a table that is being read.
+/// Processes a page of a table that is being read.
 fn take_table(vport: &mut Vport, asked: u16, entries: &MacEntries) -> Result<(), Failure> {
     let Some((digest, mut layout, place)) = vport.reading.take() else {
         return Ok(());
@@ -349,7 +344,7 @@ fn take_table(vport: &mut Vport, asked: u16, entries: &MacEntries) -> Result<(),
     Ok(())
 }
 
-/// A page was taken.
+/// Processes the confirmation of a page.
 fn table_set(
     vport: &mut Vport,
     sent: &Page,

@@ -1,4 +1,4 @@
-//! What virtual ports are given: LID, address, number. All of it is remembered.
+//! Assignments to virtual ports: LID, address, number. All are saved.
 
 use log::Level;
 use proto::{Mac, Qpn, Time};
@@ -9,14 +9,14 @@ use super::{Engine, QUARANTINE};
 use crate::config::{MacSource, PortKey, SwitchConfig};
 use crate::state::{MEMBERS_MAX, Member};
 
-/// The first LID that is given: 1 is what traps are sent to.
+/// First assigned LID; 1 is the destination of traps.
 const FIRST: u32 = 2;
-/// The last.
+/// Last assigned LID.
 const LAST: u32 = 0xef_ffff;
 
 impl Engine {
-    /// Sees to it that a port that is on a switch has what it needs. What it needs first of all is to be
-    /// known: a port that forwards already keeps its LID.
+    /// Assigns LID, address and number to a port that is on a switch. The port must have been read first: a
+    /// port that already forwards keeps its LID.
     pub(super) fn ensure_member(&mut self, now: Time, key: PortKey) {
         let agent = AgentKey::of(key);
         let Some((agent, vport)) = self.agents.get(&agent).and_then(|agent| {
@@ -57,7 +57,7 @@ impl Engine {
             drained: false,
         };
         let given = self.state.members.get(&key);
-        // Another manager's word counts while this one is not the one.
+        // A manager that is not active adopts what another manager has assigned.
         let follow = given.is_none_or(|given| given.vesw != id) || !self.active;
         let reported = reported
             .filter(|(lid, ..)| follow && self.lids.get(lid).is_none_or(|owner| *owner == key));
@@ -84,11 +84,11 @@ impl Engine {
         self.complete(now, key, &config, member);
     }
 
-    /// Fills in what is missing, and keeps it.
+    /// Completes an assignment and keeps it.
     fn complete(&mut self, now: Time, key: PortKey, config: &SwitchConfig, mut member: Member) {
         if !member.lid.is_unicast() {
             let Some(lid) = self.free_lid(key) else {
-                self.refuse(key, "there is no LID left".into());
+                self.refuse(key, "no LID is free".into());
                 return;
             };
             member.lid = lid;
@@ -96,7 +96,10 @@ impl Engine {
         match self.choose_mac(key, config, &member) {
             Some(mac) => member.mac = mac,
             None => {
-                let what = format!("no address of the list of {:?} is left", config.name);
+                let what = format!(
+                    "all addresses in macs of the switch {:?} are in use",
+                    config.name
+                );
                 self.refuse(key, what);
                 return;
             }
@@ -117,7 +120,7 @@ impl Engine {
             return;
         }
         if before.is_none() && self.state.members.len() >= MEMBERS_MAX && !self.evict(now) {
-            self.refuse(key, "too many virtual ports are known".into());
+            self.refuse(key, "the maximum number of virtual ports is reached".into());
             return;
         }
         let before = self.state.members.insert(key, member.clone());
@@ -137,13 +140,13 @@ impl Engine {
         self.join(now, key, member.vesw);
     }
 
-    /// A LID that depends on the port alone, as long as it is free: who has lost its state gives the same.
+    /// A free LID, derived from the port alone if possible: a manager that lost its state chooses the same.
     fn free_lid(&self, key: PortKey) -> Option<Lid> {
         let mut seed = key.guid.to_be_bytes().to_vec();
         seed.extend([key.port, key.index]);
         let many = LAST - FIRST + 1;
         let first = crc32fast::hash(&seed) % many;
-        // Far fewer than this are taken.
+        // Far fewer LIDs are in use.
         (0..=2 * MEMBERS_MAX as u32)
             .map(|step| Lid::new(FIRST + (first + step) % many))
             .find(|lid| {
@@ -163,7 +166,7 @@ impl Engine {
             .unwrap_or(u32::MAX)
     }
 
-    /// The address of a port's interface: the one that names it, else as the switch makes them.
+    /// Address of a port's interface: from `pinned_macs`, otherwise from the switch's source.
     fn choose_mac(&self, key: PortKey, config: &SwitchConfig, member: &Member) -> Option<Mac> {
         let pinned = config
             .pinned_macs
@@ -199,7 +202,7 @@ impl Engine {
             .find(|mac| !others.contains(mac))
     }
 
-    /// Forgets one that is gone, for a new one.
+    /// Removes a port that is gone, to make room.
     fn evict(&mut self, now: Time) -> bool {
         let gone = self.state.members.iter().find(|(_, member)| member.gone);
         let gone = gone.map(|(key, _)| *key);
@@ -209,7 +212,7 @@ impl Engine {
         gone.is_some()
     }
 
-    /// A port is on no switch any more: what it had is free, its LID after a while.
+    /// A port left its switch: its assignment is free, its LID after the quarantine.
     pub(super) fn release(&mut self, now: Time, key: PortKey) {
         let Some(member) = self.state.members.remove(&key) else {
             return;
@@ -219,16 +222,16 @@ impl Engine {
         self.quarantine_lid(now, member.lid, key);
         self.leave(now, key, member.vesw);
         let name = self.name(key);
-        self.tell(
+        self.log(
             Level::Info,
             format!(
-                "{name} has left the switch {}; LID {}",
+                "{name} left the switch {}; released LID {}",
                 member.vesw, member.lid
             ),
         );
     }
 
-    /// Ports that are not there, and that no switch has as members any more.
+    /// Releases absent ports that are no longer members of a switch in the configuration.
     pub(super) fn release_strangers(&mut self, now: Time) {
         let strangers: Vec<PortKey> = self
             .state
@@ -250,7 +253,7 @@ impl Engine {
         }
     }
 
-    /// A LID is nobody's for a while. Of too many those that rested longest are free before that.
+    /// Puts a LID into quarantine. If there are too many, the oldest become free earlier.
     fn quarantine_lid(&mut self, now: Time, lid: Lid, key: PortKey) {
         while self.quarantine.len() >= MEMBERS_MAX {
             let oldest = self.quarantine.iter().min_by_key(|(_, until)| **until);
@@ -264,7 +267,7 @@ impl Engine {
         self.quarantine.insert(lid, now.after(QUARANTINE));
     }
 
-    /// A port cannot be on its switch; said once.
+    /// Reports why a port cannot be on its switch, once for each reason.
     pub(super) fn refuse(&mut self, key: PortKey, why: String) {
         let name = self.name(key);
         let Some(vport) = self
@@ -276,7 +279,7 @@ impl Engine {
         };
         if vport.refused.as_ref() != Some(&why) {
             vport.refused = Some(why.clone());
-            self.tell(Level::Warn, format!("{name} is not set up: {why}"));
+            self.log(Level::Warn, format!("{name} is not set up: {why}"));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which port of a switch has an address, where several may say that they do.
+//! Owners of a switch's addresses, which several ports may claim.
 //!
-//! The newest claim wins, since that is where a virtual machine went. An address that goes to and fro
-//! stays where it is for a while: each move is a message to every member. Which claim is the newest is not
-//! known after a restart, so that who has an address that several claim is remembered.
+//! The newest claim wins: a virtual machine has moved there. An address that moves too often stays where it
+//! is for a while, because each move is a message to every member. After a restart the order of claims is
+//! unknown; therefore the owners of contested addresses are saved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,67 +10,67 @@ use proto::{Mac, Time};
 
 use crate::config::PortKey;
 
-/// Moves of an address within [`WINDOW`] after which it stays.
+/// Number of moves of an address within [`WINDOW`] after which it stays.
 const MOVES: u8 = 5;
-/// Milliseconds in which moves are counted, and for which an address stays then.
+/// Milliseconds for which moves are counted, and for which an address then stays.
 const WINDOW: u64 = 60_000;
-/// Addresses that one port may claim; an agent reports 256, and the interface's own.
+/// Maximum number of addresses of one port; an agent reports 256, and the interface's own.
 pub(super) const PORT_CLAIMS: usize = 1024;
 
-/// Addresses that nobody has any longer, of which it is remembered how often they moved.
+/// Maximum number of addresses without owner whose moves are remembered.
 const REMEMBERED: usize = 4096;
 
 /// The claims of the ports of one switch.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// Counts claims: the highest is the newest.
+    /// Counter of claims: the highest is the newest.
     order: u64,
     by_mac: BTreeMap<Mac, Claim>,
     by_port: BTreeMap<PortKey, BTreeSet<Mac>>,
-    /// Those of `by_mac` that nobody has.
+    /// Number of addresses in `by_mac` without claimant.
     orphans: usize,
-    /// When which has something to do.
+    /// Deadlines of addresses.
     deadlines: BTreeSet<(Time, Mac)>,
-    /// Addresses that several ports claim, and who has them.
+    /// Addresses that several ports claim, with their owners.
     contested: BTreeMap<Mac, PortKey>,
-    /// They are others since they were taken.
+    /// `contested` has changed since it was last taken.
     contests_changed: bool,
-    /// Who had contested addresses before this run, until all ports were heard of again.
+    /// Owners of contested addresses in the former run, until all ports were found again.
     before: BTreeMap<Mac, PortKey>,
 }
 
 #[derive(Debug)]
 struct Claim {
-    /// Who has it; nobody while it moves too often, and is not where it was.
+    /// Owner; `None` if the address is held and its owner has withdrawn.
     owner: Option<PortKey>,
-    /// Who had it last.
+    /// Last owner.
     last: PortKey,
     claimants: BTreeMap<PortKey, u64>,
     moves: u8,
-    /// When counting of moves began.
+    /// Start of the count of moves.
     since: Time,
-    /// Until when it stays with its owner.
+    /// Until this time the address stays with its owner.
     held: Option<Time>,
-    told: bool,
-    /// Its entry of the deadlines.
+    reported: bool,
+    /// Entry in the deadlines.
     scheduled: Option<Time>,
 }
 
-/// What administrators are to know.
+/// Events for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Alarm {
-    /// Two ports say that they have it; told once while that is so.
+    /// Two ports claim the address; reported once while that lasts.
     Duplicate {
         mac: Mac,
         from: PortKey,
         to: PortKey,
     },
-    /// It went to and fro too often, and stays.
+    /// The address moved too often and is held.
     Damped { mac: Mac, at: PortKey },
 }
 
 impl Claims {
-    /// Those of a switch; `before` is who had addresses that several claimed, in the run before this.
+    /// Creates the claims of a switch; `before` has the owners of contested addresses in the former run.
     pub(super) fn new(before: BTreeMap<Mac, PortKey>) -> Claims {
         Claims {
             before,
@@ -79,18 +79,18 @@ impl Claims {
         }
     }
 
-    /// All ports were heard of: who claims an address from now on is the newest.
+    /// All ports were found: from now on a new claim is the newest.
     pub(super) fn all_heard(&mut self) {
         self.before.clear();
     }
 
-    /// Addresses that several ports claim, and who has them, if they are others than when this was asked
-    /// last.
+    /// Addresses that several ports claim, with their owners; `None` if they have not changed since the last
+    /// call.
     pub(super) fn take_contested(&mut self) -> Option<&BTreeMap<Mac, PortKey>> {
         std::mem::take(&mut self.contests_changed).then_some(&self.contested)
     }
 
-    /// A port's whole list. Returns whether an owner has changed.
+    /// Applies the whole list of a port. Returns whether an owner has changed.
     pub(super) fn report(
         &mut self,
         now: Time,
@@ -98,7 +98,7 @@ impl Claims {
         macs: &BTreeSet<Mac>,
         alarms: &mut Vec<Alarm>,
     ) -> bool {
-        // Whoever had a group's address, or everybody's, would have what is for all.
+        // The owner of a multicast or broadcast address would receive packets for all members.
         let ones = macs.iter().copied().filter(|mac| mac[0] & 1 == 0);
         let macs: BTreeSet<Mac> = ones.take(PORT_CLAIMS).collect();
         let before = match macs.is_empty() {
@@ -116,19 +116,19 @@ impl Claims {
         changed
     }
 
-    /// Who has an address.
+    /// Addresses and their owners.
     pub(super) fn owners(&self) -> impl Iterator<Item = (Mac, PortKey)> + '_ {
         self.by_mac
             .iter()
             .filter_map(|(mac, claim)| Some((*mac, claim.owner?)))
     }
 
-    /// When [`Claims::advance`] has something to do.
+    /// Time of the next [`Claims::advance`].
     pub(super) fn deadline(&self) -> Option<Time> {
         self.deadlines.first().map(|(time, _)| *time)
     }
 
-    /// Lets go of addresses that stayed long enough. Returns whether an owner has changed.
+    /// Releases addresses that were held long enough. Returns whether an owner has changed.
     pub(super) fn advance(&mut self, now: Time) -> bool {
         let mut changed = false;
         while let Some((time, mac)) = self.deadlines.first().copied() {
@@ -153,7 +153,7 @@ impl Claims {
         changed
     }
 
-    /// Keeps what follows from a claim.
+    /// Updates everything that depends on a claim.
     fn follow(&mut self, mac: Mac) {
         let claim = self.by_mac.get_mut(&mac);
         let several = claim.as_ref().filter(|claim| claim.claimants.len() > 1);
@@ -195,15 +195,15 @@ impl Claims {
                 moves: 0,
                 since: now,
                 held: None,
-                told: false,
+                reported: false,
                 scheduled: None,
             }
         });
         self.orphans -= usize::from(claim.claimants.is_empty());
         if let Some(former) = former {
-            // It is older than that of who has it, whichever is heard first.
+            // The saved owner's claim is newer, whichever arrives first.
             claim.claimants.insert(port, 0);
-            claim.tell_of(mac, port, former, alarms);
+            claim.report_duplicate(mac, port, former, alarms);
             return claim.settle();
         }
         claim.claimants.insert(port, self.order);
@@ -221,7 +221,7 @@ impl Claims {
             return false;
         };
         claim.claimants.remove(&port);
-        claim.told &= claim.claimants.len() > 1;
+        claim.reported &= claim.claimants.len() > 1;
         let changed = claim.owner == Some(port);
         if changed {
             claim.owner = None;
@@ -245,7 +245,8 @@ impl Claim {
         self.held.or_else(forget)
     }
 
-    /// It belongs to the newest claimant, unless it has to stay. Returns whether the owner has changed.
+    /// The newest claimant becomes the owner, unless the address is held. Returns whether the owner has
+    /// changed.
     fn settle(&mut self) -> bool {
         if self.held.is_some() {
             return false;
@@ -268,11 +269,11 @@ impl Claim {
             return;
         }
         self.moves += 1;
-        self.tell_of(mac, from, to, alarms);
+        self.report_duplicate(mac, from, to, alarms);
     }
 
-    fn tell_of(&mut self, mac: Mac, from: PortKey, to: PortKey, alarms: &mut Vec<Alarm>) {
-        if self.claimants.len() > 1 && !std::mem::replace(&mut self.told, true) {
+    fn report_duplicate(&mut self, mac: Mac, from: PortKey, to: PortKey, alarms: &mut Vec<Alarm>) {
+        if self.claimants.len() > 1 && !std::mem::replace(&mut self.reported, true) {
             alarms.push(Alarm::Duplicate { mac, from, to });
         }
     }

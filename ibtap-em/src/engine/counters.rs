@@ -1,4 +1,4 @@
-//! Counters that somebody asks for.
+//! Requests for counters.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,18 @@ use vnic::mad::{ErrorCounters, Mad, SummaryCounters, status};
 
 use super::Engine;
 use super::agent::AgentKey;
+use super::hear::NO_ANSWER;
 use super::request::CounterKind;
+use super::view::no_member;
 use crate::api::{CountersInfo, PortSelection};
 use crate::config::{Pattern, PortKey};
 use crate::seam::Inquiry;
 use control::api::Counters;
 use proto::Time;
 
-/// Inquiries that may be open.
+/// Maximum number of open requests.
 const INQUIRIES_MAX: usize = 64;
-/// Counters of VeswPortSummaryCounters; the driver has more, which are not in it.
+/// Counters of VeswPortSummaryCounters; the driver has others that the attribute lacks.
 const SUMMARY: [&str; 28] = [
     "tx_errors",
     "rx_errors",
@@ -109,7 +111,7 @@ impl Engine {
         which: &PortSelection,
     ) -> Result<Inquiry, String> {
         if self.inquiries.open.len() >= INQUIRIES_MAX {
-            return Err("too many ask for counters at once; try again".into());
+            return Err("too many requests for counters; try again".into());
         }
         let pattern: Option<Pattern> = match &which.port {
             Some(text) => Some(text.parse()?),
@@ -125,9 +127,7 @@ impl Engine {
             }
         }
         if let Some(pattern) = pattern.filter(|_| asked.is_empty()) {
-            return Err(format!(
-                "no member of a switch is {pattern}; `ibtap-em port` lists them"
-            ));
+            return Err(no_member(&pattern));
         }
         self.inquiries.last += 1;
         let inquiry = Inquiry(self.inquiries.last);
@@ -140,7 +140,7 @@ impl Engine {
                     }
                     self.touch(agent);
                 }
-                _ => asked.problem = Some("its agent does not answer".into()),
+                _ => asked.problem = Some(NO_ANSWER.into()),
             }
         }
         self.inquiries.open.insert(inquiry, asked);
@@ -173,9 +173,9 @@ impl Engine {
         mad: &Mad<'_>,
     ) {
         let problem = match code {
-            status::OK => "its agent answers what cannot be understood",
-            status::INVALID => "its agent has no such port any more",
-            _ => "its agent refuses",
+            status::OK => "its agent sent a malformed answer",
+            status::INVALID => "its agent no longer has this port",
+            _ => "its agent refused",
         };
         let Some(asked) = self.inquiries.entry(inquiry, key.vport(index)) else {
             return;
@@ -196,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// What an agent was to be asked for counters is not asked any more.
+    /// Fails the waiting requests for counters of an agent.
     pub(super) fn fail_asks(&mut self, key: AgentKey, why: &str) {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;

@@ -1,8 +1,8 @@
-//! Agents that are known at one node, and say that they are at another one.
+//! Conflicts of identity: a known agent is announced from another node.
 //!
-//! Who an agent is it says itself. So where it is known to be it is asked first: what answers there stays,
-//! and whoever else takes its name gets nothing for it. What does not answer has moved, and what it says
-//! counts once it answers there.
+//! An announcement is no proof of identity. The known endpoint is queried first. If it answers, the agent
+//! stays there and the other node gets nothing. Otherwise the agent has moved; the new endpoint counts once
+//! it answers.
 
 use log::Level;
 use proto::Time;
@@ -12,12 +12,12 @@ use super::agent::AgentKey;
 use super::roster::STAYS;
 use crate::seam::Endpoint;
 
-/// Milliseconds for which an agent that has answered is not asked about the next one that takes its name.
-/// Should it have moved just then, its silence is seen by the next poll.
+/// Milliseconds after an answer in which further claims to the same identity cause no query. If the agent
+/// moved in that time, the next poll notices.
 const CONFIRMED: u64 = 5_000;
 
 impl Engine {
-    /// Somebody says that it is this agent, from where it is not known to be.
+    /// Another endpoint announces the identity of this agent.
     pub(super) fn hear_claim(&mut self, now: Time, key: AgentKey, to: Endpoint) {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// An agent has said something where it is known to be: nobody else is it.
+    /// The agent answered at its known endpoint: the claim of the other endpoint is refused.
     pub(super) fn stays(&mut self, now: Time, key: AgentKey) {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
@@ -51,22 +51,22 @@ impl Engine {
         };
         agent.confirmed = Some(now);
         let text = format!(
-            "two nodes, at {} and at {}, say that they are {key}; the first, which was there before and \
-             answers, is believed; if both are yours give one of them another GUID",
+            "the nodes {} and {} both announce the identity {key}; the first was known before and answers, \
+             so it keeps the identity; if both nodes are yours, give one another GUID",
             agent.at.gid, to.gid
         );
         self.done.moves_refused += 1;
-        self.tell_once(Level::Warn, text);
+        self.log_once(Level::Warn, text);
     }
 
-    /// An agent has not answered where it was. Returns whether somebody else has said where it is: it is
-    /// asked there then.
+    /// An agent did not answer at its known endpoint. Returns whether another endpoint claims its identity
+    /// and is queried now.
     pub(super) fn follow_claim(&mut self, now: Time, key: AgentKey) -> bool {
         let claim = self.agents.get_mut(&key).and_then(|a| a.elsewhere.take());
         let Some(to) = claim.filter(|to| self.vacate(now, *to, key)) else {
             return false;
         };
-        self.interrupt(key, "its agent is somewhere else");
+        self.interrupt(key, "its agent has moved");
         self.place(now, key, to);
         let Some(agent) = self.agents.get_mut(&key) else {
             return false;
@@ -78,10 +78,10 @@ impl Engine {
         agent.poll_due = true;
         agent.page = 0;
         let text = format!(
-            "{} ({key}) does not answer where it was, and says that it is at {} QPN {}",
+            "{} ({key}) does not answer at its known address; trying {} QPN {}, which announces it",
             agent.description, to.gid, to.qpn
         );
-        self.tell(Level::Info, text);
+        self.log(Level::Info, text);
         self.schedule(now, key);
         self.touch(key);
         true

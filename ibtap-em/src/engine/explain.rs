@@ -1,4 +1,4 @@
-//! What becomes of a frame, and why.
+//! Destination of a frame, with the reason.
 
 use proto::Mac;
 use vnic::Lid;
@@ -8,7 +8,7 @@ use super::target::{Target, lid_in};
 use crate::api::{ExplainRequest, Explanation, MacOrigin};
 use crate::config::SwitchConfig;
 
-/// Of an address: it is a group's.
+/// Bit of the first byte that marks a multicast address.
 const GROUP: u8 = 1;
 
 impl Engine {
@@ -41,32 +41,29 @@ impl Engine {
             port,
             listeners_only,
             sc: service_class(config, request),
-            // Its class depends on the protocol, which a destination does not tell.
+            // The class of a flow depends on its protocol, which the request does not have: the default
+            // class.
             rc: (config.rc & 7) as u8,
             why,
         })
     }
 
-    /// The rules that members have (kernel opa_vnic_encap.c, `opa_vnic_get_dlid`), what they learn left
-    /// aside.
+    /// The rules of members (kernel opa_vnic_encap.c, `opa_vnic_get_dlid`), without learning.
     fn decide(&self, config: &SwitchConfig, target: &Target, mac: Mac) -> (Lid, String) {
         let origin = |mac| target.sources.get(&mac).map(|source| source.origin);
         if let Some(dlid_sd) = target.content.get(&mac) {
             let known = match origin(mac) {
-                Some(MacOrigin::Static) => "static_macs names it",
-                Some(MacOrigin::Base) => "it was given to the port",
-                Some(MacOrigin::Group) => "groups names it",
-                _ => "the port's agent reports it",
+                Some(MacOrigin::Static) => "from static_macs",
+                Some(MacOrigin::Base) => "assigned to the port",
+                Some(MacOrigin::Group) => "from groups",
+                _ => "reported by the port's agent",
             };
-            return (
-                Lid::new(dlid_sd >> 8),
-                format!("the MAC table has it: {known}"),
-            );
+            return (Lid::new(dlid_sd >> 8), format!("in the MAC table: {known}"));
         }
         if mac[0] & GROUP != 0 {
             let why = match mac {
-                [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => "it is for all: u_mcast_dlid",
-                _ => "it is a group's: u_mcast_dlid",
+                [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => "broadcast goes to u_mcast_dlid",
+                _ => "multicast goes to u_mcast_dlid",
             };
             return (config.u_mcast_dlid, why.into());
         }
@@ -78,31 +75,34 @@ impl Engine {
                 .is_ok()
         };
         if let Some(lid) = lid.filter(member) {
-            let why = "no table has it; it is locally administered, and its last three bytes are a member's LID";
+            let why = "not in the MAC table; locally administered, and its last three bytes are the LID of a member";
             return (lid, why.into());
         }
-        let flood = "ports that learn send it to all until they have seen it, others drop it";
+        let flood =
+            "ports with learning flood the frame until they learn the address, others drop it";
         let first = (0..16).find(|slot| target.def_port_mask & 1 << slot != 0);
         match (lid, first) {
             (Some(lid), _) => (
                 Lid::NONE,
                 format!(
-                    "no table has it; it is locally administered, and no member has the LID {lid} of its \
+                    "not in the MAC table; locally administered, but no member has the LID {lid} of its \
                      last three bytes; {flood}"
                 ),
             ),
             (None, Some(slot)) => {
                 let many = target.def_port_mask.count_ones();
                 let which = match many {
-                    1 => "it goes to the default port".into(),
-                    many => format!("it goes to one of {many} default ports, by its flow, for one"),
+                    1 => "the frame goes to the default port".into(),
+                    many => {
+                        format!("its flow selects one of {many} default ports, for example that")
+                    }
                 };
-                let why = format!("no table has it; {which} of slot {slot}");
+                let why = format!("not in the MAC table; {which} of slot {slot}");
                 (target.default_lids[slot], why)
             }
             (None, None) => (
                 Lid::NONE,
-                format!("no table has it, and there is no default port; {flood}"),
+                format!("not in the MAC table, and no default port; {flood}"),
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! What comes from the fabric: answers, announcements of agents, traps.
+//! Messages from the fabric: answers, announcements of agents, traps.
 
 use log::Level;
 use proto::Time;
@@ -11,10 +11,11 @@ use super::request::Request;
 use super::roster::PORTS_OF_GID;
 use crate::seam::Endpoint;
 
-/// Milliseconds between two announcements of a node that are heard. Agents leave 200 between them.
+/// Minimum milliseconds between two announcements of a node; earlier ones are ignored. Agents leave 200
+/// between them.
 const HASTE: u64 = 100;
-/// Why there are no counters.
-const NO_ANSWER: &str = "its agent does not answer";
+/// Reason for missing counters.
+pub(super) const NO_ANSWER: &str = "its agent does not answer";
 
 impl Engine {
     pub(super) fn hear(&mut self, now: Time, from: Endpoint, bytes: &[u8]) {
@@ -37,8 +38,8 @@ impl Engine {
         }
     }
 
-    /// An agent tells who it is, on its own. Of a node that does so again sooner than any agent the next
-    /// word counts: what it says may be a state that is to be written, and a line of the log.
+    /// Processes an unsolicited NodeInfo. Announcements that come faster than any agent sends them are
+    /// ignored: each may cause a write of the state and a log line.
     fn hear_announcement(&mut self, now: Time, from: Endpoint, info: &NodeInfo) {
         self.done.announcements += 1;
         let key = AgentKey::named(info);
@@ -58,7 +59,7 @@ impl Engine {
 
     fn hear_answer(&mut self, now: Time, from: Endpoint, mad: &Mad<'_>) {
         let Some((key, request)) = self.open.answered(from, &mad.header) else {
-            // Late, doubled, or to another manager.
+            // Late, repeated, or for another manager.
             self.done.unexpected += 1;
             return;
         };
@@ -73,7 +74,7 @@ impl Engine {
         self.touch(key);
     }
 
-    /// An agent has said something.
+    /// An agent sent a message.
     pub(super) fn heard(&mut self, now: Time, key: AgentKey) {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
@@ -81,17 +82,17 @@ impl Engine {
         let was_away = agent.is_away();
         agent.heard = now;
         agent.missed = 0;
-        // Perhaps it hears nothing; then it waits for the next poll.
+        // It may receive nothing; then it waits for the next poll.
         agent.silent &= agent.is_deaf();
         if was_away {
             agent.audit(now);
             let text = format!("{} ({key}) is back", agent.description);
-            self.tell(Level::Info, text);
+            self.log(Level::Info, text);
             self.not_gone(now, key);
         }
     }
 
-    /// A request was sent often enough.
+    /// A request was repeated without an answer.
     pub(super) fn given_up(&mut self, now: Time, key: AgentKey, request: &Request) {
         self.done.given_up += 1;
         let Some(agent) = self.agents.get_mut(&key) else {
@@ -114,30 +115,30 @@ impl Engine {
             return;
         }
         if !away && !deaf {
-            // It may be elsewhere, and its word about that be lost.
-            self.ask_everybody_soon(now);
+            // The agent may have moved, and its announcement may be lost.
+            self.ask_all_agents_soon(now);
         } else if went {
             self.went_away(now, key);
         }
         self.schedule(now, key);
     }
 
-    /// An agent has not answered for so long that it is away.
+    /// An agent is away: it has not answered several polls.
     fn went_away(&mut self, now: Time, key: AgentKey) {
         let Some(agent) = self.agents.get(&key) else {
             return;
         };
-        let name = format!("{} ({key}) does not answer any more", agent.description);
+        let name = format!("{} ({key}) no longer answers", agent.description);
         if self.has_members(key) {
             let grace = self.config.em.grace / 1000;
-            let text = format!("{name}; the others keep its addresses for {grace} s");
-            self.tell(Level::Warn, text);
+            let text = format!("{name}; other members keep its addresses for {grace} s");
+            self.log(Level::Warn, text);
             self.mark_members_dirty(now, key);
         } else {
-            // There is nothing to remember of it, and should it come back it says so.
+            // Nothing of it has to be remembered; if it returns, it announces itself.
             self.drop_agent(key, NO_ANSWER);
-            let text = format!("{name}; it has no port on a switch, and is forgotten");
-            self.tell(Level::Info, text);
+            let text = format!("{name}; it has no port on a switch and is forgotten");
+            self.log(Level::Info, text);
         }
     }
 
@@ -163,7 +164,7 @@ impl Engine {
         self.touch(key);
     }
 
-    /// An agent tells who it is: on its own, or asked.
+    /// Processes a NodeInfo, unsolicited or requested.
     pub(super) fn hear_node(&mut self, now: Time, from: Endpoint, info: &NodeInfo) {
         let key = AgentKey::named(info);
         if !self.find_agent(now, key, from, info) {
@@ -174,7 +175,7 @@ impl Engine {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
-        // What is left of its ports is asked for.
+        // The rest of its ports is queried next.
         agent.page = info.next;
         agent.poll_due = info.next != 0;
         if agent.payload_max != info.payload_max || agent.description != info.description {
@@ -196,32 +197,32 @@ impl Engine {
             if vport.qpn != Some(wanted.qpn) {
                 agent.news = true;
                 vport.qpn = Some(wanted.qpn);
-                // The agent has made or changed it: what is known of it may be old.
+                // The agent created or changed the port: known information may be outdated.
                 vport.info_due = true;
                 vport.again = None;
             }
         }
-        for (index, vport) in agent.ports.range_mut(info.told()) {
-            let told = vport.interface.is_some() || vport.qpn.is_some();
-            if told && !info.ports.iter().any(|wanted| wanted.index == *index) {
+        for (index, vport) in agent.ports.range_mut(info.range()) {
+            let listed = vport.interface.is_some() || vport.qpn.is_some();
+            if listed && !info.ports.iter().any(|wanted| wanted.index == *index) {
                 agent.news = true;
                 vport.interface = None;
                 vport.qpn = None;
             }
         }
-        // One that came from another GID brings some along.
+        // An agent that moved from another GID may bring more ports than there is room for.
         while agent.ports.len() > room {
             left_out |= agent.ports.pop_last().is_some();
             agent.news = true;
         }
-        // Who was not told of yet is not gone.
+        // Ports that are still to be listed are not gone.
         let news = info.next == 0 && std::mem::take(&mut agent.news);
         if left_out {
             let text = format!(
-                "{} says that it has more than {PORTS_OF_GID} virtual ports; the others are left out",
+                "{} announces more than {PORTS_OF_GID} virtual ports; further ones are ignored",
                 from.gid
             );
-            self.tell_once(Level::Warn, text);
+            self.log_once(Level::Warn, text);
         }
         if news {
             self.match_ports(now, key);

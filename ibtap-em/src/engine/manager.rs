@@ -1,4 +1,4 @@
-//! The engine as the program runs it.
+//! The engine's interface to the program.
 
 use log::Level;
 use proto::Time;
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::seam::{Endpoint, Inquiry, Manager, Outgoing, Overview};
 use crate::state::State;
 
-/// Milliseconds until state that could not be written is tried again.
+/// Milliseconds until another attempt to save the state.
 const SAVE_AGAIN: u64 = 10_000;
 
 impl Manager for Engine {
@@ -36,7 +36,7 @@ impl Manager for Engine {
         }
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
-            // What the former manager did last is seen first.
+            // The last changes of the former manager are read first.
             if let Some(agent) = self.agents.get_mut(&key) {
                 agent.audit(now);
                 for vport in agent.ports.values_mut() {
@@ -57,7 +57,7 @@ impl Manager for Engine {
         self.config = config;
         self.settings += 1;
         self.open.set_interval(interval);
-        self.told.clear();
+        self.logged.clear();
         self.make_switches(now);
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
@@ -84,9 +84,9 @@ impl Manager for Engine {
     fn not_saved(&mut self, now: Time, why: &str) {
         self.done.saves_failed += 1;
         self.save_failed = Some((why.into(), now.after(SAVE_AGAIN)));
-        self.tell(
+        self.log(
             Level::Error,
-            format!("{why}; going on with what is in memory, and trying again in 10 s"),
+            format!("{why}; continuing with the state in memory, retrying in 10 s"),
         );
     }
 
@@ -104,7 +104,7 @@ impl Manager for Engine {
         }
         self.end_quarantine(now);
         self.expire(now);
-        self.ask_everybody(now);
+        self.ask_all_agents(now);
         self.wake(now);
         self.advance_switches(now);
     }

@@ -1,4 +1,4 @@
-//! Which virtual ports are on which switch, as the configuration has it.
+//! Assigns virtual ports to switches by the configuration.
 
 use log::Level;
 use proto::Time;
@@ -7,7 +7,7 @@ use super::Engine;
 use super::agent::{AgentKey, Vport};
 
 impl Engine {
-    /// Which virtual ports of an agent are on which switch.
+    /// Assigns the virtual ports of an agent to switches.
     pub(super) fn match_ports(&mut self, now: Time, key: AgentKey) {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
@@ -18,7 +18,7 @@ impl Engine {
                 .iter()
                 .flat_map(|switch| &switch.members)
         };
-        // Ports that nobody has named are made where the configuration names one.
+        // A port without announcement is created if the configuration names its index.
         let made: Vec<u8> = patterns()
             .filter(|p| p.matches_node(&agent.description, key.guid, key.port))
             .filter_map(|pattern| pattern.exact_index())
@@ -51,11 +51,11 @@ impl Engine {
         }
         for (port, first, second) in twice {
             let name = self.name(port);
-            self.tell_once(
+            self.log_once(
                 Level::Warn,
                 format!(
-                    "{name} is a member of {first:?} and of {second:?}; {first:?}, the first in the \
-                     file, has it"
+                    "{name} matches the members of {first:?} and of {second:?}; {first:?}, the first in \
+                     the file, gets it"
                 ),
             );
         }

@@ -1,4 +1,4 @@
-//! What an agent is asked next: the first difference between what is and what is to be.
+//! The next request to an agent: the first difference between known and wanted state.
 
 use std::collections::VecDeque;
 
@@ -34,12 +34,12 @@ impl Engine {
             return Some(Request::SetTraps(class_port, own));
         }
         let indexes: Vec<u8> = agent.ports.keys().copied().collect();
-        // What is read first makes what is sent first complete.
+        // All ports are read before the first Set, so that targets are complete.
         let read = indexes
             .iter()
             .find_map(|index| self.next_read(now, key, *index));
         read.or_else(|| {
-            // What all of its ports are given is saved at once.
+            // Assignments of all its ports are saved at once.
             for index in &indexes {
                 self.ensure_member(now, key.vport(*index));
             }
@@ -56,7 +56,7 @@ impl Engine {
         if vport.info_due || vport.info.is_none() {
             return Some(Request::GetInfo(index));
         }
-        // Of what is on no switch nobody needs more.
+        // A port without switch needs no more information.
         if !vport.exists() || vport.switch.is_none() {
             return None;
         }
@@ -90,12 +90,12 @@ impl Engine {
         let info = self.agents.get(&key)?.ports.get(&index)?.info.clone()?;
         let wanted = self.wanted(key.vport(index), &info)?;
         let switch = self.switches.get(&id)?;
-        // It works, by the word of who managed before; that what this manager knows is all there is, is not
-        // known yet.
+        // The port works, set up by the former manager. Before the switch is settled, this manager's
+        // information may be incomplete.
         if !switch.settled && info.config_state == ConfigState::Forwarding {
             return None;
         }
-        // Until the port itself is in it, the target is not about it.
+        // The target is outdated while the port itself is missing from it.
         let target = std::sync::Arc::clone(&switch.target);
         let refused = target.refused.contains_key(&key.vport(index));
         let in_it = target
@@ -113,7 +113,8 @@ impl Engine {
             vport.written = Some(now);
         }
         if request.is_none() {
-            // Whoever has set it so. With what it was given by other settings it is not what it is to be.
+            // The port is as wanted, whichever manager set it. An assignment by older settings may still be
+            // wrong.
             if vport.assigned == self.settings {
                 vport.refused = None;
             }
@@ -123,7 +124,7 @@ impl Engine {
     }
 }
 
-/// The next step of a virtual port towards what it is to be.
+/// The next step of a virtual port towards the wanted state.
 fn bring(
     index: u8,
     vport: &mut Vport,
@@ -145,7 +146,7 @@ fn bring(
         return set(ConfigState::DropAll);
     }
     if !same_place(info, &wanted) || !vport.exists() {
-        // Nothing of what it had is for where it goes.
+        // Its former state is invalid at the new place.
         return set(ConfigState::DropAll);
     }
     if !same_settings(info, &wanted) {
@@ -164,7 +165,7 @@ fn bring(
     differs.then(|| set(wanted.config_state)).flatten()
 }
 
-/// Whether it is where packets would find it, and those of others are refused.
+/// Whether packets find the port, and packets of other switches are dropped.
 fn same_place(info: &VeswPortInfo, wanted: &VeswPortInfo) -> bool {
     (
         info.vesw_id,
@@ -181,9 +182,9 @@ fn same_place(info: &VeswPortInfo, wanted: &VeswPortInfo) -> bool {
     )
 }
 
-/// Whether the rest is as it is to be, but for whether it forwards.
+/// Whether all other values are as wanted, except for the forwarding state.
 fn same_settings(info: &VeswPortInfo, wanted: &VeswPortInfo) -> bool {
-    // What cannot be set is the port's own in `wanted`.
+    // Read-only values of `wanted` are those of the port.
     *info
         == VeswPortInfo {
             config_state: info.config_state,
@@ -203,7 +204,7 @@ fn bring_directory(index: u8, vport: &mut Vport, target: &Target) -> Option<Requ
     let start = if start < all.len() { start } else { 0 };
     let end = all.len().min(start + LID_DIRECTORY_PAGE);
     vport.directory_sent = (target.directory_digest, start as u16);
-    // The table of a switch has up to 8192 members.
+    // The directory of a switch has up to 8192 members.
     Some(Request::SetDirectory(
         index,
         LidDirectory {
@@ -225,7 +226,7 @@ fn bring_table(
     let nameless = info.mac_tbl_digest == 0;
     let layout = match &vport.layout {
         Some(layout) => layout,
-        // Nobody has given it one.
+        // No manager has set a table.
         None if nameless => vport.layout.insert(Layout::default()),
         None => {
             let place = match &vport.reading {
@@ -246,7 +247,7 @@ fn bring_table(
         }
     };
     let page = plan.front().cloned();
-    // Without a change of entries a name alone is set.
+    // Sets a digest alone if no entry changes.
     let page = page.or_else(|| {
         nameless.then_some(Page {
             offset: 0,

@@ -1,4 +1,4 @@
-//! Agents that are to be looked at, each in its turn.
+//! Queues of agents to process, in turn.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -7,15 +7,15 @@ use super::Engine;
 use super::agent::AgentKey;
 use super::transactions::WINDOW;
 
-/// Requests that may be open to agents of which nobody knows that they answer. However many of those there
-/// are, the others are asked and told without them.
+/// Maximum number of open requests to agents that may not answer. Such agents, however many, do not delay the
+/// others.
 const UNSURE_MAX: usize = WINDOW / 2;
 
-/// Some agents.
+/// A set of agents.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: BTreeSet<AgentKey>,
-    /// The last one whose turn it was.
+    /// The agent processed last.
     turn: Option<AgentKey>,
 }
 
@@ -45,7 +45,7 @@ impl Queue {
 }
 
 impl Engine {
-    /// An agent is to be looked at.
+    /// Queues an agent.
     pub(super) fn touch(&mut self, key: AgentKey) {
         match self.is_sure(key) {
             true => self.ready.insert(key),
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// The next agent that is to be looked at.
+    /// The next agent to process.
     pub(super) fn next_ready(&mut self) -> Option<AgentKey> {
         if let Some(key) = self.ready.next() {
             return Some(key);
@@ -65,7 +65,7 @@ impl Engine {
         self.unsure.next()
     }
 
-    /// Whether an agent has answered what it was asked last. What it says of itself is no answer.
+    /// Whether an agent answered the last request. Announcements are not answers.
     fn is_sure(&self, key: AgentKey) -> bool {
         let agent = self.agents.get(&key);
         agent.is_some_and(|agent| agent.answered && agent.missed == 0)

@@ -1,4 +1,4 @@
-//! What is asked of agents.
+//! Requests to agents.
 
 use proto::{Gid, Mac};
 use vnic::Lid;
@@ -13,8 +13,7 @@ use vnic::mad::{
 use super::tables::{PAGE_ENTRIES, Page};
 use crate::seam::{Endpoint, Inquiry};
 
-/// The trap LID that stands for "send them": a fabric without LIDs has none for a manager, and 0 is "do
-/// not".
+/// The trap LID that enables traps. A manager has no LID on a fabric without LIDs, and 0 disables traps.
 pub(super) const TRAP_LID: u32 = 1;
 
 /// Which list of addresses.
@@ -34,7 +33,7 @@ pub(super) enum CounterKind {
 /// A request to an agent, or about one of its virtual ports, whose index comes first.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Request {
-    /// From this virtual port on.
+    /// First virtual port to list.
     NodeInfo(u8),
     GetClassPortInfo,
     SetTraps(ClassPortInfo, Endpoint),
@@ -43,11 +42,11 @@ pub(super) enum Request {
     Delete(u8),
     GetDirectory(u8),
     SetDirectory(u8, LidDirectory),
-    /// From this place of the table on.
+    /// First place of the table to read.
     GetTable(u8, u16),
-    /// These places, and how the table is called then.
+    /// Places to set, and the digest of the table.
     SetTable(u8, Page, u32),
-    /// From this entry of the list on.
+    /// First entry of the list to read.
     GetList(u8, List, u16),
     GetCounters(u8, CounterKind, Inquiry),
 }
@@ -68,7 +67,7 @@ impl Request {
         }
     }
 
-    /// The virtual port that it is about.
+    /// The virtual port of the request.
     pub(super) const fn index(&self) -> Option<u8> {
         Some(match self {
             Request::NodeInfo(_) | Request::GetClassPortInfo | Request::SetTraps(..) => {
@@ -93,7 +92,7 @@ impl Request {
         }
     }
 
-    /// Whether it changes something.
+    /// Whether the request is a Set.
     pub(super) const fn is_set(&self) -> bool {
         matches!(
             self,
@@ -105,7 +104,7 @@ impl Request {
         )
     }
 
-    /// The whole MAD.
+    /// Encodes the whole MAD.
     pub(super) fn encode(&self, transaction: u64) -> Vec<u8> {
         let method = if self.is_set() {
             method::SET
@@ -121,7 +120,7 @@ impl Request {
             Request::GetDirectory(_) => mad::write(&header, &LidDirectoryQuery::default()),
             Request::SetDirectory(_, page) => mad::write(&header, page),
             Request::GetTable(_, offset) => {
-                // Up to the end of the table, which is no multiple of a page.
+                // The last page is shorter.
                 let rest = vnic::mac_table::MAC_TABLE_ENTRIES.saturating_sub((*offset).into());
                 let query = MacEntriesQuery {
                     offset: *offset,
@@ -146,7 +145,7 @@ impl Request {
     }
 }
 
-/// A page as its attribute.
+/// Converts a page to its attribute.
 fn entries(page: &Page, digest: u32) -> MacEntries {
     let entry = |entry: &Option<(Mac, u32)>| match entry {
         Some((mac, dlid_sd)) => MacEntry {
@@ -163,7 +162,7 @@ fn entries(page: &Page, digest: u32) -> MacEntries {
     }
 }
 
-/// An attribute as a page.
+/// Converts an attribute to a page.
 pub(super) fn page(entries: &MacEntries) -> Page {
     let entry = |entry: &MacEntry| (!entry.is_empty()).then_some((entry.mac, entry.dlid_sd));
     Page {
@@ -172,7 +171,7 @@ pub(super) fn page(entries: &MacEntries) -> Page {
     }
 }
 
-/// The entry of a directory.
+/// A directory entry.
 pub(super) const fn place(lid: Lid, gid: Gid, qpn: proto::Qpn) -> (Lid, NodeAddress) {
     (lid, NodeAddress { gid, qpn })
 }

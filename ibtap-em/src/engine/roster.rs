@@ -1,4 +1,4 @@
-//! Which agents are known: one for each endpoint, so many of each node, so many in all.
+//! Known agents: one for each endpoint, with limits for each node and in total.
 
 use std::ops::RangeInclusive;
 
@@ -13,18 +13,18 @@ use crate::config::PortKey;
 use crate::seam::Endpoint;
 use crate::state::Member;
 
-/// Agents of one GID. A node has one; who forges them does not fill the table with this.
+/// Maximum number of agents of one GID. A node has one; the limit keeps a forger from filling the table.
 pub(super) const AGENTS_OF_GID: usize = 64;
-/// Virtual ports of all agents of one GID: those of one agent, twice. Who forges them leaves room in the
-/// state and on the switches for others.
+/// Maximum number of virtual ports of all agents of one GID: twice those of one agent. The limit keeps a
+/// forger from filling the state and the switches.
 pub(super) const PORTS_OF_GID: usize = 512;
-/// Milliseconds for which an endpoint is one agent at least.
+/// Minimum milliseconds before an endpoint can change its agent.
 pub(super) const STAYS: u64 = 1_000;
-/// Milliseconds after which a full table is searched again for somebody who can go.
+/// Milliseconds between two searches of a full table for an agent to remove.
 const SEARCH_AGAIN: u64 = 1_000;
 
 impl Engine {
-    /// The agent that tells who it is, known or new. Returns false where it is not heard.
+    /// Finds or adds the agent of a NodeInfo. Returns false if the NodeInfo must be ignored.
     pub(super) fn find_agent(
         &mut self,
         now: Time,
@@ -51,8 +51,7 @@ impl Engine {
         there
     }
 
-    /// Who was at an endpoint is no more once another one is there. Returns false where it is too early
-    /// to be true.
+    /// Removes another agent from an endpoint. Returns false if that agent is too new to be replaced.
     pub(super) fn vacate(&mut self, now: Time, at: Endpoint, key: AgentKey) -> bool {
         let former = self.by_endpoint.get(&at).copied();
         let Some(former) = former.filter(|former| *former != key) else {
@@ -67,8 +66,8 @@ impl Engine {
         true
     }
 
-    /// An agent's endpoint is another one's now, such as when ports of a node were numbered anew: what its
-    /// ports had is free.
+    /// Another agent uses the endpoint of this agent, for example after a node's ports were renumbered: the
+    /// assignments of its ports are released.
     pub(super) fn replace_agent(&mut self, now: Time, key: AgentKey) {
         let ports: Vec<PortKey> = self.members_of(key).map(|(port, _)| *port).collect();
         for port in ports {
@@ -78,14 +77,14 @@ impl Engine {
             return;
         };
         let text = format!(
-            "{} ({key}) is no more: at {} QPN {} is another agent now",
+            "{} ({key}) is gone: another agent uses {} QPN {} now",
             agent.description, agent.at.gid, agent.at.qpn
         );
-        self.tell(Level::Info, text);
-        self.drop_agent(key, "its agent is another one now");
+        self.log(Level::Info, text);
+        self.drop_agent(key, "another agent replaced its agent");
     }
 
-    /// An agent is forgotten; what its ports were given is not. `why` is for who waits for counters.
+    /// Removes an agent; assignments of its ports stay. `why` answers requests for counters.
     pub(super) fn drop_agent(&mut self, key: AgentKey, why: &str) {
         self.interrupt(key, why);
         self.fail_asks(key, why);
@@ -99,7 +98,7 @@ impl Engine {
         self.unsure.remove(key);
     }
 
-    /// What an agent was asked last is not waited for any longer.
+    /// Cancels the open request of an agent.
     pub(super) fn interrupt(&mut self, key: AgentKey, why: &str) {
         let busy = self.agents.get_mut(&key).and_then(|a| a.busy.take());
         let request = busy.and_then(|id| self.open.cancel(id));
@@ -118,24 +117,24 @@ impl Engine {
         self.members_of(key).next().is_some()
     }
 
-    /// A new agent, if there is room.
+    /// Adds a new agent if there is room.
     fn admit(&mut self, now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) -> bool {
         if !self.has_room(now, from.gid) {
             self.done.agents_refused += 1;
             return false;
         }
         let mut agent = Agent::new(now, from, info);
-        // Polls of many agents are spread over the interval.
+        // Spreads the polls of many agents over the interval.
         let interval = self.config.em.poll_interval;
         let spread = u64::from(crc32fast::hash(&key.guid.to_be_bytes())) % interval.max(1);
         agent.next_poll = now.after(interval / 2 + spread / 2);
         self.agents.insert(key, agent);
         self.by_endpoint.insert(from, key);
         self.schedule(now, key);
-        self.tell(
+        self.log(
             Level::Info,
             format!(
-                "{} ({key}) is there, at {} QPN {}, with {} virtual ports",
+                "found {} ({key}) at {} QPN {}, with {} virtual ports",
                 info.description,
                 from.gid,
                 from.qpn,
@@ -145,18 +144,16 @@ impl Engine {
         true
     }
 
-    /// Whether there is room for one more, for which another one may be forgotten.
+    /// Whether there is room for another agent; removes a useless agent if necessary.
     fn has_room(&mut self, now: Time, gid: Gid) -> bool {
         let here = self.by_endpoint.range(endpoints(gid)).count();
         if here >= AGENTS_OF_GID {
             let useless =
                 self.find_useless(self.by_endpoint.range(endpoints(gid)).map(|(_, k)| *k));
             if useless.is_none() {
-                self.tell_once(
+                self.log_once(
                     Level::Warn,
-                    format!(
-                        "{gid} says that it is {AGENTS_OF_GID} agents; more of it are not heard"
-                    ),
+                    format!("{gid} announces {AGENTS_OF_GID} agents; further ones are ignored"),
                 );
             }
             return self.make_room(useless);
@@ -170,22 +167,22 @@ impl Engine {
         let useless = self.find_useless(self.agents.keys().copied());
         if useless.is_none() {
             self.full_until = now.after(SEARCH_AGAIN);
-            self.tell_once(
+            self.log_once(
                 Level::Warn,
-                format!("there are more than {AGENTS_MAX} agents; others are not managed"),
+                format!("more than {AGENTS_MAX} agents; further ones are not managed"),
             );
         }
         self.make_room(useless)
     }
 
-    /// When an agent of a GID announced itself last.
+    /// Time of the last announcement by any agent of a GID.
     pub(super) fn last_announced(&self, gid: Gid) -> Option<Time> {
         let here = self.by_endpoint.range(endpoints(gid));
         here.filter_map(|(_, key)| self.agents.get(key)?.announced)
             .max()
     }
 
-    /// How many virtual ports an agent may have, for those that the others of its GID have.
+    /// Maximum number of virtual ports of an agent, given those of other agents of its GID.
     pub(super) fn room_for_ports(&self, gid: Gid, key: AgentKey) -> usize {
         let here = self.by_endpoint.range(endpoints(gid));
         let others = here.filter(|(_, other)| **other != key);
@@ -195,13 +192,13 @@ impl Engine {
 
     fn make_room(&mut self, useless: Option<AgentKey>) -> bool {
         if let Some(key) = useless {
-            self.drop_agent(key, "its agent has made room for another one");
+            self.drop_agent(key, "its agent was removed to make room");
         }
         useless.is_some()
     }
 
-    /// The first to go: who does not answer and has no port on a switch, then who is away and whose ports
-    /// are gone.
+    /// The agent to remove first: one that does not answer and has no port on a switch, then one that is away
+    /// and whose ports are gone.
     fn find_useless(&self, keys: impl Iterator<Item = AgentKey>) -> Option<AgentKey> {
         let rank = |key: AgentKey| {
             let agent = self.agents.get(&key)?;
@@ -215,7 +212,7 @@ impl Engine {
         keys.filter_map(rank).min().map(|(_, key)| key)
     }
 
-    /// A known agent may have started anew, or be somewhere else: it knows nothing any more.
+    /// A known agent may have restarted or moved: its state is unknown.
     fn follow_agent(&mut self, now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) {
         let Some(agent) = self.agents.get(&key) else {
             return;
@@ -225,7 +222,7 @@ impl Engine {
         if !moved && !restarted {
             return;
         }
-        self.interrupt(key, "its agent has started anew");
+        self.interrupt(key, "its agent restarted");
         if moved {
             self.place(now, key, from);
         }
@@ -239,10 +236,10 @@ impl Engine {
         agent.forget();
         if twice {
             let (a, b) = (old.min(from), old.max(from));
-            self.tell_once(
+            self.log_once(
                 Level::Warn,
                 format!(
-                    "two agents, at {} QPN {} and at {} QPN {}, say that they are {key}; give one of \
+                    "two agents, at {} QPN {} and at {} QPN {}, announce the identity {key}; give one of \
                      them another GUID",
                     a.gid, a.qpn, b.gid, b.qpn
                 ),
@@ -250,11 +247,11 @@ impl Engine {
             return;
         }
         let what = if restarted {
-            "has started anew"
+            "restarted"
         } else {
-            "has another address"
+            "has a new address"
         };
-        self.tell(
+        self.log(
             Level::Info,
             format!(
                 "{} ({key}) {what}, at {} QPN {}",
@@ -263,7 +260,7 @@ impl Engine {
         );
     }
 
-    /// An agent is somewhere else, where nobody else is.
+    /// Moves an agent to an endpoint that no other agent uses.
     pub(super) fn place(&mut self, now: Time, key: AgentKey, to: Endpoint) {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;

@@ -1,4 +1,4 @@
-//! A switch while it lives: who is on it, who is gone, when what they are to have is made anew.
+//! A switch at run time: its members, absent members, and updates of its target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{DISCOVERY, Engine, HOLD};
 use crate::config::{PortKey, format_mac};
 use crate::state::{CONTESTED_MAX, Member, State, SwitchMac};
 
-/// Milliseconds that changes are gathered for before they become messages.
+/// Milliseconds for which changes are collected before messages are sent.
 const GATHER: u64 = 50;
 
 #[derive(Debug, Default)]
@@ -22,12 +22,12 @@ pub(super) struct Switch {
     pub(super) members: BTreeSet<PortKey>,
     pub(super) claims: Claims,
     pub(super) target: Arc<Target>,
-    /// All that was known of it was heard of again: from now on things are taken away, too.
+    /// All remembered members were found again: from now on the engine also removes things.
     pub(super) settled: bool,
     settle_at: Option<Time>,
-    /// When the target is made anew.
+    /// Time of the next update of the target.
     due: Option<Time>,
-    /// When a member is gone whose agent does not answer.
+    /// Time when the next member without an answer is gone.
     gone_at: Option<Time>,
 }
 
@@ -44,7 +44,7 @@ impl Switch {
         .min()
     }
 
-    /// It is to be found out again who is there.
+    /// Members have to be discovered again.
     pub(super) fn unsettle(&mut self, attached: Time) {
         self.settled = false;
         self.settle_at = Some(attached.after(DISCOVERY));
@@ -52,7 +52,7 @@ impl Switch {
 }
 
 impl Engine {
-    /// Makes the switches of the configuration, and has those go that are in it no more.
+    /// Creates the switches of the configuration and removes others.
     pub(super) fn make_switches(&mut self, now: Time) {
         let ids: BTreeSet<u16> = self.config.switches.iter().map(|s| s.id).collect();
         self.switches.retain(|id, _| ids.contains(id));
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// The switches of an agent's ports.
+    /// Marks the switches of an agent's ports.
     pub(super) fn mark_members_dirty(&mut self, now: Time, key: AgentKey) {
         for id in self.switches_of(key) {
             self.mark_dirty(now, id);
@@ -98,7 +98,7 @@ impl Engine {
         members.map(|(_, member)| member.vesw).collect()
     }
 
-    /// A port is on a switch, or what is known of it has changed.
+    /// A port joined a switch, or its information has changed.
     pub(super) fn join(&mut self, now: Time, key: PortKey, id: u16) {
         if let Some(switch) = self.switches.get_mut(&id) {
             switch.members.insert(key);
@@ -107,7 +107,7 @@ impl Engine {
         self.mark_dirty(now, id);
     }
 
-    /// A port is no more.
+    /// A port left a switch.
     pub(super) fn leave(&mut self, now: Time, key: PortKey, id: u16) {
         let Some(switch) = self.switches.get_mut(&id) else {
             return;
@@ -119,7 +119,7 @@ impl Engine {
         self.mark_dirty(now, id);
     }
 
-    /// What a port's interface listens to has changed.
+    /// The list of addresses of a port's interface has changed.
     pub(super) fn report_macs(&mut self, now: Time, key: PortKey) {
         let Some(member) = self.state.members.get(&key) else {
             return;
@@ -129,7 +129,7 @@ impl Engine {
             .agents
             .get(&AgentKey::of(key))
             .and_then(|agent| agent.ports.get(&key.index));
-        // Before it has the address that it is given, the interface has one that nobody needs to know.
+        // Before its assignment, the interface has an address that no other member needs.
         let set_up = |info: &VeswPortInfo| info.vesw_id == id && info.base_mac_addr == member.mac;
         let Some(vport) = vport
             .filter(|vport| vport.is_read())
@@ -147,12 +147,12 @@ impl Engine {
         }
         self.remember_contested(id);
         for alarm in alarms {
-            self.tell_alarm(id, alarm);
+            self.log_alarm(id, alarm);
         }
     }
 
-    /// Who has an address that several claim has it after a restart, too. While not all were heard of
-    /// again that is not known.
+    /// Saves the owners of contested addresses for the next run. Before all members were found again, the
+    /// owners are unknown.
     fn remember_contested(&mut self, id: u16) {
         let switch = self.switches.get_mut(&id).filter(|s| s.settled);
         let Some(contested) = switch.and_then(|switch| switch.claims.take_contested()) else {
@@ -177,28 +177,28 @@ impl Engine {
         self.unsaved = true;
     }
 
-    fn tell_alarm(&mut self, id: u16, alarm: Alarm) {
+    fn log_alarm(&mut self, id: u16, alarm: Alarm) {
         let switch = self.config.switch(id).map_or("", |s| &s.name).to_owned();
         let text = match alarm {
             Alarm::Duplicate { mac, from, to } => {
                 self.done.moves += 1;
                 format!(
-                    "{switch}: {} is at {} and at {}; the newest, {2}, has it",
+                    "{switch}: {} is reported by {} and by {}; the newest, {2}, gets it",
                     format_mac(mac),
                     self.name(from),
                     self.name(to)
                 )
             }
             Alarm::Damped { mac, at } => format!(
-                "{switch}: {} goes to and fro; for a minute it is not followed, it was at {}",
+                "{switch}: {} moves too often; its moves are ignored for a minute; last at {}",
                 format_mac(mac),
                 self.name(at)
             ),
         };
-        self.tell(Level::Warn, text);
+        self.log(Level::Warn, text);
     }
 
-    /// Members of an agent, as it tells of them now.
+    /// Updates an agent's members from its current information.
     pub(super) fn follow_node(&mut self, now: Time, key: AgentKey) {
         let all = key.vport(0)..=key.vport(u8::MAX);
         let mut changed = BTreeSet::new();
@@ -259,7 +259,7 @@ impl Engine {
         }
     }
 
-    /// Whether all that is known of a switch was heard of again.
+    /// Checks whether all remembered members of a switch were found again.
     pub(super) fn check_settled(&mut self, now: Time, id: u16) {
         let (discovered, held) = (self.attached.after(DISCOVERY), self.attached.after(HOLD));
         let Some(switch) = self.switches.get_mut(&id) else {
@@ -286,7 +286,7 @@ impl Engine {
             switch.settle_at = (!settled).then_some(held);
             if settled {
                 switch.claims.all_heard();
-                // What is missing can be told from now on.
+                // Missing members are known from now on.
                 switch.due.get_or_insert(now.after(GATHER));
             }
         }
@@ -294,7 +294,7 @@ impl Engine {
         touch.into_iter().for_each(|key| self.touch(key));
     }
 
-    /// Finds out who is gone, and makes the target anew.
+    /// Finds absent members and updates the target.
     fn aim(&mut self, now: Time, id: u16) {
         self.find_gone(now, id);
         let (Some(config), Some(switch)) = (self.config.switch(id), self.switches.get(&id)) else {
@@ -315,18 +315,18 @@ impl Engine {
             .iter()
             .filter(|p| !before.problems.contains(p))
         {
-            self.tell(Level::Warn, format!("{name}: {problem}"));
+            self.log(Level::Warn, format!("{name}: {problem}"));
         }
         if let (Some(old), Some(new)) = (before.eth_mtu, target.eth_mtu)
             && old != new
         {
-            let text = format!("{name}: the MTU is {new} bytes now, it was {old}");
-            self.tell(Level::Info, text);
+            let text = format!("{name}: MTU changed from {old} to {new} bytes");
+            self.log(Level::Info, text);
         }
         touch.into_iter().for_each(|key| self.touch(key));
     }
 
-    /// Who has not answered for the grace time is gone, until it answers again.
+    /// A member that has not answered for the grace time is gone until it answers again.
     fn find_gone(&mut self, now: Time, id: u16) {
         let grace = self.config.em.grace;
         let mut next: Option<Time> = None;
@@ -355,9 +355,9 @@ impl Engine {
                 self.unsaved = true;
             }
             let name = self.name(key);
-            self.tell(
+            self.log(
                 Level::Warn,
-                format!("{name} is gone; the others forget its addresses, its LID stays its own"),
+                format!("{name} is gone; other members drop its addresses, its LID stays reserved"),
             );
         }
         if let Some(switch) = self.switches.get_mut(&id) {
@@ -366,7 +366,7 @@ impl Engine {
     }
 }
 
-/// Addresses of a switch that several ports claim, as state has them.
+/// Saved owners of a switch's contested addresses.
 fn contested_on(state: &State, id: u16) -> BTreeMap<Mac, PortKey> {
     let (first, last) = ([0; 6], [0xff; 6]);
     let all = SwitchMac {

@@ -1,13 +1,12 @@
-//! MAC tables: what a member's table is to say, and the fewest messages that bring it there.
+//! MAC tables: the content of a member's table, and the fewest messages that produce it.
 //!
-//! An address keeps its place in a table for as long as it is there, so that an update never takes away,
-//! not even for a moment, what it does not change.
+//! An address keeps its place in a table, so an update never removes an unchanged entry, not even for a
+//! moment.
 //!
-//! Agents keep with a table the digest of the last message that they have taken, whatever it is
-//! (kernel opa_vnic_encap.c, `opa_vnic_update_mac_tbl`). A message may be taken late, or twice, and then
-//! makes a mixture of a table that was right. So that this is seen, no two messages have the same digest:
-//! it is a name, and says nothing about the content.
-//! And since one may come late between two others, a table is read back once when it was written.
+//! Agents store with a table the digest of the last accepted message, whatever its content (kernel
+//! opa_vnic_encap.c, `opa_vnic_update_mac_tbl`). A late or repeated message can leave a mixture in the table.
+//! To make that visible, each message has a unique digest: an identifier, not a checksum of the content. A
+//! message may also arrive late between two others; therefore a table is read back once after it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +15,10 @@ use vnic::Lid;
 use vnic::directory::NodeAddress;
 use vnic::mac_table::MAC_TABLE_ENTRIES;
 
-/// Entries of one message at most.
+/// Maximum number of entries in a message.
 pub(super) const PAGE_ENTRIES: usize = vnic::mad::MAC_ENTRIES_PAGE;
 
-/// What a table says: `dlid_sd` by address.
+/// Content of a table: `dlid_sd` by address.
 pub(super) type Content = BTreeMap<Mac, u32>;
 
 /// A member's table, place by place.
@@ -28,7 +27,7 @@ pub(super) struct Layout {
     places: Vec<Option<(Mac, u32)>>,
 }
 
-/// Places of a table from `offset` on, as one message has them; an empty place is an address of zeros.
+/// Places of a table from `offset`, for one message. An empty place is an address of zeros.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Page {
     pub(super) offset: u16,
@@ -36,7 +35,7 @@ pub(super) struct Page {
 }
 
 impl Layout {
-    /// Puts in what was read, or what an agent has taken.
+    /// Applies a page that was read or that an agent has accepted.
     pub(super) fn apply(&mut self, page: &Page) {
         for (at, entry) in page.entries.iter().enumerate() {
             let at = usize::from(page.offset) + at;
@@ -50,17 +49,17 @@ impl Layout {
         }
     }
 
-    /// What it says; of an address that is there twice the highest place counts.
+    /// The content; of a repeated address, the highest place counts.
     #[cfg(test)]
     pub(super) fn content(&self) -> Content {
         self.places.iter().copied().flatten().collect()
     }
 
-    /// The messages that make it say `wanted`, in the order to send them.
+    /// The messages that change the content to `wanted`, in the order to send them.
     pub(super) fn plan(&self, wanted: &Content) -> Vec<Page> {
         let mut next = self.places.clone();
         let mut there = BTreeSet::new();
-        // From above, since there the place counts whose address comes again below.
+        // From the end: of a repeated address, the highest place counts.
         for place in next.iter_mut().rev() {
             *place = place.and_then(|(mac, _)| match wanted.get(&mac) {
                 Some(value) if there.insert(mac) => Some((mac, *value)),
@@ -86,7 +85,7 @@ impl Layout {
             let many = rest.partition_point(|at| *at < first + PAGE_ENTRIES);
             let last = rest[many - 1];
             pages.push(Page {
-                // A place is below 2048.
+                // Places are below 2048.
                 offset: u16::try_from(first).unwrap_or(u16::MAX),
                 entries: next[first..=last].to_vec(),
             });
@@ -96,7 +95,7 @@ impl Layout {
     }
 }
 
-/// What the manager calls a switch's directory.
+/// Digest of a switch's directory.
 pub(super) fn directory_digest(nodes: &[(Lid, NodeAddress)]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for (lid, address) in nodes {
@@ -104,11 +103,11 @@ pub(super) fn directory_digest(nodes: &[(Lid, NodeAddress)]) -> u32 {
         hasher.update(&address.gid.0);
         hasher.update(&address.qpn.to_bytes());
     }
-    // 0 is none.
+    // 0 means no directory.
     hasher.finalize().max(1)
 }
 
-/// Tells contents from each other.
+/// Checksum of a content, to compare contents.
 pub(super) fn content_sum(content: &Content) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for (mac, value) in content {
@@ -118,20 +117,20 @@ pub(super) fn content_sum(content: &Content) -> u32 {
     hasher.finalize()
 }
 
-/// What tables are called: each name is given once in 2^32 times.
+/// Source of digests for tables: each digest repeats after 2^32 others.
 #[derive(Debug)]
 pub(super) struct Names {
     last: u32,
 }
 
 impl Names {
-    /// `mark` was drawn for this run, so that names of other runs are others.
+    /// `mark` is a random number of this run, so that runs use different digests.
     pub(super) const fn new(mark: u32) -> Names {
         Names { last: mark }
     }
 
     pub(super) fn give(&mut self) -> u32 {
-        // 0 is a table that nobody has set.
+        // 0 means that no manager has set the table.
         self.last = self.last.checked_add(1).unwrap_or(1);
         self.last
     }
@@ -152,7 +151,7 @@ mod tests {
         prop::collection::btree_map((0..600_u16).prop_map(mac), 0x100..0x105_u32, 0..400)
     }
 
-    /// Applies all, and looks at each step for what must not go away.
+    /// Applies all pages. At each step, no unchanged entry may be missing.
     fn bring(layout: &mut Layout, wanted: &Content) -> usize {
         let before = layout.content();
         let pages = layout.plan(wanted);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_tell_contents_apart() {
+    fn sums_distinguish_contents() {
         let one: Content = [(mac(1), 0x100)].into();
         let other: Content = [(mac(1), 0x200)].into();
         assert_ne!(content_sum(&one), content_sum(&other));
@@ -224,7 +223,7 @@ mod tests {
             ),
         ) {
             let mut layout = Layout::default();
-            // What a former manager has left may have an address twice.
+            // The table of a former manager may contain an address twice.
             for (at, part) in strange.chunks(PAGE_ENTRIES).enumerate() {
                 let offset = u16::try_from(at * PAGE_ENTRIES).unwrap();
                 layout.apply(&Page { offset, entries: part.to_vec() });

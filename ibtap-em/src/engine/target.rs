@@ -1,4 +1,4 @@
-//! What all members of a switch are to have in common: MTU, directory, MAC table.
+//! The common state of all members of a switch: MTU, directory, MAC table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::api::MacOrigin;
 use crate::config::{GroupLid, Pattern, PortKey, SwitchConfig, format_mac};
 use crate::state::Member;
 
-/// The smallest payload that an interface can have (kernel include/uapi/linux/if_ether.h, ETH_MIN_MTU).
+/// Smallest MTU of an interface (kernel include/uapi/linux/if_ether.h, ETH_MIN_MTU).
 const MTU_MIN: u16 = 68;
 
-/// What its members are to have.
+/// The wanted state of all members.
 #[derive(Debug, Default)]
 pub(super) struct Target {
-    /// `None` while nobody says what it can carry.
+    /// `None` while no member's limit is known.
     pub(super) eth_mtu: Option<u16>,
     pub(super) directory: Arc<Vec<(Lid, NodeAddress)>>,
     pub(super) directory_digest: u32,
@@ -33,31 +33,29 @@ pub(super) struct Target {
     pub(super) content_sum: u32,
     pub(super) default_lids: [Lid; 16],
     pub(super) def_port_mask: u16,
-    /// Members that cannot be, and why.
+    /// Members that cannot be on the switch, with the reason.
     pub(super) refused: BTreeMap<PortKey, String>,
-    /// Addresses and whose they are, those included that are in no table.
+    /// All addresses with their sources, including addresses that are not in the table.
     pub(super) sources: BTreeMap<Mac, Source>,
     pub(super) problems: Vec<String>,
 }
 
-/// How an address came to be known. The first of these that has it counts.
+/// Source of an address. The first source of an address counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Source {
-    /// `None`: a group's.
+    /// `None` for a group.
     pub(super) port: Option<PortKey>,
     pub(super) lid: Lid,
     pub(super) origin: MacOrigin,
 }
 
-/// The largest payload of an Ethernet frame with one tag, where a packet of the fabric has up to so many
-/// bytes.
+/// MTU of Ethernet, with one VLAN tag, for packets with a payload of `payload_max` bytes.
 pub(super) const fn mtu_limit(payload_max: u16) -> u16 {
-    // Of the longest packets 16333 bytes are left.
+    // At most 16333 bytes.
     vnic::packet::eth_mtu(payload_max as usize) as u16
 }
 
-/// The LID that everybody takes an address for that is locally administered (kernel opa_vnic_encap.c,
-/// `opa_vnic_get_dlid`).
+/// The LID in a locally administered address (kernel opa_vnic_encap.c, `opa_vnic_get_dlid`).
 pub(super) const fn lid_in(mac: Mac) -> Option<Lid> {
     if mac[0] & 3 != 2 {
         return None;
@@ -78,7 +76,7 @@ impl Engine {
         members.retain(|key, _| !self.is_missing(*key));
         if members.len() > DIRECTORY_MAX {
             target.problems.push(format!(
-                "it has {} members, and {DIRECTORY_MAX} are possible; the newest are left out",
+                "{} members, more than the maximum of {DIRECTORY_MAX}; the newest are left out",
                 members.len()
             ));
             leave_out_newest(&mut members, DIRECTORY_MAX);
@@ -95,15 +93,15 @@ impl Engine {
         target
     }
 
-    /// A port that nobody has named, and that its agent has not made yet, is nowhere.
+    /// A port that was neither announced nor created by its agent does not exist.
     fn is_missing(&self, key: PortKey) -> bool {
         let agent = self.agents.get(&AgentKey::of(key));
         let vport = agent.and_then(|agent| agent.ports.get(&key.index));
         vport.is_some_and(|v| v.interface.is_none() && v.info.is_some() && !v.exists())
     }
 
-    /// A member that carries less than the configured MTU cannot be one; without one all have what the
-    /// smallest carries, those included that are away and may come back.
+    /// A member whose limit is below the configured MTU is refused. Without a configured MTU, the smallest
+    /// limit counts, including those of members that are away and may return.
     fn aim_mtu(
         &self,
         config: &SwitchConfig,
@@ -117,10 +115,12 @@ impl Engine {
                 return true;
             }
             let what = format!(
-                "eth_mtu = {least} is more than the {limit} bytes that {} can carry",
+                "eth_mtu = {least} exceeds the {limit} bytes that {} can carry",
                 self.name(*key)
             );
-            target.problems.push(format!("{what}; it is left out"));
+            target
+                .problems
+                .push(format!("{what}; this port is left out"));
             target.refused.insert(*key, what);
             false
         });
@@ -128,7 +128,7 @@ impl Engine {
         target.eth_mtu = config.eth_mtu.or_else(|| limits.min());
     }
 
-    /// What a member is to be set to; `None` while that is not known.
+    /// The wanted VeswPortInfo of a member; `None` while it is unknown.
     pub(super) fn wanted(&self, key: PortKey, now_is: &VeswPortInfo) -> Option<VeswPortInfo> {
         let member = self.state.members.get(&key)?;
         let config = self.config.switch(member.vesw)?;
@@ -152,13 +152,13 @@ impl Engine {
             },
             encap_slid: member.lid,
             classes: config.classes.clone(),
-            // What is read-only, or nobody's, stays what it is.
+            // Read-only and reserved fields keep their values.
             ..now_is.clone()
         })
     }
 }
 
-/// So many stay. Numbers are given from 1 on, so that who came last has the highest.
+/// Keeps `most` members. Numbers are assigned from 1, so the newest members have the highest.
 fn leave_out_newest(members: &mut BTreeMap<PortKey, &Member>, most: usize) {
     let numbered = members.iter().map(|(key, member)| (member.port_num, *key));
     let mut numbered: Vec<(u32, PortKey)> = numbered.collect();
@@ -168,7 +168,7 @@ fn leave_out_newest(members: &mut BTreeMap<PortKey, &Member>, most: usize) {
     }
 }
 
-/// The ports that unknown addresses go to.
+/// Default ports for unknown addresses.
 fn aim_default_ports(
     config: &SwitchConfig,
     members: &BTreeMap<PortKey, &Member>,
@@ -180,9 +180,9 @@ fn aim_default_ports(
                 target.default_lids[usize::from(*slot) % 16] = member.lid;
                 target.def_port_mask |= 1 << (slot % 16);
             }
-            None => target.problems.push(format!(
-                "the default port {port} is not there, or no member"
-            )),
+            None => target
+                .problems
+                .push(format!("the default port {port} is absent or not a member")),
         }
     }
 }
@@ -193,14 +193,14 @@ fn aim_macs(
     members: &BTreeMap<PortKey, &Member>,
     target: &mut Target,
 ) {
-    // What the configuration names comes first: a full table is to have that.
+    // Configured addresses first: they must have room in the table.
     let groups = config.groups.iter();
     let mut found: Vec<(Mac, Source)> = groups.map(|group| (group.mac, of_group(group))).collect();
     for fixed in &config.static_macs {
         match find(&fixed.port, members, &mut target.problems) {
             Some((key, m)) => found.push((fixed.mac, of_port(key, m, MacOrigin::Static))),
             None => target.problems.push(format!(
-                "{} of static_macs is at {}, which is not there, or no member",
+                "static_macs: {} is at {}, which is absent or not a member",
                 format_mac(fixed.mac),
                 fixed.port
             )),
@@ -220,7 +220,7 @@ fn aim_macs(
         }
         let lid = source.lid;
         target.sources.insert(mac, source);
-        // Everybody knows those from the address itself.
+        // All members derive this LID from the address.
         if lid_in(mac) == Some(lid) {
             continue;
         }
@@ -232,8 +232,8 @@ fn aim_macs(
     }
     if left_out > 0 {
         target.problems.push(format!(
-            "{left_out} addresses are in no table, which has {MAC_TABLE_ENTRIES} entries; ports that learn \
-             find them, others do not"
+            "the MAC table is full with {MAC_TABLE_ENTRIES} entries; {left_out} addresses are left out: \
+             only ports with learning find them"
         ));
     }
     if switch.settled {
@@ -243,7 +243,7 @@ fn aim_macs(
     target.content = Arc::new(content);
 }
 
-/// Ports of `pinned_macs` that no member is, or that two are; before all were heard nobody knows.
+/// Ports of `pinned_macs` that match no member or two. The check needs a settled switch.
 fn check_pinned(
     config: &SwitchConfig,
     members: &BTreeMap<PortKey, &Member>,
@@ -252,7 +252,7 @@ fn check_pinned(
     for pinned in &config.pinned_macs {
         if find(&pinned.port, members, problems).is_none() {
             problems.push(format!(
-                "{} of pinned_macs is for {}, which is not there, or no member",
+                "pinned_macs: {} is for {}, which is absent or not a member",
                 format_mac(pinned.mac),
                 pinned.port
             ));
@@ -276,8 +276,8 @@ const fn of_port(port: PortKey, member: &Member, origin: MacOrigin) -> Source {
     }
 }
 
-/// The member that a pattern without wildcards names. What a node is called it says itself, so that two may
-/// have one name.
+/// The member that a pattern without wildcards matches. Nodes choose their descriptions, so two may have the
+/// same.
 fn find<'a>(
     pattern: &Pattern,
     members: &BTreeMap<PortKey, &'a Member>,
@@ -288,7 +288,7 @@ fn find<'a>(
     let first = found.next()?;
     if let Some((second, _)) = found.next() {
         let problem = format!(
-            "{pattern} is two ports, {} and {second}; the first is taken, name it by its GUID",
+            "{pattern} matches two ports, {} and {second}; the first is used; name the port by its GUID",
             first.0
         );
         if !problems.contains(&problem) {

@@ -1,5 +1,5 @@
-//! The engine against agents, over a fabric that does its worst. A world comes from a seed, which a
-//! failure prints. `EM_SIM_SEED` replays the storms of a seed, `EM_SIM_WORLDS` has so many of them.
+//! The engine with simulated agents and a bad fabric. A seed determines a world; failures print it.
+//! `EM_SIM_SEED` repeats the storms of a seed; `EM_SIM_WORLDS` is the number of worlds.
 
 mod faults;
 mod groups;
@@ -20,7 +20,7 @@ use crate::api::{DrainRequest, ExplainRequest};
 use crate::seam::Manager as _;
 use world::{World, node_key};
 
-/// The seeds of a storm's worlds.
+/// Seeds of the worlds of a storm.
 fn seeds(usually: u64) -> std::ops::RangeInclusive<u64> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     match number("EM_SIM_SEED") {

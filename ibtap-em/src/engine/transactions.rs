@@ -1,4 +1,4 @@
-//! Requests that wait for an answer: what was asked of whom, when it is asked again, when it is given up.
+//! Requests that wait for an answer: repetition and timeouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use super::agent::AgentKey;
 use super::request::Request;
 use crate::seam::Endpoint;
 
-/// Requests that may wait at once: some 100 kB on the wire, which receive queues of a port take.
+/// Maximum number of open requests: some 100 kB on the wire, which the receive queues of a port can hold.
 pub(super) const WINDOW: usize = 64;
-/// How often a request is sent.
+/// Maximum number of transmissions of a request.
 const ATTEMPTS: u32 = 4;
-/// Milliseconds until it is sent again, at most; doubled each time.
+/// Maximum milliseconds until the first repetition; doubled for each further one.
 const TIMEOUT: u64 = 400;
 
 #[derive(Debug)]
 pub(super) struct Transactions {
-    /// The upper half of each transaction id: another manager on this node has another one.
+    /// Upper half of each transaction id: managers on the same node use different ones.
     mark: u32,
     last: u32,
     timeout: u64,
@@ -35,16 +35,16 @@ struct Open {
     deadline: Time,
 }
 
-/// What a deadline leads to.
+/// Result of a timeout.
 pub(super) enum Expired {
-    /// It is sent again.
+    /// The request is sent again.
     Again { to: Endpoint, mad: Vec<u8> },
-    /// It was sent often enough.
+    /// The request was sent often enough.
     GivenUp { agent: AgentKey, request: Request },
 }
 
 impl Transactions {
-    /// `interval`: within so many milliseconds a request is to be given up.
+    /// Requests are given up within `interval` milliseconds.
     pub(super) fn new(mark: u32, interval: u64) -> Transactions {
         let mut transactions = Transactions {
             mark,
@@ -57,7 +57,7 @@ impl Transactions {
         transactions
     }
 
-    /// As for [`Transactions::new`].
+    /// Changes the interval of [`Transactions::new`].
     pub(super) fn set_interval(&mut self, interval: u64) {
         self.timeout = (interval / 16).clamp(20, TIMEOUT);
     }
@@ -66,7 +66,7 @@ impl Transactions {
         self.open.len()
     }
 
-    /// Whom requests are open to.
+    /// Agents with open requests.
     pub(super) fn agents(&self) -> impl Iterator<Item = AgentKey> + '_ {
         self.open.values().map(|open| open.agent)
     }
@@ -75,7 +75,7 @@ impl Transactions {
         self.open.len() >= WINDOW
     }
 
-    /// Begins one; what it sends.
+    /// Opens a request. Returns its id and MAD.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -100,7 +100,8 @@ impl Transactions {
         (id, mad)
     }
 
-    /// The request that this is the answer to. An answer of somebody else, or to something else, is none.
+    /// Closes and returns the request of an answer; `None` if sender or contents do not match an open
+    /// request.
     pub(super) fn answered(
         &mut self,
         from: Endpoint,
@@ -117,7 +118,7 @@ impl Transactions {
         Some((open.agent, open.request))
     }
 
-    /// Ends all that change something. Whom it was said to, and what.
+    /// Cancels all Set requests. Returns their agents and requests.
     pub(super) fn cancel_sets(&mut self) -> Vec<(AgentKey, Request)> {
         let sets = self.open.iter().filter(|(_, open)| open.request.is_set());
         let sets: Vec<(u32, AgentKey)> = sets.map(|(id, open)| (*id, open.agent)).collect();
@@ -125,7 +126,7 @@ impl Transactions {
         sets.into_iter().filter_map(cancel).collect()
     }
 
-    /// Ends one whose answer is not needed any more.
+    /// Cancels a request whose answer is not needed any more.
     pub(super) fn cancel(&mut self, id: u32) -> Option<Request> {
         let open = self.open.remove(&id)?;
         self.deadlines.remove(&(open.deadline, id));
@@ -136,7 +137,7 @@ impl Transactions {
         self.deadlines.first().map(|(time, _)| *time)
     }
 
-    /// The next whose time has come.
+    /// The next request whose timeout has expired.
     pub(super) fn expire(&mut self, now: Time) -> Option<Expired> {
         let (time, id) = *self.deadlines.first().filter(|(time, _)| *time <= now)?;
         self.deadlines.remove(&(time, id));

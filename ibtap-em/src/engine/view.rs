@@ -1,4 +1,4 @@
-//! What is shown of all this, and draining.
+//! Answers to queries, and draining.
 
 use std::collections::BTreeSet;
 
@@ -23,10 +23,10 @@ impl Engine {
         let mut switches = self.config.switches.iter();
         switches
             .find(|switch| switch.name == named || Some(switch.id) == id)
-            .ok_or_else(|| format!("there is no switch {named:?}; `ibtap-em vesw` lists them"))
+            .ok_or_else(|| format!("no switch {named:?}; `ibtap-em vesw` lists the switches"))
     }
 
-    /// The switches that are asked for, in the order of their ids.
+    /// The selected switches, ordered by id.
     fn select(&self, which: &VeswSelection) -> Result<Vec<&SwitchConfig>, String> {
         let mut switches: Vec<&SwitchConfig> = match &which.vesw {
             Some(named) => vec![self.find_switch(named)?],
@@ -263,7 +263,7 @@ impl Engine {
         } else {
             "forwards again"
         };
-        self.tell(Level::Info, format!("{} {what}", targets.join(", ")));
+        self.log(Level::Info, format!("{} {what}", targets.join(", ")));
         for id in self.switches.keys().copied().collect::<Vec<_>>() {
             self.mark_dirty(now, id);
         }
@@ -283,10 +283,13 @@ impl Engine {
             }
         }
         if keys.is_empty() {
-            return Err(format!(
-                "no member of a switch is {pattern}; `ibtap-em port` lists them"
-            ));
+            return Err(no_member(pattern));
         }
         Ok(keys.into_iter().map(|key| self.name(key)).collect())
     }
+}
+
+/// Error text for a pattern without matching members.
+pub(super) fn no_member(pattern: &Pattern) -> String {
+    format!("no member of a switch matches {pattern}; `ibtap-em port` lists the ports")
 }

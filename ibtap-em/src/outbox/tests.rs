@@ -5,7 +5,7 @@ use control::api::PortState;
 use super::*;
 use crate::runtime::tests::{Fake, attached, candidate};
 
-/// Notes what is kept on it; a full one takes nothing.
+/// Records saved states; a full disk accepts none.
 #[derive(Debug, Default)]
 pub struct FakeDisk {
     pub full: bool,
@@ -22,7 +22,7 @@ impl Disk for FakeDisk {
     }
 }
 
-/// Notes how much was on the disk when a message went.
+/// Records the number of saves before each message.
 struct FakeWay<'a> {
     disk: &'a FakeDisk,
     room: usize,
@@ -61,17 +61,17 @@ fn run(changes: usize, most: usize, room: usize, full: bool) -> (bool, Vec<usize
 fn what_waits_for_the_disk_is_kept_and_sent_in_the_same_turn() {
     assert_eq!(run(3, 100, 100, false), (false, vec![1, 2, 3], 3));
     assert_eq!(run(0, 100, 100, false), (false, vec![], 0));
-    // A disk that takes nothing is in nobody's way.
+    // A full disk does not stop messages.
     assert_eq!(run(3, 100, 100, true), (false, vec![1, 2, 3], 3));
 }
 
 #[test]
-fn a_turn_has_an_end_and_says_that_there_is_more() {
+fn a_turn_ends_and_reports_that_more_is_due() {
     let (more, sent, _) = run(5, 2, 100, false);
     assert!(more);
     assert_eq!(sent.len(), 2);
     let (more, sent, _) = run(5, 100, 2, false);
-    assert!(!more, "whoever has room again says so");
+    assert!(!more, "nothing is due without room");
     assert_eq!(sent.len(), 2);
 }
 
@@ -91,11 +91,11 @@ fn without_room_time_goes_on_and_no_deadline_stays_in_the_past() {
         runtime.advance(now);
         assert!(!send(&mut runtime, now, &disk, &mut way, 100));
         let next = runtime.next_deadline().expect("it announces itself");
-        assert!(next > now, "it would turn in circles");
+        assert!(next > now, "the manager would spin");
         now = next;
         turns += 1;
     }
     assert!(turns < 100, "{turns} turns in 20 s");
-    // It was running all the time, and manages.
+    // The manager ran all the time and becomes active.
     assert_eq!(runtime.role(), crate::api::Role::Active);
 }

@@ -43,7 +43,7 @@ pub fn port() -> PortInfo {
         mtu_limit: Some(4053),
         digest: Some(0x1234_5678),
         heard_ms: Some(2500),
-        problem: Some("an address of it is another's, too".into()),
+        problem: Some("two ports have one of its addresses".into()),
     }
 }
 
@@ -78,7 +78,7 @@ pub fn explanation() -> Explanation {
         listeners_only: true,
         sc: 0,
         rc: 1,
-        why: "the MAC table has it".into(),
+        why: "in the MAC table".into(),
     }
 }
 
@@ -114,7 +114,7 @@ fn from(last: u8) -> Endpoint {
     }
 }
 
-/// Runs for so long, and gives the announcements.
+/// Runs for a duration and returns the announcements.
 fn run(runtime: &mut Runtime<Fake>, from: u64, to: u64) -> Vec<ManagerInfo> {
     let mut announced = Vec::new();
     for now in (from..to).step_by(5) {
@@ -170,7 +170,7 @@ fn a_port_that_goes_ends_it_all_and_one_that_comes_back_begins_anew() {
     assert_eq!(runtime.role(), Role::Listening);
     run(&mut runtime, 1000, 1900);
     assert!(runtime.engine.active);
-    // The same address once more changes nothing.
+    // The same address again changes nothing.
     runtime.arrived(Time(1900), attached(2, PortState::Active));
     assert!(runtime.engine.active);
 }
@@ -193,7 +193,7 @@ fn a_better_manager_keeps_it_quiet_and_its_messages_are_not_the_engines() {
                     from: from(own + 1),
                     mad: message.mad,
                 };
-                // The group echoes.
+                // The group echoes the announcement.
                 sender.arrived(Time(now), arrival.clone());
                 receiver.arrived(Time(now), arrival);
             }
@@ -207,7 +207,7 @@ fn a_better_manager_keeps_it_quiet_and_its_messages_are_not_the_engines() {
     assert_eq!(status.managers[0].gid, gid(1));
     assert!(status.managers[0].active);
 
-    // It takes its leave, and the other one need not wait for a lease.
+    // The manager leaves; the other need not wait for a lease.
     let farewell = better.farewell().unwrap();
     let mad = farewell.mad;
     worse.arrived(Time(5000), Arrival::Received { from: from(1), mad });
@@ -224,7 +224,7 @@ fn nonsense_is_counted_and_other_messages_go_to_the_engine() {
     receive(vec![]);
     receive(vec![0; 40]);
     let header = |method, attribute| Header::new(method, attribute, 0, 1);
-    // A manager's word that is too short, and one by a method that nobody uses for it.
+    // An announcement that is too short, and one with a wrong method.
     let info = mad::attribute::MANAGER_INFO;
     receive(mad::write_empty(&header(method::SEND, info)));
     let word = ManagerInfo {
@@ -289,8 +289,8 @@ fn managers_that_the_configuration_does_not_name_are_ignored() {
     assert_eq!(status.counters.get("strangers"), Some(2));
 }
 
-/// By the upper half of their transaction ids agents know that its requests and its announcements are of
-/// one manager, and those of another one behind the same queue pair are not.
+/// The upper half of the transaction id identifies a manager to agents: requests and announcements of one
+/// manager have the same, those of another manager behind the same queue pair have not.
 #[test]
 fn requests_and_announcements_have_one_mark() {
     use crate::engine::Engine;
@@ -323,7 +323,7 @@ fn requests_and_announcements_have_one_mark() {
             match (header.method, message.to) {
                 (method::SEND, _) => announced += 1,
                 (_, Destination::Agent(_)) => asked += 1,
-                // A question to all is nobody's in particular.
+                // A query to all agents belongs to no manager.
                 (_, Destination::Group) => continue,
             }
             assert_eq!(mark, 0x7777_1234, "{header:?}");

@@ -53,7 +53,7 @@ impl Rig {
     }
 }
 
-/// Each method with parameters, and the member that its reply has.
+/// Each method with parameters, and the member of its reply.
 fn calls() -> Vec<(&'static str, Value, &'static str)> {
     let dst = "52:54:00:12:34:56";
     vec![
@@ -90,7 +90,7 @@ fn methods_are_answered_and_described() {
             DESCRIPTION.contains(&format!("method {method}(")),
             "{method}"
         );
-        // What the program writes it reads again.
+        // The client can read what the server writes.
         let _: Reply = serde_json::from_value(reply.clone()).unwrap();
         let objects = match &reply[member] {
             Value::Array(all) => all.clone(),
@@ -159,13 +159,13 @@ fn counters_are_answered_when_agents_have() {
     let (body, last) = rig.served().next(STREAM).unwrap().expect("a reply");
     assert!(last && body.as_str().contains("tx_packets"));
     assert!(rig.waiting.is_empty());
-    // It is over: the server does not close it.
+    // The request is complete: the server does not close it.
     assert_eq!(rig.served().next(STREAM), Ok(None));
     assert_eq!(rig.runtime.engine.forgotten, 0);
 }
 
 #[test]
-fn a_drain_is_on_the_disk_before_it_is_said_to_be_done() {
+fn a_drain_is_on_the_disk_before_it_is_reported() {
     let mut rig = Rig::new();
     let target = json!({"target": "node1:1:0"});
     assert!(rig.call("Drain", target.clone()).is_ok());
@@ -175,9 +175,9 @@ fn a_drain_is_on_the_disk_before_it_is_said_to_be_done() {
     );
     rig.disk.full = true;
     let error = rig.call("Drain", target.clone()).unwrap_err();
-    let message = "it is done, but a restart of the manager undoes it: no space left";
-    let said = Failure::new(INTERFACE, "Refused", json!({"message": message}));
-    assert_eq!(error, said);
+    let message = "done, but a restart of the manager undoes it: no space left";
+    let refused = Failure::new(INTERFACE, "Refused", json!({"message": message}));
+    assert_eq!(error, refused);
     rig.disk.full = false;
     assert!(rig.call("Drain", target).is_ok());
 }
@@ -224,7 +224,7 @@ fn what_is_wrong_with_a_call_is_said_in_varlinks_words() {
     let error = Rig::new()
         .call("Vesws", json!({"vesw": "lan"}))
         .unwrap_err();
-    let message = "there is no switch \"lan\"";
+    let message = "no switch \"lan\"";
     assert_eq!(
         error,
         Failure::new(INTERFACE, "BadArgument", json!({"message": message}))

@@ -1,4 +1,4 @@
-//! Replies for people.
+//! Replies as text.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use crate::api::{
 };
 use crate::server::Reply;
 
-/// The text of a reply. Counters that are zero are left out unless `zeros` is set.
+/// Formats a reply. Zero counters are omitted unless `zeros` is set.
 pub fn of(reply: &Reply, zeros: bool) -> String {
     match reply {
         Reply::Status(status) => self::status(status),
@@ -138,7 +138,7 @@ fn ports(all: &[PortInfo]) -> String {
     with_problems(columns(heading, rows), problems.collect())
 }
 
-/// Sentences are below the table: they would make a column of it too wide.
+/// Problems follow the table: as a column they would be too wide.
 fn with_problems(table: String, problems: String) -> String {
     match problems.is_empty() {
         true => table,
@@ -185,7 +185,9 @@ fn explanation(one: &Explanation) -> String {
     let to = match (&one.port, one.dlid.get()) {
         (_, 0) => "nowhere".to_owned(),
         (Some(port), _) => format!("LID {}, {port}", one.dlid),
-        (None, _) if one.listeners_only => format!("LID {}, members that listen to it", one.dlid),
+        (None, _) if one.listeners_only => {
+            format!("LID {}, members that listen to the group", one.dlid)
+        }
         (None, _) if one.dlid.is_multicast() => format!("LID {}, all members", one.dlid),
         (None, _) => format!("LID {}, no port of this switch", one.dlid),
     };
@@ -202,8 +204,8 @@ fn drained(one: &Drained) -> String {
     let what = match (one.drained, one.in_force) {
         (true, true) => "drained",
         (false, true) => "forwards again",
-        (true, false) => "drained when this manager manages; now another one does, or none",
-        (false, false) => "forwards when this manager manages; now another one does, or none",
+        (true, false) => "drained once this manager is active; it is not active now",
+        (false, false) => "forwards once this manager is active; it is not active now",
     };
     let line = |target: &String| format!("{target}: {what}\n");
     one.targets.iter().map(line).collect()

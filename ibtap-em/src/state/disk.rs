@@ -1,4 +1,4 @@
-//! The file on disk.
+//! The state file on disk.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,30 +13,30 @@ const FILE: &str = "state";
 const NEW: &str = "state.new";
 const LOCK: &str = "lock";
 
-/// The directory that state is kept in. One manager at a time has it.
+/// The directory of the state, locked for one manager.
 #[derive(Debug)]
 pub struct Store {
     directory: PathBuf,
-    /// Locked for as long as it is open.
+    /// Holds the lock while it is open.
     _lock: File,
 }
 
-/// What opening a [`Store`] has found.
+/// Result of opening a [`Store`].
 #[derive(Debug)]
 pub struct Opened {
     /// The store.
     pub store: Store,
     /// Its state.
     pub state: State,
-    /// There was none, and this is the first.
+    /// Whether there was no state before.
     pub new: bool,
 }
 
-/// What writing a file takes. At each of these it can end.
+/// Steps of writing a file. Each step can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     Create,
-    /// So many bytes are written, and not more.
+    /// With this number of bytes written before.
     Write(usize),
     Sync,
     Rename,
@@ -44,11 +44,11 @@ pub(super) enum Step {
 }
 
 impl Store {
-    /// Takes the directory, makes it where there is none, and reads what is there; `id` becomes the
-    /// manager's where there is nothing.
+    /// Locks the directory, creating it if necessary, and reads the state. Without a file, the state is empty
+    /// and `id` becomes the id of the manager.
     ///
     /// # Errors
-    /// One sentence: another manager has the directory, it cannot be used, or the file in it is damaged.
+    /// One sentence: another manager uses the directory, it is not accessible, or the file is damaged.
     pub fn open(directory: &Path, id: u64) -> Result<Opened, StateError> {
         let fault = |what: String| StateError(what);
         DirBuilder::new()
@@ -57,7 +57,7 @@ impl Store {
             .create(directory)
             .map_err(|error| {
                 fault(format!(
-                    "cannot make the state directory {}: {error}",
+                    "cannot create the state directory {}: {error}",
                     directory.display()
                 ))
             })?;
@@ -77,7 +77,7 @@ impl Store {
             }
             Err(error) => {
                 return Err(fault(format!(
-                    "cannot read the state in {}: {error}",
+                    "cannot read the state file {}: {error}",
                     path.display()
                 )));
             }
@@ -89,15 +89,15 @@ impl Store {
         Ok(Opened { store, state, new })
     }
 
-    /// Writes a state; when this returns it is on the disk, and until then the former one is.
+    /// Writes a state. It is on disk after the return; until then the former state is.
     ///
     /// # Errors
-    /// One sentence, a full disk for one; the former state is still there.
+    /// One sentence, for example for a full disk. The former state is still stored.
     pub fn save(&self, state: &State) -> Result<(), StateError> {
         self.save_by(state, &mut |_| Ok(()))
     }
 
-    /// [`Store::save`], which asks before each step.
+    /// [`Store::save`], with a call before each step.
     pub(super) fn save_by(
         &self,
         state: &State,
@@ -129,7 +129,7 @@ impl Store {
         out.sync_all()?;
         before(Step::Rename)?;
         std::fs::rename(&new, self.directory.join(FILE))?;
-        // Else the name could lead to the former file after a power failure.
+        // Otherwise the name could refer to the former file after a power failure.
         before(Step::SyncDirectory)?;
         File::open(&self.directory)?.sync_all()
     }
@@ -147,7 +147,7 @@ fn lock(directory: &Path) -> Result<File, StateError> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(StateError(format!(
-            "another ibtap-em has the state directory {}; stop it, or give this one another state_dir",
+            "another ibtap-em uses the state directory {}; stop it, or configure another state_dir",
             directory.display()
         ))),
         Err(error) => Err(StateError(format!(
@@ -159,8 +159,8 @@ fn lock(directory: &Path) -> Result<File, StateError> {
 
 fn damaged(path: &Path, error: &StateError) -> StateError {
     StateError(format!(
-        "the state in {} is damaged, {error}; put a copy of it back, or move it away to begin anew, when \
-         ports may get other LIDs and addresses",
+        "the state file {} is damaged: {error}; restore a copy, or remove it to start anew (ports may then \
+         get other LIDs and addresses)",
         path.display()
     ))
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::disk::Step;
 use super::*;
 
-/// A state with this many ports.
+/// A state with this number of ports.
 pub(crate) fn sample(ports: u8) -> State {
     let mut state = State {
         manager: 0xdead_beef_0000_0001,
@@ -123,7 +123,7 @@ fn a_state_of_before_there_was_something_is_read() {
 }
 
 #[test]
-fn what_a_crash_left_half_written_is_in_nobodys_way() {
+fn a_half_written_file_of_a_crash_does_no_harm() {
     let directory = tempfile::tempdir().unwrap();
     let opened = open(directory.path()).unwrap();
     opened.store.save(&sample(3)).unwrap();
@@ -145,7 +145,7 @@ fn a_damaged_file_is_one_sentence_and_stays_there() {
     for length in 0..whole.len() {
         std::fs::write(&path, &whole[..length]).unwrap();
         let error = open(directory.path()).map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("is damaged, it "), "{error}");
+        assert!(error.contains("is damaged: it"), "{error}");
         assert!(!error.contains('\n'), "{error}");
         assert_eq!(std::fs::read(&path).unwrap().len(), length);
     }
@@ -163,7 +163,7 @@ fn two_managers_do_not_share_a_directory() {
     let _first = open(directory.path()).unwrap();
     let error = open(directory.path()).map(|_| ()).unwrap_err().to_string();
     assert!(
-        error.contains("another ibtap-em has the state directory"),
+        error.contains("another ibtap-em uses the state directory"),
         "{error}"
     );
 }
@@ -187,7 +187,7 @@ proptest! {
         let mut file = whole.clone();
         let at = at.index(file.len());
         file[at] ^= change;
-        // Digits of the head may be written in more than one way.
+        // Digits of the header may be written in more than one way.
         if let Ok(state) = State::decode(&file) {
             prop_assert_eq!(state, sample(4));
         }

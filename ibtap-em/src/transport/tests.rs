@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// What takes part of `ibtapd`: one port, one who manages, in the thread of the test.
+/// The part of `ibtapd` in these tests: one port, one manager, in the test's thread.
 struct Daemon {
     server: ControlServer,
     port: Port,
@@ -106,7 +106,7 @@ fn rig() -> (TempDir, Daemon, Link) {
     (directory, daemon, Link::new(socket, Some("eth0".into())))
 }
 
-/// Connects, and has the port told.
+/// Connects, and has the port reported.
 fn attached(daemon: &mut Daemon, link: &mut Link, now: u64) {
     assert_eq!(link.receive(Time(now)), []);
     daemon.pass();
@@ -188,27 +188,27 @@ fn a_daemon_that_goes_is_missed_once_and_found_again() {
     drop(daemon);
     let gone = link.receive(Time(1000));
     assert!(
-        matches!(&gone[..], [Arrival::Detached(why)] if why.contains("gone away")),
+        matches!(&gone[..], [Arrival::Detached(why)] if why.contains("closed the connection")),
         "{gone:?}"
     );
     assert!(!link.has_room() && link.incoming().is_none());
-    // What is sent meanwhile is lost, as any datagram may be.
+    // Messages sent meanwhile are lost, as datagrams may be.
     link.send(Outgoing {
         to: Destination::Group,
         mad: vec![7],
     });
     link.flush();
     let mut now = 1000;
-    let mut told = Vec::new();
+    let mut arrivals = Vec::new();
     for _ in 0..10 {
         let again = link.next_deadline().expect("another attempt").0;
         assert!((now..=now + RETRY_MS.1).contains(&again), "{again}");
         now = again.max(now + 1);
-        told.extend(link.receive(Time(now)));
+        arrivals.extend(link.receive(Time(now)));
     }
     assert!(
-        matches!(&told[..], [Arrival::Detached(why)] if why.contains("cannot reach ibtapd")),
-        "{told:?}"
+        matches!(&arrivals[..], [Arrival::Detached(why)] if why.contains("cannot reach ibtapd")),
+        "{arrivals:?}"
     );
     let mut daemon = Daemon::start(&directory.path().join("ibtapd.sock"));
     now = link.next_deadline().unwrap().0;
@@ -235,7 +235,7 @@ fn a_port_that_is_not_there_is_asked_for_again() {
 fn a_connection_for_sending_that_made_way_is_made_anew() {
     let (_directory, mut daemon, mut link) = rig();
     attached(&mut daemon, &mut link, 0);
-    // So many others come that whoever does not wait for a stream has to go.
+    // So many clients connect that ibtapd closes connections without a stream.
     let others: Vec<_> = (0..64)
         .map(|_| {
             let other = std::os::unix::net::UnixStream::connect(link.socket()).unwrap();

@@ -1,4 +1,4 @@
-//! What FUSE asks for, and in which form it wants the answers.
+//! The FUSE requests and their replies.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::handles::Handle;
 use super::{FOR_LONG, Tree};
 use crate::tree::Place;
 
-/// A write of more comes in pieces, each a write of its own, as in sysfs (a page).
+/// Size of a page. Longer writes arrive in pieces, each a separate write, as in sysfs.
 const WRITE_MAX: u32 = 4096;
 
 fn place(inode: INodeNo) -> Result<Place, Errno> {
@@ -26,7 +26,8 @@ fn number(error: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(error.raw_os_error())
 }
 
-/// Whether the permissions allow it even to root, as in sysfs (`KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK`).
+/// Whether the permissions allow the access. They also bind root, as in sysfs
+/// (`KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK`).
 fn is_allowed(place: Place, flags: OpenFlags) -> bool {
     let (read, write) = match flags.acc_mode() {
         OpenAccMode::O_RDONLY => (true, false),
@@ -39,10 +40,10 @@ fn is_allowed(place: Place, flags: OpenFlags) -> bool {
 
 impl Filesystem for Tree {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without it, `>` is a change of size in a request of its own: as good, but slower.
+        // Without this flag, `>` causes a separate request to change the size: correct, but slower.
         let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
-        // Only refuses what is out of a range that this is in.
+        // Fails only for values out of range; this value is in range.
         let _ = config.set_max_write(WRITE_MAX);
         Ok(())
     }
@@ -70,7 +71,7 @@ impl Filesystem for Tree {
         }
     }
 
-    /// Sizes and times may be set without effect, as in sysfs; owners and modes stay.
+    /// Changes of sizes and times succeed without effect, as in sysfs; changes of owners and modes fail.
     fn setattr(
         &self,
         _: &Request,
@@ -102,8 +103,8 @@ impl Filesystem for Tree {
         match place(inode) {
             Ok(file) if is_allowed(file, flags) => {
                 let handle = self.handles().opened(Handle::default());
-                // The size that stat(2) shows is not that of the contents. Several may write at
-                // once: the daemon takes one request after the other.
+                // The size of stat(2) is not that of the contents. Several writes may run at once: the daemon
+                // executes one request after the other.
                 let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
                 reply.opened(FileHandle(handle), how);
             }
@@ -131,7 +132,7 @@ impl Filesystem for Tree {
         }
     }
 
-    /// Every write is a request of its own, wherever in the file it is, as in sysfs.
+    /// Every write is a separate request, at any position in the file, as in sysfs.
     fn write(
         &self,
         request: &Request,
@@ -211,7 +212,7 @@ impl Filesystem for Tree {
         reply.ok();
     }
 
-    // What sysfs refuses with the same numbers.
+    // sysfs refuses these operations with the same error numbers.
 
     fn create(
         &self,

@@ -1,4 +1,4 @@
-//! Open files and directories, and what each has read so far.
+//! Open files and directories, with the snapshots that they read from.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -9,16 +9,16 @@ use rustix::io::Errno;
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its inode number.
+    /// Inode number.
     pub inode: u64,
-    /// Whether it is a directory; else it is a file.
+    /// Whether the entry is a directory; otherwise it is a file.
     pub is_directory: bool,
-    /// Its name.
+    /// Name.
     pub name: OsString,
 }
 
-/// An open file or directory. What is read of it, in however many pieces, is of one moment; going
-/// back to the beginning makes that the present one.
+/// An open file or directory. All pieces that are read belong to one snapshot; a read from the beginning
+/// takes a new one.
 #[derive(Debug, Default)]
 pub struct Handle {
     contents: Mutex<Option<Vec<u8>>>,
@@ -26,10 +26,10 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Up to `size` bytes from `offset` of the contents, which `now` gives.
+    /// Reads up to `size` bytes from `offset`; `now` returns the current contents.
     ///
     /// # Errors
-    /// Those of `now`.
+    /// Errors of `now`.
     pub fn read(
         &self,
         offset: u64,
@@ -41,10 +41,10 @@ impl Handle {
         Ok(contents.into_iter().take(size).collect())
     }
 
-    /// What a directory lists from the entry of number `offset` on; `now` gives its contents.
+    /// Lists a directory from the entry with number `offset`; `now` returns the current entries.
     ///
     /// # Errors
-    /// Those of `now`.
+    /// Errors of `now`.
     pub fn list(
         &self,
         offset: u64,
@@ -54,7 +54,7 @@ impl Handle {
     }
 }
 
-/// The items from `offset` on, which are fetched at the beginning only.
+/// The items from `offset`. A read from the beginning takes a new snapshot.
 fn of_moment<T, R: Default>(
     items: &Mutex<Option<Vec<T>>>,
     offset: u64,
@@ -72,7 +72,7 @@ fn of_moment<T, R: Default>(
     Ok(rest.map(copy).unwrap_or_default())
 }
 
-/// All that are open, by number.
+/// All open handles, by number.
 #[derive(Debug, Default)]
 pub struct Handles {
     open: HashMap<u64, Arc<Handle>>,
@@ -80,19 +80,19 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Gives one a number.
+    /// Adds a handle. Returns its number.
     pub fn opened(&mut self, handle: Handle) -> u64 {
         self.last += 1;
         self.open.insert(self.last, Arc::new(handle));
         self.last
     }
 
-    /// The one of this number; a new one where the kernel names none that is open.
+    /// The handle with this number; a new one if the number is unknown.
     pub fn get(&self, number: u64) -> Arc<Handle> {
         self.open.get(&number).cloned().unwrap_or_default()
     }
 
-    /// Forgets one.
+    /// Removes a handle.
     pub fn closed(&mut self, number: u64) {
         self.open.remove(&number);
     }

@@ -1,4 +1,4 @@
-//! What is mounted where: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+//! The table of mounts: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,30 +6,30 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The file that tells.
+/// The table's file.
 pub const FILE: &str = "/proc/self/mountinfo";
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number; another mount has another one.
+    /// Unique number of the mount.
     pub id: u64,
-    /// The file system's type.
+    /// File system type.
     pub fs_type: String,
     point: PathBuf,
 }
 
-/// The mount that is seen at a mount point, the last one there; `None` where there is none.
+/// The visible mount at a mount point: the last one; `None` without a mount.
 ///
 /// # Errors
-/// Those of reading the table.
+/// Errors of reading the table.
 pub fn top(point: &Path) -> io::Result<Option<Entry>> {
     let table = fs::read(FILE)?;
     let mut entries = table.split(|byte| *byte == b'\n').filter_map(entry);
     Ok(entries.rfind(|entry| entry.point == point))
 }
 
-/// Reads a line: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw`.
+/// Parses a line: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw`.
 fn entry(line: &[u8]) -> Option<Entry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -44,7 +44,7 @@ fn entry(line: &[u8]) -> Option<Entry> {
     })
 }
 
-/// Blanks, tabs, line feeds and backslashes are written as a backslash and three octal digits.
+/// Decodes blanks, tabs, line feeds and backslashes, which are written as a backslash and three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

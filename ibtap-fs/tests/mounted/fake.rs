@@ -1,5 +1,5 @@
-//! A daemon without a fabric: the real control socket, and behind it a list of interfaces that the
-//! test changes as it likes. It refuses children with the kernel's error numbers.
+//! A daemon without a fabric: the real control socket with a list of interfaces that the test changes. It
+//! refuses children with the kernel's error numbers.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -12,12 +12,12 @@ use control::api::{
     Reply, Request,
 };
 use control::{ControlServer, Handler, StreamId, Streamed};
-use fabric::PKey;
+use proto::PKey;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::samples::child;
 
-/// Serves until this value goes.
+/// Serves until it is dropped.
 pub struct Fake {
     interfaces: Arc<Mutex<Vec<InterfaceInfo>>>,
     stop: Option<UnixStream>,
@@ -109,6 +109,7 @@ impl Handler for Served {
                     queuelen: 0,
                     complete: true,
                     send_only: false,
+                    record: None,
                 };
                 Ok(Reply::Groups {
                     groups: vec![group; 100],
@@ -122,6 +123,8 @@ impl Handler for Served {
                     dlid: Some(0x12),
                     sl: Some(0),
                     rate_mbps: Some(10_000),
+                    mtu: None,
+                    hop_limit: None,
                 };
                 Ok(Reply::Paths { paths: vec![path] })
             }
@@ -157,12 +160,12 @@ impl Handler for Served {
             }
             Request::ChildAdd(request) => add(&mut interfaces, &request),
             Request::ChildDel(request) => remove(&mut interfaces, &request),
-            other => panic!("nobody asks for {other:?}"),
+            other => panic!("unexpected method {other:?}"),
         }
     }
 
     fn open(&mut self, _: StreamId, request: Request) -> Result<(), ApiError> {
-        panic!("nobody asks for {request:?}")
+        panic!("unexpected request {request:?}")
     }
 
     fn next(&mut self, _: StreamId) -> Streamed {
@@ -172,7 +175,7 @@ impl Handler for Served {
     fn close(&mut self, _: StreamId) {}
 }
 
-/// By its name where only one has it, by `NETNS/NAME` in any case.
+/// Matches the name if it is unique, and `NETNS/NAME` always.
 fn named(interfaces: &[InterfaceInfo], name: &str) -> Result<usize, ApiError> {
     let is_it = |interface: &InterfaceInfo| match name.split_once('/') {
         Some((netns, name)) => interface.name == name && interface.netns.as_deref() == Some(netns),
@@ -197,7 +200,7 @@ fn add(interfaces: &mut Vec<InterfaceInfo>, request: &ChildAddRequest) -> Result
     let parent = interfaces[at].name.clone();
     let pkey = match u16::try_from(request.pkey) {
         Ok(0 | 0x8000) | Err(_) => return Err(errno(libc::EINVAL)),
-        // As if another program held its TAP.
+        // Simulates another program that holds the TAP.
         Ok(0x8666) => return Err(errno(libc::EBUSY)),
         Ok(pkey) => PKey::new(pkey).full(),
     };

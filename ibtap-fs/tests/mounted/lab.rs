@@ -1,4 +1,4 @@
-//! A running `ibtap-fs` on a directory of its own.
+//! A running `ibtap-fs` on its own directory.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Patience for what takes a moment.
+/// Time limit for operations that take a moment.
 pub const SOON: Duration = Duration::from_secs(15);
 
 /// Directories of a test.
@@ -18,7 +18,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// `None`, said loudly, where nothing can be mounted.
+    /// `None`, with a message, if mounting is impossible.
     pub fn new() -> Option<Lab> {
         let is_usable = rustix::process::geteuid().is_root()
             && std::fs::File::options()
@@ -36,7 +36,7 @@ impl Lab {
             .unwrap();
         let lab = Lab { scratch };
         std::fs::create_dir(lab.root()).unwrap();
-        // Others are to look at it, too.
+        // Other users need access.
         let modes = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(lab.scratch.path(), modes).unwrap();
         Some(lab)
@@ -46,14 +46,14 @@ impl Lab {
         self.scratch.path().join("ibtapd.sock")
     }
 
-    /// The mount point. (Blanks are escaped in the table of mounts.)
+    /// The mount point. (The table of mounts escapes blanks.)
     pub fn root(&self) -> PathBuf {
         self.scratch.path().join("mount point")
     }
 
     pub fn command(&self, mountpoint: &Path) -> Command {
-        // What is started here does not outlive the test, even when that is killed. It may do what
-        // systemd/ibtap-fs.service lets it do, and nothing else.
+        // The process ends with the test, also if the test is killed. It has the rights of
+        // systemd/ibtap-fs.service, no others.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "TERM", "--no-new-privs", "--inh-caps=-all"])
@@ -65,15 +65,15 @@ impl Lab {
         command
     }
 
-    /// Runs it where it is to end by itself.
+    /// Runs a program that is expected to end by itself.
     pub fn refused(&self, mountpoint: &Path) -> Output {
         self.command(mountpoint).output().unwrap()
     }
 
-    /// Starts it, and waits until it is ready.
+    /// Starts the program and waits until it is ready.
     pub fn mount(&self) -> Mounted {
         let notify = self.scratch.path().join("notify.sock");
-        // A second one listens where the first has.
+        // A second instance uses the notification socket of the first.
         let _ = std::fs::remove_file(&notify);
         let ready = UnixDatagram::bind(&notify).unwrap();
         ready
@@ -104,21 +104,21 @@ impl Lab {
     }
 }
 
-/// Ended, and unmounted whatever happens, when this value goes.
+/// A running `ibtap-fs`; dropping it ends and unmounts it.
 pub struct Mounted {
     child: Child,
     root: PathBuf,
-    /// Its last notification comes here.
+    /// Socket of its notifications.
     _notified: UnixDatagram,
 }
 
 impl Mounted {
-    /// A file or directory in it.
+    /// A file or directory in the mount.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// All of a file.
+    /// The whole contents of a file.
     pub fn read(&self, path: &str) -> String {
         self.try_read(path)
             .unwrap_or_else(|e| panic!("{path}: {e}"))
@@ -133,7 +133,7 @@ impl Mounted {
         self.try_read(path).unwrap_err().raw_os_error().unwrap()
     }
 
-    /// Writes in one piece, as `echo` does; gives the error number.
+    /// Writes in one piece, like `echo`. Returns the error number.
     pub fn write(&self, path: &str, text: &str) -> Result<(), i32> {
         std::fs::write(self.path(path), text).map_err(|e| e.raw_os_error().unwrap())
     }
@@ -146,7 +146,7 @@ impl Mounted {
             .collect()
     }
 
-    /// Runs a line of shell, in which `$M` is the mount point.
+    /// Runs a shell command; `$M` is the mount point.
     pub fn shell(&self, user: &[&str], line: &str) -> Output {
         let mut words = user.iter().copied().chain(["sh", "-c", line]);
         Command::new(words.next().unwrap())
@@ -164,12 +164,12 @@ impl Mounted {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process ends by itself.
     pub fn await_end(&mut self) -> ExitStatus {
         eventually("its end", || self.ended())
     }
 
-    /// Whether anything of ours is mounted there, live or dead.
+    /// Whether an `ibtap-fs` is mounted there, live or dead.
     pub fn is_mounted(&self) -> bool {
         let point = self.root.to_str().unwrap().replace(' ', "\\040");
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
@@ -181,21 +181,21 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Either may fail since it has ended, or is not mounted any longer.
+        // Either may fail: the process may have ended, and the mount may be gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = Command::new("umount").arg("-lq").arg(&self.root).output();
     }
 }
 
-/// Asks until there is an answer.
+/// Polls until there is an answer.
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + SOON;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < end, "waited {SOON:?} in vain for {what}");
+        assert!(Instant::now() < end, "no {what} after {SOON:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

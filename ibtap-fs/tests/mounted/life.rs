@@ -1,4 +1,4 @@
-//! Beginning and end, of the mount and of the daemon.
+//! Start and end of the mount and of the daemon.
 
 use std::fs::File;
 use std::os::unix::net::UnixListener;
@@ -36,7 +36,7 @@ fn a_daemon_that_hangs_does_not_hang_its_readers() {
         return;
     };
     let fs = lab.mount();
-    // It takes connections, up to its backlog, and says nothing.
+    // The fake accepts connections up to its backlog but does not answer.
     let _listener = UnixListener::bind(lab.socket()).unwrap();
     let readers: Vec<_> = (0..20)
         .map(|_| {
@@ -73,7 +73,7 @@ fn a_signal_unmounts_it_even_while_it_is_in_use() {
         fs.signal(signal);
         assert!(fs.await_end().success());
         assert!(!fs.is_mounted());
-        // With an error, and not by waiting for ever.
+        // It fails with an error instead of waiting forever.
         let error = std::io::read_to_string(open).unwrap_err().raw_os_error();
         assert!(
             matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED)),
@@ -107,7 +107,7 @@ fn a_stale_mount_is_removed_and_a_live_one_is_left_alone() {
     assert_eq!(fs.read("ib0/mode"), "datagram\n");
     fs.signal(Signal::TERM);
     assert!(fs.await_end().success());
-    assert!(!fs.is_mounted(), "nothing is left below it either");
+    assert!(!fs.is_mounted(), "no other mount is below it");
     let listed = std::fs::read_dir(lab.root()).unwrap();
     assert_eq!(listed.count(), 0);
 }
@@ -124,7 +124,7 @@ fn one_that_is_stopped_is_not_waited_for() {
     assert_eq!(second.status.code(), Some(1));
     let complaint = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(complaint.contains("does not answer"), "{complaint}");
-    eventually("it goes on", || {
+    eventually("an answer", || {
         stopped
             .list(".")
             .contains(&"debug".to_owned())
@@ -133,7 +133,7 @@ fn one_that_is_stopped_is_not_waited_for() {
 }
 
 #[test]
-fn a_mount_point_that_is_no_good_is_said_in_a_sentence() {
+fn a_wrong_mount_point_is_reported_in_a_sentence() {
     let Some(lab) = Lab::new() else {
         return;
     };
@@ -153,7 +153,7 @@ fn a_mount_point_that_is_no_good_is_said_in_a_sentence() {
 }
 
 #[test]
-fn without_rights_it_says_what_it_needs() {
+fn without_rights_the_error_names_what_is_needed() {
     let Some(lab) = Lab::new() else {
         return;
     };

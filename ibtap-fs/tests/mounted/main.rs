@@ -1,5 +1,5 @@
-//! `ibtap-fs` with the real FUSE of the kernel, before a daemon that does as it is told. They need
-//! root and `/dev/fuse`; without them each says so and passes.
+//! `ibtap-fs` with the kernel's FUSE and a simulated daemon. The tests need root and `/dev/fuse`; without
+//! them each prints that and passes.
 
 mod fake;
 mod lab;

@@ -1,4 +1,4 @@
-//! What is there, and what it says.
+//! Files and their contents.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use crate::fake::Fake;
 use crate::lab::{Lab, Mounted, eventually};
 use crate::samples::{child, interface};
 
-/// A parent and a child of it.
+/// A parent and its child.
 fn family() -> Option<(Lab, Fake, Mounted)> {
     let lab = Lab::new()?;
     let interfaces = vec![
@@ -110,7 +110,7 @@ fn files_read_as_the_kernels() {
     }
     let group = "GID: ff12:401b:ffff:0:0:0:ffff:ffff\n  created: 4294892296\n  queuelen:         0\n  \
                  complete:       yes\n  send_only:       no\n\n";
-    // More than a page, which no dump of debugfs is cut to.
+    // More than a page: debugfs does not truncate dumps.
     assert_eq!(fs.read("debug/ib0_mcg"), group.repeat(100));
     assert_eq!(
         fs.read("debug/ib0_path"),
@@ -150,7 +150,7 @@ fn programs_read_in_pieces_and_from_anywhere() {
     file.seek(SeekFrom::Start(0)).unwrap();
     rest.clear();
     file.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "1500\n", "and another from the beginning");
+    assert_eq!(rest, "1500\n", "a new snapshot from the beginning");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn directories_follow_the_interfaces() {
     assert_eq!(fs.read_error("ib0.8001/mode"), libc::ENOENT);
     assert_eq!(fs.read("storage0/pkey"), "0x8001\n");
 
-    // Another one gets the name. What was open stays with the one that had it.
+    // Another interface gets the name. Open files stay with the former interface.
     let stranger = child("ib0.8001", 0x77, "ib0", 0x8002);
     fake.interfaces().push(stranger);
     assert_eq!(fs.read("ib0.8001/pkey"), "0x8002\n");
@@ -191,7 +191,7 @@ fn directories_follow_the_interfaces() {
 }
 
 #[test]
-fn interfaces_of_one_name_are_told_apart_by_their_namespaces() {
+fn interfaces_of_one_name_are_distinguished_by_their_namespaces() {
     let Some((_lab, fake, fs)) = family() else {
         return;
     };
@@ -210,7 +210,7 @@ fn interfaces_of_one_name_are_told_apart_by_their_namespaces() {
     assert_eq!(
         fs.read("blue:ib1/pkey"),
         "0x8003\n",
-        "that one is never wrong"
+        "the namespace makes it unambiguous"
     );
     assert!(fs.read("debug/blue:ib0_mcg").starts_with("GID: "));
     assert_eq!(fs.read_error("red:ib0/pkey"), libc::ENOENT);
@@ -231,5 +231,7 @@ fn a_listing_of_many_is_whole() {
     listed.sort();
     listed.dedup();
     assert_eq!(listed.len(), 3 + 0x200);
-    eventually("a file of the last", || fs.try_read("ib0.82ff/pkey").ok());
+    eventually("a file of the last interface", || {
+        fs.try_read("ib0.82ff/pkey").ok()
+    });
 }

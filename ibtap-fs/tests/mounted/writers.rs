@@ -1,4 +1,4 @@
-//! What writing does, and who may.
+//! Effects of writes, and permissions.
 
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
@@ -55,7 +55,7 @@ fn what_the_kernel_refuses_has_the_kernels_number() {
         ("ib0/create_child", "-1\n", libc::EINVAL),
         ("ib0/create_child", "0x8000\n", libc::EINVAL),
         ("ib0/create_child", "0x10000\n", libc::EINVAL),
-        // The kernel cuts this to 0x8002.
+        // The kernel truncates this number to 0x8002.
         ("ib0/create_child", "0x100008002\n", libc::EINVAL),
         (
             "ib0/create_child",
@@ -86,7 +86,7 @@ fn what_the_kernel_refuses_has_the_kernels_number() {
         assert_eq!(fs.write(file, text), Err(errno), "{text:?} to {file}");
     }
     assert_eq!(fs.list("."), ["debug", "ib0", "ib0.8001"]);
-    // (The shell's own echo does not say which error it was.)
+    // (The shell's echo does not print the error number.)
     let done = fs.shell(
         &["env", "LC_ALL=C"],
         "/bin/echo 0x8001 >\"$M/ib0/create_child\"",
@@ -138,14 +138,14 @@ fn all_may_read_and_only_who_administers_may_write() {
         String::from_utf8_lossy(&done.stdout).trim().to_owned()
     };
     assert_eq!(python(&nobody), libc::EACCES.to_string());
-    // Root, but not the network's.
+    // Root without CAP_NET_ADMIN.
     let powerless = [
         "setpriv",
         "--bounding-set=-net_admin",
         "--inh-caps=-net_admin",
     ];
     assert_eq!(python(&powerless), libc::EPERM.to_string());
-    // Root with every capability in a user namespace of its own.
+    // Root with all capabilities in its own user namespace.
     let contained = ["unshare", "--user", "--map-root-user"];
     assert_eq!(python(&contained), libc::EPERM.to_string());
     assert_eq!(fs.list("."), ["debug", "ib0"]);

@@ -1,46 +1,49 @@
-//! Connected mode: which peers have connections, and what goes over them (RFC 4755; kernel
+//! Connected mode: connections to peers, and packets over them (RFC 4755; kernel
 //! drivers/infiniband/ulp/ipoib/ipoib_cm.c).
 //!
-//! A connection is used one way, as the kernel uses it: who wants to send asks for one. So two peers
-//! have two, and requests that cross make no trouble (RFC 4755, section 3.3 would reject one, which
-//! sends the kernel in circles). While there is none, packets go as datagrams, and those too large
-//! for that wait.
+//! Each connection carries packets in one direction, as in the kernel: the sender requests it. Two peers
+//! therefore have two connections, and crossing requests do no harm (RFC 4755, section 3.3, would reject
+//! one of them; the kernel would then request again and again). Without a connection, packets are sent as
+//! datagrams; larger packets wait.
 //!
-//! Connected mode as in RFC 4755 and the kernel's `ib_ipoib`. Where they differ, the core follows
-//! the kernel.
+//! The protocol is that of RFC 4755 and the kernel's `ib_ipoib`. Where they differ, the core follows the
+//! kernel.
 //!
-//! * **One way.** The sender requests a connection, at the first unicast packet to a peer whose
-//!   address has the RC flag, or of which only data was seen (after a restart of this host the peer
-//!   may not send ARP for long). Nothing is sent on an accepted connection. Requests are accepted
-//!   in datagram mode, too.
-//! * **Services.** An interface listens on Linux's service of its queue pair, on that of RFC 4755,
-//!   and on port 4755 of rdma_cm's TCP port space, where the last four bytes of the request's
-//!   private data name its queue pair: where the kernel owns communication management, rdma_cm
-//!   passes nothing else (`Capabilities::services`). A request names Linux's, rdma_cm's and the
-//!   RFC's service in turn while the peer knows none of them. Later requests start with the service
-//!   that the peer accepted.
-//! * **Datagrams** carry ARP, multicast, neighbour discovery, DHCP, and everything else while there
-//!   is no connection. Packets too large for a datagram wait: three for each peer, 4 MiB in total.
-//!   Packets for a peer that never answers are dropped: the peer may be down, and hosts remember a
-//!   smaller MTU for longer.
-//! * **Too large packets** are answered by ICMP 3/4 or ICMPv6 2 in the destination's name, 10 in a
-//!   second for each destination. IPv4 without DF gets the same answer, as from the kernel: there
-//!   is no fragmentation. The quoted transport checksum stays as the host wrote it.
-//! * **Rejected or unanswered requests**: datagrams for a minute, or until the peer announces
-//!   itself (gratuitous ARP, unsolicited advertisement) or its ARP advertises connections again. A
-//!   failed connection is made again at once, then after 100 ms to 5 s; after eight failures in a
-//!   row the peer counts as rejecting. If there was a connection before, no answer, an unknown
-//!   service or another path MTU count as failures, too: the peer may be restarting or changing its
-//!   MTU.
-//! * **An interface that cannot receive requests does not advertise connections.** `ib_ipoib`
-//!   requests its own service again and again, and sends nothing else meanwhile. If that service is
-//!   unreachable and such peers exist (`kernel_peers`), the address has no RC flag; the interface
-//!   still requests connections.
-//! * **Bounds.** `Limits::connections` for each replica, 64 of them for one remote port. The least
-//!   recently used connection makes room if it was idle for 2 s; otherwise the request is rejected
-//!   (no QP). Of one port's connections, those that carried nothing make room first, then those
-//!   idle for 10 s, so that forged requests end no connection in use. Idle connections end after 60
-//!   s (this host's) and 512 s (the peer's).
+//! * **One direction.** The sender requests a connection at the first unicast packet to a peer whose
+//!   address has the RC flag, or from which only data was received (after a restart of this host the peer
+//!   may not send ARP for a long time). Nothing is sent on an accepted connection. Requests are accepted in
+//!   datagram mode, too.
+//! * **Services.** An interface listens on Linux's service of its queue pair, on that of RFC 4755, and on
+//!   port 4755 of rdma_cm's TCP port space; there the last four bytes of the request's private data contain
+//!   the queue pair number. If the kernel owns communication management, rdma_cm passes only the latter
+//!   (`Capabilities::services`). The core requests Linux's, rdma_cm's and the RFC's service in turn until
+//!   the peer accepts one. Later requests start with the accepted service.
+//! * **Services on InfiniBand.** There the service of rdma_cm is port 4755 of its InfiniBand port space
+//!   (0x00000000013f1293), with the queue pair number in the last four of 92 bytes. A peer whose kernel owns
+//!   communication management takes only this service, and its address has no RC flag. So the core requests
+//!   this service from every peer without the flag, once: a refusal is remembered for 1, 2, 4, and then 8
+//!   minutes. Packets are sent as datagrams meanwhile; too large ones wait for 4 s at most and get an error
+//!   then. An interface in datagram mode rejects these requests, as it advertises no connections otherwise.
+//! * **Datagrams** carry ARP, multicast, neighbour discovery, DHCP, and everything else while there is no
+//!   connection. Packets too large for a datagram wait: three for each peer, 4 MiB in total. Packets for a
+//!   peer that never answers are dropped: the peer may be down, and hosts remember a smaller MTU for
+//!   longer.
+//! * **Too large packets** are answered by ICMP 3/4 or ICMPv6 2 from the destination's address, at most 10
+//!   in a second for each destination. IPv4 without DF gets the same answer, as from the kernel: the core
+//!   does not fragment. The quoted transport checksum stays as the host wrote it.
+//! * **Rejected or unanswered requests**: the peer gets datagrams for a minute, or until it announces
+//!   itself (gratuitous ARP, unsolicited advertisement) or its ARP advertises connections again. A failed
+//!   connection is requested again immediately, then after 100 ms to 5 s; eight consecutive failures count
+//!   as a rejection. If there was a connection before, a timeout, an unknown service and another path MTU
+//!   count as failures, too: the peer may be restarting or changing its MTU.
+//! * **An interface that cannot receive requests does not advertise connections.** `ib_ipoib` requests its
+//!   own service again and again, and sends nothing else meanwhile. If that service is unreachable and such
+//!   peers exist (`kernel_peers`), the address has no RC flag; the interface still requests connections.
+//! * **Bounds.** `Limits::connections` for each replica, 64 of them for a remote port. The least recently
+//!   used connection is evicted if it was idle for 2 s; otherwise the request is rejected (no QP). Of a
+//!   port's connections, those without any message are evicted first, then those idle for 10 s, so that
+//!   forged requests end no connection in use. Idle connections end after 60 s (requested by this host) or
+//!   512 s (requested by the peer).
 
 mod active;
 mod passive;
@@ -57,7 +60,7 @@ use crate::event::Event;
 use crate::private_data::{CONNECTED_MTU, PrivateData};
 use crate::too_big::Limiter;
 
-/// State of connected mode.
+/// The state of connected mode.
 pub(super) struct ConnectedState {
     pub table: Connections,
     actions: VecDeque<ConnectionAction>,
@@ -75,8 +78,8 @@ impl ConnectedState {
 }
 
 impl Ipoib {
-    /// Changes how unicast IP packets travel. Connections that we asked for are ended; those of
-    /// peers stay, since a peer may go on sending over them. Neighbours and groups stay.
+    /// Changes the mode of unicast IP packets. Connections requested by this host end; those requested by
+    /// peers stay, because a peer may still send on them. Neighbours and groups stay.
     pub fn set_mode(&mut self, _now: Time, mode: Mode) {
         if mode == self.config.mode {
             return;
@@ -92,15 +95,15 @@ impl Ipoib {
         }
     }
 
-    /// The service ids that peers find this interface by: Linux's layout, that of rdma_cm, and that of
-    /// RFC 4755, section 3.5, as far as our port can listen on them.
+    /// The service ids on which the interface must listen: Linux's layout, that of rdma_cm, and that of RFC
+    /// 4755, section 3.5, as far as the port supports them.
     pub fn service_ids(&self) -> Vec<ServiceId> {
         let qpn = self.config.local.qpn();
-        let layouts = Layout::order(self.config.services).iter();
+        let layouts = Layout::listened(self.config.services).iter();
         layouts.map(|layout| layout.service_id(qpn)).collect()
     }
 
-    /// The largest IP packet that the interface takes from its host, in bytes.
+    /// The largest IP packet that the interface accepts from its host, in bytes.
     pub(super) fn interface_mtu(&self) -> usize {
         match self.config.mode {
             Mode::Datagram => self.config.link_mtu,
@@ -112,14 +115,14 @@ impl Ipoib {
         PrivateData::new(self.config.local.qpn()).to_bytes()
     }
 
-    /// What the core wants done about connections, in order: to be asked after every call that brings
-    /// packets, events, updates or time.
+    /// Returns the next action for connections, in order. Call it after every call that passes packets,
+    /// events, updates or time.
     pub fn poll_connection(&mut self, _now: Time) -> Option<ConnectionAction> {
         self.settle_orphans();
         loop {
             let action = self.connected.actions.pop_front()?;
             match action {
-                // Nobody wants it any more.
+                // The request was cancelled.
                 ConnectionAction::Connect { request, .. }
                     if !self.connected.table.is_asked(request) => {}
                 _ => return Some(action),
@@ -127,7 +130,7 @@ impl Ipoib {
         }
     }
 
-    /// What came of [`ConnectionAction::Connect`].
+    /// Passes the result of a [`ConnectionAction::Connect`].
     pub fn connecting(
         &mut self,
         now: Time,
@@ -143,7 +146,7 @@ impl Ipoib {
         }
     }
 
-    /// Something happened to a connection of this interface.
+    /// Passes an event of a connection of this interface.
     pub fn connection_event(&mut self, now: Time, event: &ConnectionEvent) {
         self.settle_orphans();
         match event {
@@ -164,7 +167,7 @@ impl Ipoib {
         }
     }
 
-    /// Who is at the other end of a connection; `None` when it is not one of this interface.
+    /// The peer of a connection; `None` if the connection does not belong to this interface.
     pub fn connection_peer(&self, connection: ConnectionId) -> Option<ConnectionPeer> {
         let at = self.connected.table.by_id(connection)?;
         let entry = self.connected.table.get(at)?;
@@ -182,7 +185,7 @@ impl Ipoib {
         })
     }
 
-    /// Connections that are there or being made.
+    /// All connections, established or not.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, ConnectionPeer)> {
         let table = &self.connected.table;
         let ids = (0..table.slots()).filter_map(|at| table.get(at)?.connection);
@@ -204,7 +207,7 @@ impl Ipoib {
         match self.connected.table.active(at).map(|a| a.state) {
             None => {
                 self.connected.table.remove(at).into_iter().for_each(|e| {
-                    self.tell_down(e.peer, Role::Passive, Ended::Closed(reason));
+                    self.report_down(e.peer, Role::Passive, Ended::Closed(reason));
                 });
             }
             Some(State::Up { since, .. }) => self.broke(now, at, since, reason),
@@ -215,26 +218,26 @@ impl Ipoib {
         }
     }
 
-    /// Ends whatever an entry stands for, and forgets it.
+    /// Ends the connection of an entry and removes the entry.
     fn drop_entry(&mut self, at: u32, why: Ended) {
         let Some(entry) = self.connected.table.remove(at) else {
             return;
         };
         entry.connection.into_iter().for_each(|id| self.close(id));
         match entry.side {
-            Side::Passive => self.tell_down(entry.peer, Role::Passive, why),
+            Side::Passive => self.report_down(entry.peer, Role::Passive, why),
             Side::Active(active) => {
                 if let Some(slot) = self.neighbours.follow(active.link) {
                     self.neighbours.get_mut(slot).connection = NO_ENTRY;
                 }
                 if matches!(active.state, State::Up { .. }) {
-                    self.tell_down(entry.peer, Role::Active, why);
+                    self.report_down(entry.peer, Role::Active, why);
                 }
             }
         }
     }
 
-    /// Ends the connection to a neighbour, if there is one.
+    /// Ends the connection to a neighbour, if any.
     pub(super) fn drop_connection_of(&mut self, slot: u32) {
         let at = self.neighbours.get(slot).connection;
         if at != NO_ENTRY {
@@ -242,23 +245,29 @@ impl Ipoib {
         }
     }
 
-    /// A neighbour says whether it takes connections: what was made without knowing, or before, ends if
-    /// it does not, and no pause holds if it does.
-    pub(super) fn flags_told(&mut self, slot: u32) {
+    /// Handles new RC flags of a neighbour. Without the flag, its connection ends, established or not,
+    /// unless it is to the service of peers without the flag; with the flag, a pause ends.
+    pub(super) fn flags_changed(&mut self, slot: u32) {
         let n = self.neighbours.get(slot);
         let (at, takes) = (n.connection, n.address.takes_connections());
-        let paused = match self.connected.table.active(at).map(|a| a.state) {
-            Some(State::Connecting { .. } | State::Up { .. }) => false,
-            Some(State::Waiting { .. } | State::Refused { .. }) => true,
+        let layout = match self.connected.table.active(at).map(|a| (a.state, a.takes)) {
+            Some((State::Connecting { layout, .. }, _)) => Some(layout),
+            Some((State::Up { .. }, layout)) => layout,
+            Some((State::Waiting { .. } | State::Refused { .. }, _)) => None,
             None => return,
         };
-        if paused || !takes {
+        let stays = match layout {
+            Some(Layout::RdmaIb) => true,
+            Some(_) => takes,
+            None => false,
+        };
+        if !stays {
             self.drop_entry(at, Ended::Dropped);
         }
     }
 
-    /// A neighbour is there again, so that no pause from before holds, and what failed before does not
-    /// count against what is under way.
+    /// Handles the return of a neighbour: a pause ends, and earlier failures no longer count against a
+    /// pending request.
     pub(super) fn ask_again(&mut self, slot: u32) {
         let at = self.neighbours.get(slot).connection;
         match self.connected.table.active(at).map(|a| a.state) {
@@ -270,26 +279,25 @@ impl Ipoib {
         }
     }
 
-    /// Ends all connections: our own address is another.
+    /// Ends all connections, because the interface's address changed.
     pub(super) fn drop_connections(&mut self) {
         for at in 0..self.connected.table.slots() {
             self.drop_entry(at, Ended::Dropped);
         }
     }
 
-    /// Ends the connections to neighbours that are no longer known.
+    /// Ends the connections to neighbours that were removed.
     fn settle_orphans(&mut self) {
         while let Some(at) = self.neighbours.orphans.pop() {
             let active = self.connected.table.active(at);
-            // Another neighbour may have the place by now.
+            // Another neighbour may have the slot already.
             if active.is_some_and(|a| self.neighbours.follow(a.link).is_none()) {
                 self.drop_entry(at, Ended::Dropped);
             }
         }
     }
 
-    /// Makes room for one more connection, at the cost of the one that was not used for the longest
-    /// time; false if all are in use.
+    /// Makes room for a connection by evicting the least recently used one; false if all are in use.
     fn make_room(&mut self, now: Time) -> bool {
         let table = &self.connected.table;
         if table.max() == 0 {
@@ -306,7 +314,7 @@ impl Ipoib {
         true
     }
 
-    /// Ends what is idle, gives up what takes too long, and tries again what others wait for.
+    /// Ends idle connections, gives up overdue requests, and repeats failed requests with waiting packets.
     pub(super) fn connections_timeout(&mut self, now: Time) {
         self.settle_orphans();
         if self.connected.table.next_due().is_none_or(|due| due > now) {
@@ -338,7 +346,7 @@ impl Ipoib {
         self.connected.table.active(at).is_some_and(|a| a.holds())
     }
 
-    fn tell_down(&mut self, peer: HardwareAddress, role: Role, why: Ended) {
-        self.tell_watcher(|| Event::ConnectionDown { peer, role, why });
+    fn report_down(&mut self, peer: HardwareAddress, role: Role, why: Ended) {
+        self.report_if_watched(|| Event::ConnectionDown { peer, role, why });
     }
 }

@@ -1,17 +1,17 @@
-//! Forgetting the link.
+//! Removes all state about the link.
 
 use super::Ipoib;
 use crate::event::Event;
 
 impl Ipoib {
-    /// Forgets neighbours, their IP addresses and connections, and the ways to groups, as when the
-    /// interface went down or its partition changed (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`). Frames
-    /// that waited are dropped and counted; guests stay, since they are on the host's side. Nobody is
-    /// told, but for the ends of connections ([`Ipoib::poll_connection`]); address handles come back
-    /// through [`Ipoib::pop_released_ah`].
+    /// Removes neighbours, their IP addresses and connections, and the address handles of groups, as when
+    /// the interface goes down or its partition changes (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`). Held
+    /// frames are dropped and counted. Guests stay, because they are on the host side. Only the ends of
+    /// connections are reported ([`Ipoib::poll_connection`]); [`Ipoib::pop_released_ah`] returns the
+    /// address handles.
     ///
-    /// Replicas are flushed one by one: news that another had sent before its own turn may still come,
-    /// and are what any news of a peer is, a hint.
+    /// Replicas are flushed one by one. Updates that another replica made before its flush may still
+    /// arrive; like all updates about peers they are only hints.
     pub fn flush(&mut self) {
         self.drop_connections();
         let mut lost = self.resolver.clear() + self.flush_host_side();
@@ -22,7 +22,7 @@ impl Ipoib {
         if self.watched {
             let known: Vec<_> = self.neighbours.live().map(|(_, n)| n.address).collect();
             for address in known {
-                self.tell(Event::NeighbourForgotten { address });
+                self.report(Event::NeighbourForgotten { address });
             }
         }
         self.neighbours.flush();

@@ -1,11 +1,10 @@
-//! Guests behind the interface: learned from what the TAP gives, found for what the fabric brings.
+//! Guests: learned from frames of the TAP, searched for packets from the fabric.
 //!
-//! What ARP, neighbour discovery and DHCP say of a guest is believed as what peers say of
-//! themselves: the last to speak has the address, on whichever side it is, within the limits of
-//! [`Damping`](proto::damping). The source address of data is a hint, since the guest may be a
-//! router: it takes no address away from a peer, and from another guest only when that has been
-//! silent. A hint that is new or contradicts makes us ask for the address on the host's side, in
-//! the name of the peer that the data is for; whoever answers has it.
+//! ARP, neighbour discovery and DHCP define the owner of an IP address, for guests as for peers: the last
+//! claimant has the address, on either side, within the limits of [`Damping`](proto::damping). The source
+//! address of data is only a hint, because the guest may be a router: it takes no address from a peer, and
+//! from another guest only after silence. A new or contradicting hint starts a query for the address on the
+//! host side, in the name of the peer for which the data is. The answer defines the owner.
 
 mod heard;
 mod moves;
@@ -26,44 +25,43 @@ use crate::resolve::{ASK_HOST_SIDE, Resolver};
 use crate::wire::{ETHERNET_LEN, IpHeader, array, be16};
 use crate::{DropReason, MAC_BROADCAST};
 
-/// A guest that is silent for so long loses its address to another's data.
+/// After this silence, a guest's address may move to another guest by data only.
 const SILENT_MS: u64 = 60_000;
-/// How long the question of a guest without an address is remembered (RFC 5227, section 1.1:
-/// probing takes up to 5 s).
+/// Time for which a query of a guest without an address is remembered (RFC 5227, section 1.1: probing takes
+/// up to 5 s).
 const PROBE_MS: u64 = 5000;
 const PROBES_MAX: usize = 64;
-/// Frames of our own for the host's side that may wait.
+/// Maximum number of queued frames for the host side.
 const QUEUE_MAX: usize = 256;
-/// A hint that contradicts what is known is followed by a question this often, any other so often.
+/// Minimum time between queries caused by hints that contradict known owners, and by other hints.
 const ASK_AGAIN_MS: u64 = 2000;
 const ASK_ANEW_MS: u64 = 120_000;
 const ASKED_MAX: usize = 256;
-/// Clashes that are followed in so long a time. An accident is one in 2^40: whoever takes one peer's
-/// Ethernet address after another forges them, or there is a loop.
+/// Followed MAC collisions in this time. An accidental one has a probability of 2^-40; a series of them is
+/// forged, or a loop.
 const CLASHES_MAX: u8 = 8;
 const CLASHES_MS: u64 = 10_000;
 
-/// A guest without an address asks for one.
+/// A query of a guest without an address.
 struct Probe {
     ip: Ipv4Addr,
     mac: Mac,
     until: Time,
 }
 
-/// What goes on with the host's side of the interface.
+/// State of the host side.
 pub(super) struct HostSideState {
-    /// Packets from the fabric for addresses that no guest is known to have.
+    /// Packets from the fabric for addresses without a known guest.
     resolver: Resolver,
     queue: VecDeque<HostSide>,
     probes: VecDeque<Probe>,
-    /// Hints that were followed by a question, and when, oldest first.
+    /// Hints that caused a query, with its time, oldest first.
     asked: VecDeque<(IpAddr, Time)>,
-    /// Until then others on the host's side may have a peer's Ethernet address for an IP address
-    /// that moved to a guest.
+    /// Until then, hosts on the host side may use a peer's MAC for an IP address that has moved to a guest.
     stale_until: Time,
-    /// Clashes that were followed since then.
+    /// Number of followed collisions since that time.
     clashes: (Time, u8),
-    /// The frame that [`Ipoib::poll_tap`] gave out.
+    /// The frame that [`Ipoib::poll_tap`] returned.
     frame: Vec<u8>,
 }
 
@@ -86,7 +84,7 @@ impl HostSideState {
         }
     }
 
-    /// Whether the last question for `ip` is `pause_ms` ago or forgotten.
+    /// Whether the last query for `ip` was `pause_ms` ago or is forgotten.
     fn may_ask(&mut self, now: Time, ip: IpAddr, pause_ms: u64) -> bool {
         if let Some(at) = self.asked.iter().position(|(asked, _)| *asked == ip) {
             if self.asked[at].1.after(pause_ms) > now {
@@ -105,7 +103,7 @@ impl HostSideState {
         true
     }
 
-    /// Whether a peer may be given another Ethernet address once more.
+    /// Whether another peer may get a new MAC because of a collision.
     fn may_clash(&mut self, now: Time) -> bool {
         let (since, used) = &mut self.clashes;
         if since.after(CLASHES_MS) <= now {
@@ -128,7 +126,7 @@ impl HostSideState {
 
 /// From the fabric.
 impl Ipoib {
-    /// The Ethernet destination of a unicast packet; `None` when its guest must be found first.
+    /// The destination MAC of a unicast packet; `None` if its guest must be searched first.
     #[inline]
     pub(super) fn guest_for(&self, ip: IpAddr) -> Option<Mac> {
         if !self.serves_guests() {
@@ -141,8 +139,8 @@ impl Ipoib {
         }
     }
 
-    /// Keeps a packet, made for the host itself, until its guest is known. Where nobody can be
-    /// asked, it goes to the host.
+    /// Keeps a packet, built for the host itself, until its guest is known. If no query is possible, the
+    /// host gets it.
     pub(super) fn hold_for_guest(
         &mut self,
         now: Time,
@@ -170,7 +168,7 @@ impl Ipoib {
         }
     }
 
-    /// The Ethernet destination of ARP that came by unicast.
+    /// The destination MAC of unicast ARP.
     pub(super) fn arp_guest<H>(&self, arp: &Arp<H>) -> Mac {
         let own = self.config.mac;
         if !self.serves_guests() {
@@ -183,7 +181,7 @@ impl Ipoib {
         }
         match self.guests.get(arp.target_ip.into()) {
             Some(guest) => guest.mac,
-            // A peer checks on a guest that we do not know yet, as after our own restart.
+            // A peer checks a guest that is unknown here, for example after a restart of this host.
             None if arp.operation == REQUEST => MAC_BROADCAST,
             None => own,
         }
@@ -192,9 +190,9 @@ impl Ipoib {
 
 /// To the TAP.
 impl Ipoib {
-    /// Whether a frame from the TAP goes back to it, too, where the interface reflects: it is for a
-    /// guest, or for a group (IEEE 802.1Qbg's reflective relay, which macvlans in VEPA mode need).
-    /// A peer's own frame has come back through a loop already, and does not once more.
+    /// Whether a frame from the TAP must be written back to it when the interface reflects: a frame for a
+    /// guest or a group (IEEE 802.1Qbg's reflective relay, needed by macvlans in VEPA mode). A peer's own
+    /// frame has already come back through a loop and is not reflected again.
     pub fn is_reflected(&self, frame: &[u8]) -> bool {
         let Some((to, rest)) = frame.split_first_chunk::<6>() else {
             return false;
@@ -206,8 +204,8 @@ impl Ipoib {
         wanted && !looped
     }
 
-    /// The next Ethernet frame of our own for the host: a question for a guest, a correction, or a
-    /// packet that waited for its guest to be known.
+    /// Returns the next Ethernet frame for the host side: a query for a guest, a correction, or a packet
+    /// whose guest is known now.
     pub fn poll_tap(&mut self, now: Time) -> Option<&[u8]> {
         while let Some(message) = self.host_side.queue.pop_front() {
             if self.write_host_side(message) {
@@ -259,7 +257,7 @@ impl Ipoib {
         true
     }
 
-    /// Forgets what was to be told of peers, and what came from them; gives how many packets.
+    /// Drops pending announcements of peers and packets from them; returns the number of packets.
     pub(super) fn flush_host_side(&mut self) -> u64 {
         let h = &mut self.host_side;
         h.queue.clear();

@@ -18,17 +18,18 @@ use crate::wire::{
     TYPE_IPV4, TYPE_IPV6, TYPE_RARP, be16, ip_header_of,
 };
 
-/// Neighbour discovery that crossed a router is forged (RFC 4861, section 6.1).
+/// The required hop limit of neighbour discovery: a lower one means that it crossed a router and is forged
+/// (RFC 4861, section 6.1).
 const ND_HOP_LIMIT: u8 = 255;
 
 pub(super) enum Step {
-    /// Ethernet header; how much of the payload behind the encapsulation header is the packet.
+    /// The Ethernet header, and the length of the packet behind the encapsulation header.
     Packet([u8; ETHERNET_LEN], usize),
-    /// A frame of this length in the scratch space.
+    /// A frame of this length in the scratch buffer.
     Frame(usize),
-    /// It was for us.
+    /// A packet for the core itself.
     Consumed,
-    /// Kept until a guest is known.
+    /// Kept until its guest is known.
     Held,
 }
 
@@ -40,8 +41,8 @@ pub(super) fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ET
     e
 }
 
-/// What came: a datagram or a message of `len` bytes from the encapsulation header on. `head` is all of
-/// it, or its beginning where it is long.
+/// A received datagram or message of `len` bytes, encapsulation header included. `head` is all of it, or
+/// its beginning.
 #[derive(Clone, Copy)]
 pub(super) struct Arrived<'p> {
     pub head: &'p [u8],
@@ -54,7 +55,7 @@ impl Arrived<'_> {
     }
 }
 
-/// Whether a packet of at least header length must be looked at for neighbour discovery.
+/// Whether a packet, at least as long as its header, must be checked for neighbour discovery.
 #[inline]
 pub(super) fn is_nd_or_may_be(ethertype: u16, packet: &[u8]) -> bool {
     ethertype == TYPE_IPV6 && matches!(packet[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT)
@@ -65,7 +66,7 @@ pub(super) fn sender(meta: &Meta) -> HardwareAddress {
 }
 
 impl Ipoib {
-    /// Decides on a datagram: `payload` from the encapsulation header on.
+    /// Decides on a datagram; `payload` starts at the encapsulation header.
     pub fn from_fabric<'p>(
         &mut self,
         now: Time,
@@ -147,8 +148,8 @@ impl Ipoib {
         let packet = &l3[..header.len.min(l3.len())];
         let Some(destination) = self.destination(meta, &header)? else {
             let step = self.ip_to(now, meta, ethertype, packet, header, self.config.mac)?;
-            // A client that gets its address cannot be asked for it. What is not here whole cannot be
-            // kept: it goes as when nobody answers.
+            // A DHCP client without an address cannot answer a query. An incomplete packet cannot be kept:
+            // the host gets it, as without an answer.
             let reply = ethertype == TYPE_IPV4 && dhcp::may_be_reply(packet);
             if reply || packet.len() < header.len {
                 return Ok(step);
@@ -192,9 +193,8 @@ impl Ipoib {
         Ok(Step::Packet(ethernet, header.len))
     }
 
-    /// The Ethernet destination. What came to the broadcast GID was broadcast; other groups follow
-    /// from the IP destination, and so does everything that came as a unicast copy. `None` for a
-    /// guest that must be found first.
+    /// The destination MAC. Packets to the broadcast GID are broadcast; for other groups and for unicast
+    /// copies the IP destination decides. `None` if the guest must be searched first.
     #[inline]
     fn destination(&self, meta: &Meta, header: &IpHeader) -> Result<Option<Mac>, DropReason> {
         if !meta.multicast {
@@ -206,13 +206,13 @@ impl Ipoib {
         match header.destination {
             ip if ip.is_multicast() => Ok(Some(group_mac(ip))),
             IpAddr::V4(ip) if ip.is_broadcast() => Ok(Some(MAC_BROADCAST)),
-            // A unicast copy of a subnet's broadcast.
+            // A unicast copy of a subnet broadcast.
             IpAddr::V4(_) if !meta.dst_gid.is_multicast() => Ok(Some(MAC_BROADCAST)),
             _ => Err(DropReason::NotAGroup),
         }
     }
 
-    /// The Ethernet address that stands for the sender of data, learned if it is new.
+    /// The MAC of the sender of data, which is learned if new.
     #[inline]
     pub(super) fn source(&mut self, now: Time, meta: &Meta, ip: IpAddr) -> Mac {
         if let Some((gid, qpn, link, mac)) = self.last_source
@@ -250,7 +250,7 @@ impl Ipoib {
         if message.hop_limit() != ND_HOP_LIMIT {
             return Err(DropReason::BadHopLimit);
         }
-        // The checksum is computed anew below: a wrong one must not become a right one.
+        // Rewriting computes a new checksum: it must not make a wrong one right.
         if !message.checksum_is_right() {
             return Err(DropReason::BadChecksum);
         }
@@ -294,7 +294,7 @@ impl Ipoib {
             }
             if option.kind == wanted {
                 claimed = true;
-                self.heard_from(now, &address, Some(ip));
+                self.learn_neighbour(now, &address, Some(ip));
                 if meta.multicast && message.kind == Kind::NeighbourAdvertisement {
                     self.announced(now, &address);
                 }
@@ -306,14 +306,14 @@ impl Ipoib {
         Ok(())
     }
 
-    /// An advertisement without an option answers a unicast solicitation: its sender has the address
-    /// (RFC 4861, section 4.4). Of the sender's flags it says nothing: they are what it last said
-    /// itself, and of one that never did it is no more than data.
+    /// Learns from an advertisement without an option, the answer to a unicast solicitation: its sender has
+    /// the address (RFC 4861, section 4.4). It contains no flags of the sender: the last known flags stay,
+    /// and without known flags it counts as data only.
     fn advertised_by_sender(&mut self, now: Time, meta: &Meta, ip: IpAddr) {
         let known = self.neighbours.by_address(meta.src_gid, meta.src_qpn);
         let known = known.map(|slot| self.neighbours.get(slot));
         match known.filter(|n| n.confirmed).map(|n| n.address) {
-            Some(address) => self.heard_from(now, &address, Some(ip)),
+            Some(address) => self.learn_neighbour(now, &address, Some(ip)),
             None => {
                 self.data_from(now, &sender(meta), ip);
             }
@@ -331,9 +331,9 @@ impl Ipoib {
         if !arp.sender.is_unicast() {
             return Err(DropReason::BadAddress);
         }
-        // A reverse request tells no address: its sender does not know one.
+        // A reverse request contains no IP address of its sender.
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
-        self.heard_from(now, &arp.sender, ip);
+        self.learn_neighbour(now, &arp.sender, ip);
         if meta.multicast && ip == Some(arp.target_ip.into()) {
             self.announced(now, &arp.sender);
         }
@@ -356,7 +356,7 @@ impl Ipoib {
         Ok(Step::Frame(len))
     }
 
-    /// The target of a request is what it asks for; a reply's is who asked.
+    /// The target of a request is the requested host, that of a reply is the requester.
     fn arp_target_in(&self, arp: &Arp<HardwareAddress>, ethertype: u16, guest: Mac) -> Mac {
         if ethertype == TYPE_ARP && arp.operation == REQUEST {
             [0; 6]

@@ -1,4 +1,4 @@
-//! Learning neighbours, from the fabric and from other replicas.
+//! Learns neighbours, from the fabric and from other replicas.
 
 use std::net::IpAddr;
 
@@ -9,31 +9,35 @@ use crate::address::HardwareAddress;
 use crate::event::Event;
 use crate::neighbour::Claim;
 
-/// Announcements of one neighbour that follow each other more quickly count as one.
+/// Announcements of a neighbour within this time count as one.
 const ANNOUNCED_MS: u64 = 1000;
 
-/// A queue pair that takes an address from another of its port so soon after it was first heard of
-/// stands in for that one: its owner was restarted, and says anew what it has. Later the two are
-/// interfaces of one host, and no more than the address moves, as when a router takes over from
-/// another.
+/// Time in which a new queue pair that takes an address from another of its port counts as its successor:
+/// the owner restarted and announces its addresses again. Later the two are interfaces of a host and only
+/// the address moves, as when a router takes over from another.
 const RESTART_MS: u64 = 10_000;
 
-/// Whether a host can have the address.
+/// Whether a host can have the IP address.
 pub fn is_claimable(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast)
 }
 
 impl Ipoib {
-    /// A neighbour said by ARP or neighbour discovery that it is there and, maybe, has `ip`.
-    pub(super) fn heard_from(&mut self, now: Time, address: &HardwareAddress, ip: Option<IpAddr>) {
+    /// Learns a neighbour from ARP or neighbour discovery, and its address `ip`, if any.
+    pub(super) fn learn_neighbour(
+        &mut self,
+        now: Time,
+        address: &HardwareAddress,
+        ip: Option<IpAddr>,
+    ) {
         let ip = ip.filter(|ip| is_claimable(*ip));
         let Some((slot, mut news)) = self.learn(now, address, true, None) else {
             return;
         };
         let mac = self.neighbours.get(slot).mac;
         let ip = ip.filter(|ip| self.yield_to_peer(now, *ip, mac));
-        // It speaks, so nothing has taken its place.
+        // It sends packets, so it has no successor.
         news |= self.neighbours.get_mut(slot).successor.take().is_some();
         let mut lost_to = None;
         if let Some(ip) = ip {
@@ -50,7 +54,7 @@ impl Ipoib {
             }
         }
         if news {
-            self.tell_watcher(|| Event::NeighbourLearned {
+            self.report_if_watched(|| Event::NeighbourLearned {
                 address: *address,
                 mac,
                 ip,
@@ -62,12 +66,12 @@ impl Ipoib {
             });
         }
         if let Some(old) = lost_to {
-            self.tell_watcher(|| Event::NeighbourReplaced { old, new: *address });
+            self.report_if_watched(|| Event::NeighbourReplaced { old, new: *address });
             self.publish(Update::Superseded { old, new: *address });
         }
     }
 
-    /// A neighbour announced an address of its own, as it does after a start.
+    /// Handles an announcement by a neighbour, as after its start.
     pub(super) fn announced(&mut self, now: Time, address: &HardwareAddress) {
         let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) else {
             return;
@@ -80,8 +84,8 @@ impl Ipoib {
         }
     }
 
-    /// Data came from a queue pair that the table does not know. Its IP address is a hint only: the
-    /// packet may have been routed.
+    /// Learns an unknown queue pair from data. Its IP address is only a hint: the packet may have been
+    /// routed.
     pub(super) fn data_from(
         &mut self,
         now: Time,
@@ -89,7 +93,7 @@ impl Ipoib {
         ip: IpAddr,
     ) -> Option<u32> {
         let (slot, _) = self.learn(now, address, false, None)?;
-        // What a guest has, a peer's data does not take away.
+        // A peer's data does not take an address from a guest.
         if is_claimable(ip) && !self.is_guests(ip) {
             self.claim(ip, slot, true);
         }
@@ -116,10 +120,10 @@ impl Ipoib {
         self.counters.mac_collisions += u64::from(learned.collided);
         self.counters.neighbours_evicted += u64::from(learned.evicted.is_some());
         if let Some(address) = learned.evicted {
-            self.tell_watcher(|| Event::NeighbourForgotten { address });
+            self.report_if_watched(|| Event::NeighbourForgotten { address });
         }
-        if learned.flags_told {
-            self.flags_told(learned.slot);
+        if learned.flags_changed {
+            self.flags_changed(learned.slot);
         }
         let grown = learned.evicted.is_some() || self.neighbours.len() > before;
         self.counters.neighbours_learned += u64::from(grown);
@@ -132,7 +136,7 @@ impl Ipoib {
         claim
     }
 
-    /// Another replica followed the claim.
+    /// Applies a claim that another replica followed.
     fn apply_claim(&mut self, now: Time, ip: IpAddr, slot: u32) {
         let peer = self.neighbours.get(slot).mac;
         self.guest_lost(now, ip, peer);
@@ -145,30 +149,30 @@ impl Ipoib {
             return None;
         }
         self.counters.neighbours_superseded += 1;
-        // Whoever was at its other end is gone.
+        // The peer of the old connection no longer exists.
         self.drop_connection_of(old);
         Some(address)
     }
 
-    /// Tells the control side.
-    pub(super) fn tell(&mut self, event: Event) {
+    /// Queues an event for the control side.
+    pub(super) fn report(&mut self, event: Event) {
         self.events.push(event);
         self.counters.events_lost = self.events.lost();
     }
 
-    /// Tells of a neighbour, if anybody wants to hear.
-    pub(super) fn tell_watcher(&mut self, event: impl FnOnce() -> Event) {
+    /// Queues an event about a neighbour, if enabled.
+    pub(super) fn report_if_watched(&mut self, event: impl FnOnce() -> Event) {
         if self.watched {
-            self.tell(event());
+            self.report(event());
         }
     }
 
-    /// Signed neighbour discovery passes.
+    /// Reports signed neighbour discovery, once.
     pub(super) fn signed_nd(&mut self) {
         self.counters.nd_signed += 1;
-        if !self.told_signed {
-            self.told_signed = true;
-            self.tell(Event::SignedNd);
+        if !self.signed_reported {
+            self.signed_reported = true;
+            self.report(Event::SignedNd);
             self.publish(Update::SignedNd);
         }
     }
@@ -181,24 +185,24 @@ impl Ipoib {
         }
     }
 
-    /// Whether [`Ipoib::drain_updates`] has something.
+    /// Whether [`Ipoib::drain_updates`] would return updates.
     pub fn has_updates(&self) -> bool {
         !self.updates.is_empty()
     }
 
-    /// News for the other replicas, in order.
+    /// Returns the updates for other replicas, in order.
     pub fn drain_updates(&mut self) -> impl Iterator<Item = Update> {
         self.updates.drain(..)
     }
 
-    /// Takes in the news of another replica; makes none of its own.
+    /// Applies an update of another replica; makes no updates itself.
     pub fn apply(&mut self, now: Time, update: &Update) {
         match update {
             Update::Learned { address, mac, ip } => {
                 let Some((slot, _)) = self.learn(now, address, true, Some(*mac)) else {
                     return;
                 };
-                // The host was told that address.
+                // The host knows the peer by that MAC.
                 self.apply_remapped(slot, *mac);
                 let given = self.neighbours.get(slot).mac;
                 if given != *mac && self.guests.knows(*mac) {
@@ -238,7 +242,7 @@ impl Ipoib {
             Update::GuestForgotten { ip } => self.apply_guest_forgotten(*ip),
             Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),
             Update::Conflict { ip } => self.conflicts.keep(now, *ip),
-            Update::SignedNd => self.told_signed = true,
+            Update::SignedNd => self.signed_reported = true,
             Update::Dhcp { xid, client } => {
                 self.services.clients.remember(now, *xid, *client);
             }

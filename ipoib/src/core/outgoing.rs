@@ -18,8 +18,8 @@ use crate::wire::{
     TYPE_IPV6, TYPE_RARP, TYPE_VLAN, array, be16, encap, ip_header, ipv4_at, ipv6_at,
 };
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM` in the first byte of a virtio-net header: the checksum field holds
-/// the pseudo-header's sum only (VIRTIO 1.2, section 5.1.6).
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM` in the first byte of a virtio-net header: the checksum field contains only
+/// the pseudo header's sum (VIRTIO 1.2, section 5.1.6).
 const NEEDS_CHECKSUM: u8 = 1;
 
 /// A frame from the TAP with its virtio-net header.
@@ -27,7 +27,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 pub(super) struct Tap<'f> {
     pub(super) prefix: &'f [u8; 12],
     frame: &'f [u8],
-    /// It has waited: what it says was heard when it came.
+    /// The frame was held: the core has already learned from it.
     pub(super) waited: bool,
 }
 
@@ -50,9 +50,9 @@ impl<'f> Tap<'f> {
 }
 
 pub(super) enum Step {
-    /// By whatever way the target has.
+    /// Send it on the target's usual path.
     Forward(Target, u16),
-    /// As a datagram, whatever the mode.
+    /// Send it as a datagram in any mode.
     Datagram(Target, u16),
     Rewritten(Target, usize),
     Held,
@@ -63,7 +63,7 @@ const fn is_group(mac: Mac) -> bool {
     mac[0] & 1 != 0
 }
 
-/// Source and destination of an IP packet of at least header length.
+/// Source and destination of an IP packet, at least as long as its header.
 pub(super) fn endpoints(ethertype: u16, l3: &[u8]) -> (IpAddr, IpAddr) {
     match ethertype {
         TYPE_IPV4 => (ipv4_at(l3, 12).into(), ipv4_at(l3, 16).into()),
@@ -72,8 +72,8 @@ pub(super) fn endpoints(ethertype: u16, l3: &[u8]) -> (IpAddr, IpAddr) {
 }
 
 impl Ipoib {
-    /// Decides on a frame that the host sent: `frame` from the Ethernet destination on, as large as
-    /// the TAP gives it. `prefix` is its virtio-net header, given back with a held frame.
+    /// Decides on a frame that the host sent. `frame` starts at the destination MAC and has any size that
+    /// the TAP returns. `prefix` is its virtio-net header, returned with a held frame.
     pub fn from_tap(&mut self, now: Time, prefix: &[u8; 12], frame: &[u8]) -> Outgoing<'_> {
         let waited = false;
         self.decide(
@@ -86,8 +86,8 @@ impl Ipoib {
         )
     }
 
-    /// Decides once more on a frame from [`Ipoib::pop_released`]. Nothing is learned from it again:
-    /// two frames that release each other would go round for ever.
+    /// Decides again on a frame from [`Ipoib::pop_released`]. Learns nothing from it: two frames that
+    /// release each other would loop for ever.
     pub fn from_released(&mut self, now: Time, prefix: &[u8; 12], frame: &[u8]) -> Outgoing<'_> {
         let waited = true;
         self.decide(
@@ -124,7 +124,7 @@ impl Ipoib {
         }
     }
 
-    /// Unicast goes straight to a sibling, and over the peer's connection if it has one.
+    /// The path of a unicast packet: to a sibling, over the peer's connection, or as a datagram.
     #[inline]
     fn way(&mut self, now: Time, to: Target, ethertype: u16) -> Outgoing<'static> {
         let encap = encap(ethertype);
@@ -165,7 +165,7 @@ impl Ipoib {
         if l3.len() < header_len {
             return Err(DropReason::Malformed);
         }
-        self.hear_ip(now, &tap, ethertype)?;
+        self.learn_ip(now, &tap, ethertype)?;
         if ethertype == TYPE_IPV6 && matches!(l3[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT) {
             return self.icmpv6_out(now, tap);
         }
@@ -189,8 +189,7 @@ impl Ipoib {
         })
     }
 
-    /// Neighbour discovery is a datagram always (RFC 4755, section 7), also where nothing in it needs to
-    /// be changed.
+    /// Sends unchanged neighbour discovery: always a datagram (RFC 4755, section 7).
     fn nd_untouched(&mut self, now: Time, tap: Tap<'_>) -> Result<Step, DropReason> {
         Ok(match self.ip_target(now, tap, TYPE_IPV6)? {
             Some(to) => Step::Datagram(to, TYPE_IPV6),
@@ -198,7 +197,7 @@ impl Ipoib {
         })
     }
 
-    /// The target of an IP packet; `None` when the frame is held.
+    /// The target of an IP packet; `None` if the frame is held.
     #[inline]
     pub(super) fn ip_target(
         &mut self,
@@ -220,9 +219,9 @@ impl Ipoib {
         self.unknown(now, tap, source, destination)
     }
 
-    /// The multicast GID follows from the IP destination: the Ethernet address has too few bits
-    /// (RFC 4391, section 4). What is broadcast on Ethernet and no group for IP is a subnet's
-    /// broadcast address.
+    /// The group of an IP destination. The MGID follows from the IP address, because a MAC has too few bits
+    /// (RFC 4391, section 4). A broadcast frame whose IP destination is no group has a subnet broadcast
+    /// address.
     fn ip_group(&mut self, now: Time, mac: Mac, destination: IpAddr) -> Result<Target, DropReason> {
         match self.mgid_for(destination) {
             Some(mgid) => Ok(self.group(now, mgid)),
@@ -231,7 +230,7 @@ impl Ipoib {
         }
     }
 
-    /// The peer that an Ethernet address stands for.
+    /// The peer with a MAC.
     #[inline]
     fn peer(&mut self, now: Time, mac: Mac) -> Option<Target> {
         let slot = self.neighbours.by_mac(mac)?;
@@ -243,7 +242,7 @@ impl Ipoib {
         Some(Target::Neighbour(current))
     }
 
-    /// Nobody has the Ethernet address (any more): goes by the IP address, or asks for it.
+    /// Handles an unknown destination MAC: uses the IP address, or queries it.
     fn unknown(
         &mut self,
         now: Time,
@@ -264,13 +263,13 @@ impl Ipoib {
         Ok(None)
     }
 
-    /// Refuses what a bridge flooded: nobody has its Ethernet address on the fabric, and the host's
-    /// side has it, or the IP address.
+    /// Refuses frames flooded by a bridge: no peer has the destination MAC, and the host side has the MAC
+    /// or the IP address.
     fn is_for_fabric(&self, now: Time, mac: Mac, ip: IpAddr) -> Result<(), DropReason> {
         if mac == self.config.mac {
             return Err(DropReason::ToSelf);
         }
-        // An address that moved to a peer may still be sent to at the guest that had it.
+        // A guest may still use the former MAC of an address that moved to a peer.
         let to_guest = self.guests.knows(mac) && self.neighbours.strong_owner(ip).is_none();
         if to_guest || self.is_at_guest(now, ip) {
             return Err(DropReason::ToGuest);
@@ -307,7 +306,7 @@ impl Ipoib {
             &mut scratch[ENCAP_LEN..],
             |option, out| {
                 let mac = option.mac()?;
-                // A source is always we; a redirect's target may be a third host.
+                // The source is always this interface; the target of a redirect may be a third host.
                 let address = if option.kind == OPTION_SOURCE || message.kind != nd::Kind::Redirect
                 {
                     self.config.local
@@ -326,7 +325,7 @@ impl Ipoib {
 
     fn arp_out(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Step, DropReason> {
         let arp = Arp::<Mac>::parse(tap.l3()).ok_or(DropReason::BadArp)?;
-        self.hear_arp(now, &tap, ethertype, &arp)?;
+        self.learn_arp(now, &tap, ethertype, &arp)?;
         let Some(to) = self.arp_target(now, tap, ethertype, &arp)? else {
             return Ok(Step::Held);
         };
@@ -368,8 +367,8 @@ impl Ipoib {
         }
         self.is_for_fabric(now, mac, arp.target_ip.into())?;
         if ethertype == TYPE_ARP && arp.operation == REQUEST {
-            // The host checks on a peer that we have forgotten, as after our own restart. Asking
-            // everybody teaches us the peer and tells the host that it is alive.
+            // The host checks a forgotten peer, for example after a restart of the daemon. A broadcast
+            // finds the peer, and its answer shows the host that the peer is alive.
             let known = self.neighbours.by_ip(arp.target_ip.into());
             return Ok(Some(
                 known.map_or(Target::Group(BROADCAST), Target::Neighbour),
@@ -381,7 +380,7 @@ impl Ipoib {
         self.unknown(now, tap, arp.sender_ip.into(), arp.target_ip.into())
     }
 
-    /// The 20-byte address behind an Ethernet one, if we know it.
+    /// The 20-byte address of a MAC, if known.
     fn hardware_of(&self, mac: Mac) -> Option<HardwareAddress> {
         if mac == self.config.mac {
             return Some(self.config.local);

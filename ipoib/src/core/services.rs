@@ -1,19 +1,17 @@
-//! What the interface does besides translating addresses: membership reports, DHCP, echoes.
+//! Services besides address translation: membership reports, DHCP, echoes.
 //!
-//! * **Membership reports** (IGMPv1 to 3, MLDv1 and 2) in frames from the TAP become events, and
-//!   pass unchanged. `Snooper` keeps the groups of the hosts behind the interface and writes a
-//!   querier's queries to the TAP. IGMP queries come from 0.0.0.0, so they never win an election
-//!   against a router (RFC 4541, section 2.1.1).
-//! * **DHCPv4**: a server on the link cannot send to an Ethernet address, so DISCOVER and REQUEST
-//!   leave with the BROADCAST flag. A reply without a hardware address gets the client's, found by
-//!   its transaction number. `Rfc4390` mode writes requests as an IPoIB client does: hardware type
-//!   32, no address, an identifier. Malformed, relayed, fragmented or wrongly summed messages pass
-//!   unchanged.
-//! * **Router advertisements**: an MTU option above the link's MTU is lowered, in both directions,
-//!   unless signed. In connected mode the limit is 65520, not the datagram's MTU.
-//! * **Echo** (`ipoib/src/echo.rs`): EtherType 0x88b5 between daemons, for `ibtap ping`. A
-//!   multicast request is answered up to 128 bytes, and at most 1000 requests are answered in a
-//!   second.
+//! * **Membership reports** (IGMPv1 to 3, MLDv1 and 2) in frames from the TAP become events, and pass
+//!   unchanged. `Snooper` keeps the groups of the hosts behind the interface and writes a querier's queries
+//!   to the TAP. IGMP queries have the source 0.0.0.0, so they never win an election against a router (RFC
+//!   4541, section 2.1.1).
+//! * **DHCPv4**: a server on the link cannot send to an Ethernet address, so DISCOVER and REQUEST get the
+//!   BROADCAST flag. A reply without a hardware address gets the client's, found by its transaction id.
+//!   `Rfc4390` mode writes requests as an IPoIB client does: hardware type 32, no address, an identifier.
+//!   Messages that are malformed, relayed or fragmented, or have a wrong checksum, pass unchanged.
+//! * **Router advertisements**: an MTU option above the link's MTU is lowered, in both directions, unless
+//!   signed. In connected mode the limit is 65520, not the datagram's MTU.
+//! * **Echo** (`ipoib/src/echo.rs`): EtherType 0x88b5 between daemons, for `ibtap ping`. A multicast
+//!   request of up to 128 bytes is answered. At most 1000 requests are answered in a second.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -32,10 +30,10 @@ use crate::nd::Rewritten;
 use crate::snoop::{self, Lately};
 use crate::wire::{ENCAP_LEN, ETHERNET_LEN, TYPE_IPV4, encap};
 
-/// Who asked for what on the fabric does not matter: one name for all in [`Lately`].
+/// The requester of a group on the fabric is irrelevant: the same key for all in [`Lately`].
 const FABRIC: Mac = [0; 6];
 
-/// State of the services.
+/// The state of the services.
 pub struct Services {
     lately: Lately,
     pub(super) clients: Clients,
@@ -59,8 +57,7 @@ impl Ipoib {
         self.counters.nd_translated += 1;
     }
 
-    /// Tells what a membership report of a host behind the interface says. The frame goes on as it
-    /// is.
+    /// Reports the contents of a membership report from the host side. The frame passes unchanged.
     pub(super) fn snoop_from_tap(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) {
         let mac: Mac = tap.source();
         let unfinished = tap.checksum_is_partial();
@@ -71,7 +68,7 @@ impl Ipoib {
                 continue;
             }
             let group = record.group;
-            self.tell(if record.joined {
+            self.report(if record.joined {
                 Event::GroupJoined { mac, group }
             } else {
                 Event::GroupLeft { mac, group }
@@ -80,17 +77,17 @@ impl Ipoib {
         self.counters.reports_snooped += u64::from(any);
     }
 
-    /// Tells a host that routes multicast which groups are wanted on the fabric.
+    /// Reports groups wanted on the fabric, for a host that routes multicast.
     pub(super) fn snoop_from_fabric(&mut self, now: Time, ethertype: u16, packet: &[u8]) {
         for record in snoop::records(ethertype, packet, false) {
             if record.joined && self.services.lately.is_news(now, FABRIC, record) {
                 let group = record.group;
-                self.tell(Event::GroupSeen { group });
+                self.report(Event::GroupSeen { group });
             }
         }
     }
 
-    /// Changes a client's DHCP message as configured; `None` if it is to go as it is.
+    /// Changes a client's DHCP message as configured; `None` if it passes unchanged.
     pub(super) fn dhcp_out(&mut self, now: Time, tap: Tap<'_>) -> Option<Result<Step, DropReason>> {
         let [_, segmentation, ..] = *tap.prefix;
         if self.config.dhcp == DhcpMode::Off || segmentation != 0 {
@@ -102,7 +99,7 @@ impl Ipoib {
         if self.services.clients.remember(now, xid, client) {
             self.publish(Update::Dhcp { xid, client });
         }
-        // A frame that is held comes again, and is changed then.
+        // A held frame comes again and is changed then.
         let to = match self.ip_target(now, tap, TYPE_IPV4) {
             Ok(Some(to)) => to,
             Ok(None) => return Some(Ok(Step::Held)),
@@ -124,9 +121,9 @@ impl Ipoib {
         Some(Ok(Step::Rewritten(to, ENCAP_LEN + len)))
     }
 
-    /// Gives a client back the hardware address that a server's reply leaves out, and the reply to
-    /// the client alone. The length of the frame in the scratch space, or `None` if the reply is
-    /// good as it is.
+    /// Adds the client's hardware address to a server's reply that lacks it, and addresses the reply to
+    /// this client only. Returns the length of the frame in the scratch buffer, or `None` if the reply
+    /// needs no change.
     pub(super) fn dhcp_in(
         &mut self,
         now: Time,
@@ -139,7 +136,7 @@ impl Ipoib {
         let message = dhcp::parse(packet, false).filter(dhcp::Message::is_reply)?;
         let asked = self.services.clients.find(now, message.xid());
         let named = message.client();
-        // A number may be another client's elsewhere on the link: a name says more.
+        // Another client on the link may use the same transaction id; a hardware address is more reliable.
         let client = named.or(asked)?;
         if asked == Some(client)
             && let Some(ip) = message.lease()
@@ -166,8 +163,8 @@ impl Ipoib {
         Some(ETHERNET_LEN + len)
     }
 
-    /// Asks a peer for an echo. False when it cannot be asked: its address is unknown, the length
-    /// is under the header's (40 bytes) or over the link's, or too many requests wait to be sent.
+    /// Sends an echo request to a peer. False if that is impossible: the address is unknown, the length is
+    /// below the header's (40 bytes) or above the link's, or too many requests wait.
     pub fn echo(&mut self, request: &EchoRequest) -> bool {
         let room = ENCAP_LEN + self.config.link_mtu;
         if !(echo::HEADER_LEN..=room).contains(&request.len) {
@@ -187,7 +184,7 @@ impl Ipoib {
         self.services.echo.ask(to, payload)
     }
 
-    /// To whom a request goes, and the GID that it names.
+    /// The destination of a request, and the GID in it.
     fn echo_target(&self, target: EchoTarget) -> Option<(To, Gid)> {
         let peer = |slot| {
             let address = self.neighbours.get(slot).address;
@@ -206,7 +203,7 @@ impl Ipoib {
         }
     }
 
-    /// Takes in a request or a reply.
+    /// Handles a received request or reply.
     pub(super) fn echo_in(&mut self, now: Time, meta: &Meta, payload: &[u8]) {
         match Echo::parse(payload) {
             Some(e) if e.operation == Operation::Reply => self.echo_reply(now, meta, &e, payload),
@@ -216,11 +213,11 @@ impl Ipoib {
     }
 
     fn echo_reply(&mut self, now: Time, meta: &Meta, reply: &Echo, payload: &[u8]) {
-        if meta.multicast || !self.services.echo.may_hear(now) {
+        if meta.multicast || !self.services.echo.may_report_answer(now) {
             self.counters.echo_refused += 1;
             return;
         }
-        self.tell(Event::Echo {
+        self.report(Event::Echo {
             from: sender(meta),
             id: reply.id,
             sequence: reply.sequence,
@@ -244,7 +241,7 @@ impl Ipoib {
         }
     }
 
-    /// Queues the answer, with a place in the neighbour table to send it to.
+    /// Queues the answer; its sender must be in the neighbour table.
     fn answer_echo(&mut self, now: Time, meta: &Meta, request: &[u8]) -> bool {
         let address = sender(meta);
         let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -259,7 +256,7 @@ impl Ipoib {
         self.services.echo.answer(To::Peer(address), answer)
     }
 
-    /// Takes the next echo that waits. A peer that was forgotten meanwhile gets none.
+    /// Returns the next queued echo. If its peer was removed meanwhile, the echo is dropped.
     pub(super) fn next_echo(&mut self, now: Time) -> Option<Target> {
         while let Some(to) = self.services.echo.next() {
             let peer = match to {

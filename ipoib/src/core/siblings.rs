@@ -1,19 +1,18 @@
-//! Siblings: other interfaces of the same program, on the same port and in the same partition. What
-//! goes from one to the other need not leave the host, nor be cut.
+//! Siblings: other interfaces of the daemon on the same port and partition. Packets between siblings do not
+//! leave the host and need not be cut.
 //!
-//! Their addresses are the port's GID and a queue pair number each. They are neighbours like others,
-//! learned by ARP and neighbour discovery; only the way to them is another. Groups are not: a
-//! multicast goes to the fabric, and comes back from there.
+//! The address of a sibling is the port's GID and its queue pair number. Siblings are neighbours, learned
+//! by ARP and neighbour discovery, with a different path. Multicast goes to the fabric and comes back from
+//! there.
 //!
-//! An interface of the same daemon, port, partition and Q_Key has a known address, the port's GID
-//! and its queue pair; the core learns it by ARP like any peer. Unicast to a sibling never reaches
-//! the fabric: the data thread that read the frame writes it to the other TAP, a large send uncut
-//! and its checksum unfinished, with the Ethernet header from the other core. Frames that the other
-//! core must read (ARP, neighbour discovery, DHCP) or hold are cut and finished first, and received
-//! like packets of the fabric. The control thread selects siblings: limited members only of full
-//! ones. There is no connection between siblings. Packets up to the smaller MTU pass; larger ones
-//! are answered as on the wire. Multicast goes to the fabric and comes back through the underlay's
-//! loopback to all interfaces but its sender.
+//! An interface of the same daemon, port, partition and Q_Key has a known address, the port's GID and its
+//! queue pair; the core learns it by ARP like any peer. Unicast to a sibling never reaches the fabric: the
+//! data thread that read the frame writes it to the other TAP, with the Ethernet header from the other
+//! core; a large send stays uncut and its checksum partial. Frames that the other core must read (ARP,
+//! neighbour discovery, DHCP) or hold are cut and completed first, and received like packets of the fabric.
+//! The control thread selects siblings: limited members only with full ones. There is no connection between
+//! siblings. Packets up to the smaller MTU pass; larger ones get an error, as on the wire. Multicast goes
+//! to the fabric and comes back through the underlay's loopback to all interfaces except its sender.
 
 use proto::{Qpn, Time};
 
@@ -28,18 +27,17 @@ use crate::wire::{ETHERNET_LEN, TYPE_IPV4, ip_header_of};
 pub struct Sibling {
     /// Its queue pair number.
     pub qpn: Qpn,
-    /// The largest IP packet that it takes, in bytes.
+    /// The largest IP packet that it accepts, in bytes.
     pub mtu: usize,
 }
 
-/// By queue pair number.
+/// The siblings, sorted by queue pair number.
 #[derive(Default)]
 pub(super) struct Siblings(Box<[Sibling]>);
 
 impl Ipoib {
-    /// Says which interfaces are reached without the fabric, instead of those before. The interface
-    /// itself is none. Whoever may not talk with whom must not be named here: no P_Key and no Q_Key is
-    /// looked at on that way.
+    /// Replaces the list of siblings. The interface itself is ignored. The list must contain only
+    /// interfaces that may communicate with this one: P_Keys and Q_Keys are not checked on this path.
     pub fn set_siblings(&mut self, siblings: impl IntoIterator<Item = Sibling>) {
         let own = self.config.local.qpn();
         let mut list: Vec<Sibling> = siblings.into_iter().filter(|s| s.qpn != own).collect();
@@ -47,7 +45,7 @@ impl Ipoib {
         self.siblings = Siblings(list.into());
     }
 
-    /// The sibling that a target is, if it is one, with the largest packet that goes there.
+    /// The sibling of a target, if it is one.
     #[inline]
     pub fn sibling(&self, to: Target) -> Option<Sibling> {
         if self.siblings.0.is_empty() {
@@ -81,7 +79,7 @@ impl Ipoib {
         })
     }
 
-    /// What siblings know about what comes from this interface.
+    /// The metadata of packets from this interface for its siblings.
     pub fn meta_for_siblings(&self) -> Meta {
         let local = self.config.local;
         Meta {
@@ -92,11 +90,11 @@ impl Ipoib {
         }
     }
 
-    /// Decides on an IP packet that a sibling sent, as its host gave it: perhaps a large send, perhaps
-    /// with an unfinished checksum. The Ethernet header to put before it.
+    /// Decides on an IP packet from a sibling, as its host sent it: perhaps a large send or with a partial
+    /// checksum. Returns the Ethernet header to put before it.
     ///
-    /// `None` if it must be given to [`Ipoib::from_fabric`], cut and finished, instead: this interface
-    /// reads what is behind its headers, keeps it until a guest is found, or refuses it.
+    /// `None` if the packet must be cut, completed and passed to [`Ipoib::from_fabric`] instead: this
+    /// interface reads its contents, keeps it until a guest is found, or refuses it.
     #[inline]
     pub fn from_sibling(
         &mut self,

@@ -1,4 +1,4 @@
-//! What the tests of the core share.
+//! Helpers of the core's tests.
 
 mod connections;
 mod data;
@@ -148,7 +148,7 @@ fn receive(c: &mut Ipoib, m: &Meta, payload: &[u8]) -> Result<Vec<u8>, DropReaso
     }
 }
 
-/// Teaches `c` a peer by an ARP reply; gives the Ethernet address that stands for it.
+/// Teaches `c` a peer by an ARP reply; returns the peer's MAC on the TAP.
 fn teach(c: &mut Ipoib, peer: HardwareAddress, ip: [u8; 4]) -> Mac {
     let l = c.local();
     let p = payload(0x0806, &arp(2, &peer.0, ip, &l.0, [10, 0, 0, 1]));

@@ -1,4 +1,4 @@
-//! What goes in and comes out.
+//! Types of the core's interface.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,22 +11,22 @@ use proto::{
 use crate::address::HardwareAddress;
 use crate::counters::DropReason;
 
-/// Bounds of all tables.
+/// The bounds of all tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Neighbours. Twice as many IP addresses are kept.
+    /// Neighbours. The table of their IP addresses has twice as many entries.
     pub neighbours: usize,
-    /// Multicast groups, joined and send-only: more than a port attaches to, so that there is always
-    /// room for sending.
+    /// Multicast groups, joined and send-only. More than the groups of a port, so that there is always room
+    /// for send-only ones.
     pub groups: usize,
-    /// Destinations that are being asked for.
+    /// Destinations with a pending query.
     pub unresolved: usize,
-    /// Frames that wait for one destination; 4 MiB in all each way.
+    /// Held frames for a destination; 4 MiB in total in each direction.
     pub held_per_neighbour: usize,
-    /// IP addresses of guests: hosts behind the interface with Ethernet addresses of their own.
+    /// IP addresses of guests, which are hosts behind the interface with other MACs.
     pub guests: usize,
-    /// Connections of this replica, asked for by us or by peers; of more, the one that was not used
-    /// for the longest time makes room. 0: none are made and none are taken.
+    /// Connections of this replica, requested by this host or by peers; the least recently used one is
+    /// evicted for another. 0 disables connections.
     pub connections: usize,
 }
 
@@ -43,30 +43,30 @@ impl Default for Limits {
     }
 }
 
-/// What an interface is.
+/// The configuration of an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Our own address on the fabric.
+    /// The interface's address on the fabric.
     pub local: HardwareAddress,
-    /// The TAP's Ethernet address.
+    /// The TAP's MAC.
     pub mac: Mac,
     /// The partition.
     pub pkey: PKey,
-    /// The scope of the link's multicast GIDs: 2 (link-local) unless configured otherwise.
+    /// The scope of the link's multicast GIDs; 2 (link-local) by default.
     pub scope: u8,
-    /// The largest IP packet that a datagram carries, in bytes.
+    /// The largest IP packet in a datagram, in bytes.
     pub link_mtu: usize,
-    /// How unicast IP packets travel. The flag of `local` that says so is the caller's to set.
+    /// The mode of unicast IP packets. The caller sets the matching flag in `local`.
     pub mode: Mode,
-    /// Which services requests for connections may name, on our port.
+    /// The services that connection requests may name on the port.
     pub services: Services,
-    /// What is done to DHCPv4.
+    /// The DHCPv4 mode.
     pub dhcp: DhcpMode,
-    /// Bounds of the tables.
+    /// The bounds of the tables.
     pub limits: Limits,
 }
 
-/// Where a payload goes: a slot of the neighbour or the group table.
+/// The destination of a payload: a slot of the neighbour or the group table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     /// A peer.
@@ -75,21 +75,20 @@ pub enum Target {
     Group(u32),
 }
 
-/// What to do with a frame from the TAP.
+/// The action for a frame from the TAP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outgoing<'a> {
-    /// Strip 14 bytes of Ethernet, cut the IP packet to the link's size, put `encap` before each
-    /// piece. Bytes behind the IP packet's own length are Ethernet padding and must not be sent.
+    /// Strip the 14-byte Ethernet header, cut the IP packet to the link's MTU, put `encap` before each
+    /// packet. Bytes behind the IP packet's length are Ethernet padding and must not be sent.
     Forward {
         /// The destination.
         to: Target,
         /// The encapsulation header.
         encap: [u8; 4],
     },
-    /// Strip 14 bytes of Ethernet, put `encap` before the IP packet, and post it as one message of a
-    /// connection. A large send is cut as the sender asked, each piece a message. A packet over
-    /// `mtu` bytes is to be given to [`crate::Ipoib::too_big`]. Never on a connection that was
-    /// accepted.
+    /// Strip the 14-byte Ethernet header, put `encap` before the IP packet, and post it as one message of a
+    /// connection. A large send is cut as requested by the sender; each packet is a message. Pass a packet
+    /// above `mtu` bytes to [`crate::Ipoib::too_big`]. The connection is never an accepted one.
     Message {
         /// The connection.
         connection: ConnectionId,
@@ -97,24 +96,22 @@ pub enum Outgoing<'a> {
         to: Target,
         /// The encapsulation header.
         encap: [u8; 4],
-        /// The largest IP packet that the peer takes on it, in bytes.
+        /// The largest IP packet that the peer accepts on the connection, in bytes.
         mtu: usize,
     },
-    /// For another interface of this program: give it the frame as it is, by
-    /// [`crate::Ipoib::from_sibling`]. A packet over `mtu` bytes, or a large send that would be cut
-    /// into such, is to be given to [`crate::Ipoib::too_big`].
+    /// Pass the whole frame to another interface of the daemon, with [`crate::Ipoib::from_sibling`]. Pass a
+    /// packet above `mtu` bytes, or a large send with such packets, to [`crate::Ipoib::too_big`].
     Sibling {
         /// The destination.
         to: Target,
-        /// Which one: its queue pair.
+        /// The queue pair of the sibling.
         qpn: Qpn,
-        /// The encapsulation header, should it have to go over the fabric all the same.
+        /// The encapsulation header, in case the packet must be sent over the fabric.
         encap: [u8; 4],
-        /// The largest IP packet that it takes, in bytes.
+        /// The largest IP packet that the sibling accepts, in bytes.
         mtu: usize,
     },
-    /// Send this instead: a complete IB payload. A target may be a sibling
-    /// ([`crate::Ipoib::sibling`]).
+    /// Send this complete IB payload instead. The target may be a sibling ([`crate::Ipoib::sibling`]).
     Rewritten {
         /// The destination.
         to: Target,
@@ -123,45 +120,44 @@ pub enum Outgoing<'a> {
     },
     /// Kept until the destination is known; see [`crate::Ipoib::pop_released`].
     Held,
-    /// It has an 802.1Q tag, which is another link's frame; only where [`crate::Ipoib::set_vlans`]
-    /// says so.
+    /// A frame with an 802.1Q tag, for another link; only if enabled by [`crate::Ipoib::set_vlans`].
     Tagged,
     /// Dropped and counted.
     Dropped(DropReason),
 }
 
-/// What to do with a packet that is larger than its way takes.
+/// The action for a packet above its path's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooBig<'a> {
-    /// Kept until the connection that is being made is there; see [`crate::Ipoib::pop_released`].
+    /// Kept until the connection in setup is up; see [`crate::Ipoib::pop_released`].
     Held,
     /// Write this frame to the TAP: "fragmentation needed" or "packet too big".
     Answer(&'a [u8]),
-    /// Dropped and counted: it may not be answered, or too many were.
+    /// Dropped and counted: an answer is not allowed, or the rate limit was reached.
     Dropped,
 }
 
-/// What a core wants done about connections; see [`crate::Ipoib::poll_connection`].
+/// An action for connections; see [`crate::Ipoib::poll_connection`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConnectionAction {
-    /// Ask a peer for one, and tell the outcome with [`crate::Ipoib::connecting`].
+    /// Request a connection from a peer, and pass the result to [`crate::Ipoib::connecting`].
     Connect {
-        /// Names the request.
+        /// The number of the request.
         request: u32,
         /// The peer's GID.
         peer: Gid,
-        /// The peer's queue pair, which is whom the service is asked of.
+        /// The peer's queue pair; the service belongs to it.
         to: Qpn,
-        /// The service to ask for.
+        /// The service to request.
         service: ServiceId,
-        /// RFC 4755, section 6.
+        /// The private data (RFC 4755, section 6).
         private_data: [u8; 8],
     },
-    /// Consent to a peer's request.
+    /// Accept a peer's request.
     Accept {
         /// The connection.
         connection: ConnectionId,
-        /// RFC 4755, section 6.
+        /// The private data (RFC 4755, section 6).
         private_data: [u8; 8],
     },
     /// Confirm a peer's reply.
@@ -173,9 +169,9 @@ pub enum ConnectionAction {
     Reject {
         /// The connection.
         connection: ConnectionId,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
-        /// RFC 4755, section 6.
+        /// The private data (RFC 4755, section 6).
         private_data: [u8; 8],
     },
     /// End a connection.
@@ -185,138 +181,142 @@ pub enum ConnectionAction {
     },
 }
 
-/// Who asked for a connection.
+/// The requester of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
-    /// We did, to send.
+    /// This host, for sending.
     Active,
-    /// The peer did. Nothing is sent on it.
+    /// The peer. Nothing is sent on the connection.
     Passive,
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionPeer {
-    /// Its address. Without flags if it asked for the connection: it tells the queue pair, and the
-    /// connection the GID.
+    /// The peer's address. Without flags if the peer requested the connection: the queue pair is from the
+    /// private data, the GID from the connection.
     pub address: HardwareAddress,
-    /// Who asked for it.
+    /// The requester of the connection.
     pub role: Role,
-    /// The largest IP packet that we may send on it, in bytes; `None` while there is none.
+    /// The largest IP packet that can be sent on it, in bytes; `None` before it is established.
     pub mtu: Option<usize>,
 }
 
-/// Why a connection is over.
+/// The reason for the end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// The peer ended it, or it failed.
+    /// Closed by the peer, or failed.
     Closed(CloseReason),
-    /// It was not used for a while.
+    /// Not used for a while.
     Idle,
-    /// It made room for another.
+    /// Evicted for another connection.
     Evicted,
-    /// It is of no use any more: the mode, our own address or the peer's is another now.
+    /// No longer useful: the mode or an address changed, or the neighbour was removed.
     Dropped,
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Closed(CloseReason::Disconnected) => f.write_str("the peer ended it"),
-            Ended::Closed(CloseReason::Rejected(why)) => write!(f, "the peer rejected it: {why}"),
+            Ended::Closed(CloseReason::Disconnected) => {
+                f.write_str("the peer closed the connection")
+            }
+            Ended::Closed(CloseReason::Rejected(why)) => {
+                write!(f, "the peer rejected the connection: {why}")
+            }
             Ended::Closed(CloseReason::TimedOut) => f.write_str("the peer did not answer"),
-            Ended::Closed(CloseReason::Failed(status)) => write!(f, "it failed: {status}"),
+            Ended::Closed(CloseReason::Failed(status)) => {
+                write!(f, "the queue pair failed: {status}")
+            }
             Ended::Closed(CloseReason::PortGone) => f.write_str("the port lost its address"),
-            Ended::Closed(CloseReason::PathMtu) => {
-                f.write_str("the underlay takes smaller packets now")
-            }
+            Ended::Closed(CloseReason::PathMtu) => f.write_str("the underlay's MTU decreased"),
             Ended::Closed(CloseReason::PKeyChange) => {
-                f.write_str("the P_Key's entry in the port's table changed")
+                f.write_str("the P_Key's entry in the P_Key table changed")
             }
-            Ended::Idle => f.write_str("nothing used it"),
-            Ended::Evicted => f.write_str("it made room for another"),
-            Ended::Dropped => f.write_str("it is of no use any more"),
+            Ended::Idle => f.write_str("idle"),
+            Ended::Evicted => f.write_str("evicted for another connection"),
+            Ended::Dropped => f.write_str("no longer useful"),
         }
     }
 }
 
-/// What the fabric knows about a received datagram.
+/// The fabric's information about a received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meta {
     /// The sender's queue pair.
     pub src_qpn: Qpn,
     /// The sender's GID.
     pub src_gid: Gid,
-    /// The destination: a multicast GID, or our own. A multicast that came as a unicast copy has
-    /// our own GID and `multicast` set.
+    /// The destination: a multicast GID, or the port's. A unicast copy of a multicast has the port's GID
+    /// and `multicast` set.
     pub dst_gid: Gid,
-    /// Sent to the multicast queue pair number.
+    /// The datagram was sent to the multicast queue pair number.
     pub multicast: bool,
 }
 
-/// What a datagram from the fabric is for the TAP.
+/// The result of a datagram from the fabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Incoming<'a, 'p> {
-    /// An IP packet as it came.
+    /// An IP packet, unchanged.
     Packet {
         /// The Ethernet header to put before it.
         ethernet: [u8; 14],
-        /// The packet, cut to its own length.
+        /// The packet, without bytes behind its length.
         l3: &'p [u8],
     },
     /// A translated Ethernet frame.
     Frame(&'a [u8]),
-    /// Kept until the guest that it is for is known; see [`crate::Ipoib::poll_tap`].
+    /// Kept until its guest is known; see [`crate::Ipoib::poll_tap`].
     Held,
-    /// It was for us: an echo request or an answer to ours.
+    /// Handled by the core: an echo request or reply.
     Consumed,
     /// Dropped and counted.
     Dropped(DropReason),
 }
 
-/// Whom an echo request asks.
+/// The destination of an echo request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EchoTarget {
-    /// Whoever has the IP address, as far as the neighbour table knows.
+    /// The peer with the IP address in the neighbour table.
     Ip(IpAddr),
-    /// Whoever has the GID; asked for by multicast where the neighbour table does not know it.
+    /// The peer with the GID; queried by multicast if it is not in the neighbour table.
     Gid(Gid),
-    /// Everybody, by multicast.
+    /// All peers, by multicast.
     All,
 }
 
-/// A question whether a peer is there, answered by `ibtapd` alone: the kernel's IPoIB ignores it.
+/// An echo request to the queue pairs of peers. Only `ibtapd` answers it; the kernel's IPoIB ignores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EchoRequest {
-    /// Who is asked.
+    /// The destination.
     pub target: EchoTarget,
-    /// Comes back in the answer.
+    /// Identifier, copied to the answer.
     pub id: u16,
-    /// Comes back in the answer.
+    /// Sequence number, copied to the answer.
     pub sequence: u32,
-    /// Comes back in the answer: when it was sent, in nanoseconds of the asker's clock.
+    /// Time of sending, in nanoseconds of the requester's clock, copied to the answer.
     pub stamp: u64,
     /// Bytes of IB payload to send, encapsulation header included.
     pub len: usize,
 }
 
-/// News for the other replicas of an interface.
+/// An update for the other replicas of an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Update {
-    /// A neighbour spoke ARP or neighbour discovery.
+    /// A neighbour sent ARP or neighbour discovery.
     Learned {
         /// Its address.
         address: HardwareAddress,
-        /// The Ethernet address that it was given.
+        /// Its MAC on the TAP.
         mac: Mac,
-        /// An IP address that it said it has.
+        /// The IP address that it claimed.
         ip: Option<IpAddr>,
     },
     /// A peer restarted: frames for `old` go to `new`.
     Superseded {
-        /// The queue pair that was.
+        /// The former queue pair.
         old: HardwareAddress,
-        /// The queue pair that is.
+        /// The present queue pair.
         new: HardwareAddress,
     },
     /// A neighbour announced itself, as after a start.
@@ -324,11 +324,11 @@ pub enum Update {
         /// Its address.
         address: HardwareAddress,
     },
-    /// A neighbour's Ethernet address is now this one, since a guest has the other.
+    /// A neighbour got another MAC, because a guest has the former one.
     Remapped {
         /// Its address.
         address: HardwareAddress,
-        /// The Ethernet address that stands for it.
+        /// Its new MAC on the TAP.
         mac: Mac,
     },
     /// A guest has an IP address.
@@ -337,87 +337,87 @@ pub enum Update {
         ip: IpAddr,
         /// The guest.
         mac: Mac,
-        /// Known only as the source address of data.
+        /// Known only from the source address of data.
         weak: bool,
     },
-    /// An IP address is no longer a guest's.
+    /// A guest no longer has an IP address.
     GuestForgotten {
         /// The IP address.
         ip: IpAddr,
     },
-    /// A guest has this Ethernet address, and no IP address yet.
+    /// A guest with this MAC exists, without a known IP address.
     GuestMac {
         /// The guest.
         mac: Mac,
     },
-    /// Too many hosts in too short a time claimed an IP address: its owner is kept for a while.
+    /// An IP address changed its owner too often: the present owner is kept for a while.
     Conflict {
         /// The IP address.
         ip: IpAddr,
     },
-    /// Signed neighbour discovery was told of.
+    /// Signed neighbour discovery was reported.
     SignedNd,
-    /// A guest asks for an IP address without having one (RFC 5227): the answer names no guest.
+    /// A guest without an IP address queries one (RFC 5227); the answer will not name the guest.
     Probing {
-        /// The IP address that it asks for.
+        /// The queried IP address.
         ip: IpAddr,
         /// The guest.
         mac: Mac,
     },
-    /// A DHCP client's transaction: the answer may not name the client.
+    /// The transaction of a DHCP client; the answer may not name the client.
     Dhcp {
-        /// The transaction.
+        /// The transaction id.
         xid: u32,
         /// The client's hardware address.
         client: Mac,
     },
-    /// A neighbour must be forgotten.
+    /// A neighbour must be removed.
     Forgotten {
         /// Its address.
         address: HardwareAddress,
     },
 }
 
-/// One neighbour.
+/// A neighbour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NeighbourInfo {
-    /// The Ethernet address that stands for it.
+    /// Its MAC on the TAP.
     pub mac: Mac,
     /// Its address.
     pub address: HardwareAddress,
-    /// IP addresses that it has, sorted.
+    /// Its IP addresses, sorted.
     pub ips: Vec<IpAddr>,
-    /// Spoke ARP or neighbour discovery, and did not only send data.
+    /// It sent ARP or neighbour discovery, not only data.
     pub confirmed: bool,
-    /// Frames for it go to another queue pair of its port.
+    /// Frames for it are sent to another queue pair of its port.
     pub superseded: bool,
     /// Its address handle.
     pub ah: Option<AddressHandle>,
-    /// When it was last heard of or sent to, to about a second.
+    /// Time of the last packet from or to it, to about a second.
     pub used: Time,
 }
 
-/// One IP address of a guest, or of the host itself while there are guests.
+/// An IP address of a guest, or of the host itself while there are guests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestInfo {
     /// The IP address.
     pub ip: IpAddr,
-    /// Whose it is.
+    /// The owner's MAC.
     pub mac: Mac,
-    /// Known only as the source address of data.
+    /// Known only from the source address of data.
     pub weak: bool,
-    /// When it was last heard of, to about a second.
+    /// Time of the last packet from it, to about a second.
     pub used: Time,
 }
 
-/// One multicast group.
+/// A multicast group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupInfo {
     /// The group.
     pub mgid: Gid,
-    /// We only send to it.
+    /// The interface only sends to the group.
     pub send_only: bool,
-    /// When it was first joined or sent to.
+    /// Time of the first join or packet.
     pub created: Time,
     /// Its address handle.
     pub ah: Option<AddressHandle>,

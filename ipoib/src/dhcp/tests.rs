@@ -30,7 +30,7 @@ fn finish(packet: &mut [u8]) {
     packet[26..28].copy_from_slice(&sum);
 }
 
-/// The packet with its message changed.
+/// The packet with a changed message.
 fn changed(mut packet: Vec<u8>, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut body = packet.split_off(28);
     change(&mut body);
@@ -132,7 +132,7 @@ fn an_identifier_takes_the_place_of_padding() {
     assert_eq!(options(&after), expected);
 }
 
-/// Takes option 61 out and pads instead.
+/// Replaces option 61 by padding.
 fn remove_identifier(body: &mut Vec<u8>) {
     let len = body.len();
     let mut at = OPTIONS;
@@ -185,7 +185,7 @@ fn no_checksum_stays_none() {
     let mut p = first(DISCOVER);
     p[26..28].fill(0);
     assert_eq!(broadcast(&p).unwrap()[26..28], [0, 0]);
-    // The host left it to us: then there is one.
+    // The host left the checksum to be completed, so the result has one.
     let mut out = [0; 2048];
     let len = parse(&p, true).unwrap().write_broadcast(&mut out).unwrap();
     assert_eq!(udp_v4(&out, &out[20..len]), 0);

@@ -10,18 +10,18 @@ fn read(frame: &[u8]) -> Vec<(String, bool)> {
         .collect()
 }
 
-/// What a capture tells, without repetitions.
-fn told(capture: &str) -> Vec<(String, bool)> {
-    let mut told = Vec::new();
+/// The records of a capture, without repetitions.
+fn reported(capture: &str) -> Vec<(String, bool)> {
+    let mut records = Vec::new();
     for frame in frames(capture) {
         assert!(may_report(be16(&frame, 12), &frame[14..]));
         for record in read(&frame) {
-            if !told.contains(&record) {
-                told.push(record);
+            if !records.contains(&record) {
+                records.push(record);
             }
         }
     }
-    told
+    records
 }
 
 fn pairs(expected: &[(&str, bool)]) -> Vec<(String, bool)> {
@@ -38,7 +38,7 @@ fn the_kernels_igmpv3_and_mldv2_reports() {
         ("239.1.2.3", false),
         ("ff15::1234", false),
     ];
-    assert_eq!(told("igmpv3-mldv2.pcap"), pairs(&expected));
+    assert_eq!(reported("igmpv3-mldv2.pcap"), pairs(&expected));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn the_kernels_igmpv2_and_mldv1_reports() {
         ("239.1.2.3", false),
         ("ff15::1234", false),
     ];
-    assert_eq!(told("igmpv2-mldv1.pcap"), pairs(&expected));
+    assert_eq!(reported("igmpv2-mldv1.pcap"), pairs(&expected));
 }
 
 #[test]
@@ -59,15 +59,15 @@ fn the_kernels_igmpv1_reports() {
         ("239.1.2.3", true),
         ("ff15::1234", false),
     ];
-    assert_eq!(told("igmpv1-mldv1.pcap"), pairs(&expected));
+    assert_eq!(reported("igmpv1-mldv1.pcap"), pairs(&expected));
 }
 
 #[test]
 fn a_byte_changed_or_cut_off_is_no_report() {
     for frame in frames("igmpv3-mldv2.pcap") {
         let ethertype = be16(&frame, 12);
-        // Neither the IPv6 header's traffic class, flow label and hop limit nor the options are
-        // summed; these are looked at by themselves.
+        // The IPv6 traffic class, flow label, hop limit and options are not part of the checksum; other
+        // tests cover them.
         let summed = if ethertype == TYPE_IPV4 { 14 } else { 14 + 48 };
         for at in summed..frame.len() {
             let mut bad = frame.clone();
@@ -108,7 +108,7 @@ fn listener_discovery_that_crossed_a_router_does_not_count() {
     }
 }
 
-/// An IGMPv3 report of these records.
+/// An IGMPv3 report with these records.
 fn igmpv3(count: u16, records: &[u8]) -> Vec<u8> {
     let mut message = vec![IGMP_V3_REPORT, 0, 0, 0, 0, 0];
     message.extend_from_slice(&count.to_be_bytes());
@@ -139,7 +139,7 @@ fn record(kind: u8, sources: u8, last: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_each_type_of_record_says() {
+fn the_meaning_of_each_type_of_record() {
     let cases = [
         (1, 0, Some(false)),
         (1, 2, Some(true)),
@@ -181,8 +181,8 @@ fn auxiliary_data_is_skipped() {
 }
 
 #[test]
-fn groups_that_need_no_report_are_not_told() {
-    for (group, told) in [
+fn groups_that_need_no_report_are_not_reported() {
+    for (group, expected) in [
         ("224.0.0.1", false),
         ("224.0.0.251", true),
         ("10.0.0.1", false),
@@ -195,7 +195,7 @@ fn groups_that_need_no_report_are_not_told() {
         ("ff15::1", true),
         ("fe80::1", false),
     ] {
-        assert_eq!(is_reported(group.parse().unwrap()), told, "{group}");
+        assert_eq!(is_reported(group.parse().unwrap()), expected, "{group}");
     }
 }
 
@@ -229,7 +229,7 @@ fn repetitions_are_news_after_a_second() {
     assert!(lately.is_news(Time(1002), a, join));
 }
 
-/// Group records with the bytes they are written as.
+/// Group records with their bytes.
 fn group_records(ipv6: bool) -> impl Strategy<Value = Vec<(u8, u8, u8, u16)>> {
     let sources = if ipv6 { 0..4u8 } else { 0..8u8 };
     prop::collection::vec((1u8..7, sources, 0u8..4, any::<u16>()), 0..12)

@@ -14,18 +14,18 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const IGMP_QUERY: u8 = 0x11;
 const MLD_QUERY: u8 = 130;
 
-/// The time to answer, in tenths of a second: under 128 the code is the number (RFC 3376, section
+/// The response time, in tenths of a second; below 128 the code equals the number (RFC 3376, section
 /// 4.1.1).
 const GENERAL_RESPONSE: u8 = 100;
 const SPECIFIC_RESPONSE: u8 = 10;
-/// No suppression, a robustness of 2; a query interval of 125 s.
+/// No suppression, robustness 2; a query interval of 125 s.
 const ROBUSTNESS: u8 = 2;
 const INTERVAL_S: u8 = 125;
 
 /// Internetwork control (RFC 3376, section 4).
 const TOS: u8 = 0xc0;
 
-/// One query.
+/// A query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Query {
     /// For all IPv4 groups.
@@ -65,9 +65,9 @@ fn put_checksum(bytes: &mut [u8], at: usize, sum: u16) {
 
 /// EtherType and an IPv4 packet with the router alert option (RFC 2113).
 ///
-/// It comes from 0.0.0.0, as one of a proxy does: such a querier takes no part in elections, so it
-/// never silences a router (RFC 4541, section 2.1.1). Linux hosts answer it whatever their
-/// reverse-path filter is, and a Linux bridge takes the port for the way to a router all the same.
+/// The source is 0.0.0.0, as for a proxy: such a querier takes no part in elections, so it never silences a
+/// router (RFC 4541, section 2.1.1). Linux hosts answer it regardless of their reverse-path filter, and a
+/// Linux bridge still treats the port as a router port.
 fn igmp(to: Ipv4Addr, group: Ipv4Addr, response: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&TYPE_IPV4.to_be_bytes());
     let mut header = [0; 24];
@@ -95,7 +95,7 @@ fn mld(source: Ipv6Addr, to: Ipv6Addr, group: Ipv6Addr, response: u8, out: &mut 
     out.extend_from_slice(&source.octets());
     out.extend_from_slice(&to.octets());
     out.extend_from_slice(&HOP_BY_HOP);
-    // In milliseconds; under 32768 the code is the number (RFC 3810, section 5.1.3).
+    // In milliseconds; below 32768 the code equals the number (RFC 3810, section 5.1.3).
     let [high, low] = (u16::from(response) * 100).to_be_bytes();
     out.extend_from_slice(&[MLD_QUERY, 0, 0, 0, high, low, 0, 0]);
     out.extend_from_slice(&group.octets());
@@ -105,7 +105,7 @@ fn mld(source: Ipv6Addr, to: Ipv6Addr, group: Ipv6Addr, response: u8, out: &mut 
     put_checksum(packet, 50, sum);
 }
 
-/// The link-local address made from an Ethernet address (RFC 4291, appendix A).
+/// The link-local address of a MAC (RFC 4291, appendix A).
 fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     let mut o = [0; 16];

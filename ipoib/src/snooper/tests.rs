@@ -14,7 +14,7 @@ fn snooper(max: usize) -> Snooper {
     Snooper::new(MAC, max)
 }
 
-/// The queries due, each by its group.
+/// The groups of all due queries.
 fn queries(s: &mut Snooper, now: Time) -> Vec<IpAddr> {
     let mut frame = Vec::new();
     let mut all = Vec::new();
@@ -29,7 +29,7 @@ fn queries(s: &mut Snooper, now: Time) -> Vec<IpAddr> {
     all
 }
 
-/// What happens at each deadline up to `end`: the time since `T0`, queries, whether groups went.
+/// Runs until `end`. For each deadline: time since `T0`, number of queries, whether groups were removed.
 fn run(s: &mut Snooper, end: u64) -> Vec<(u64, usize, bool)> {
     let mut all = Vec::new();
     let mut now = T0;
@@ -44,7 +44,7 @@ fn run(s: &mut Snooper, end: u64) -> Vec<(u64, usize, bool)> {
     all
 }
 
-/// Each was checked with tshark, and answered by Linux.
+/// tshark has checked each query, and Linux has answered it.
 #[test]
 fn the_bytes_of_queries() {
     let mut s = snooper(8);
@@ -85,7 +85,7 @@ fn general_queries_come_early_at_first() {
 }
 
 #[test]
-fn queries_come_from_the_address_that_it_was_told_last() {
+fn queries_come_from_the_latest_mac() {
     let mut s = snooper(8);
     s.set_mac([6; 6]);
     s.set_querying(T0, true);
@@ -114,7 +114,7 @@ fn after_a_leave_the_others_are_asked_twice() {
     s.joined(T0, ip("ff15::1"));
     s.left(T0, ip("ff15::1"));
     assert_eq!(run(&mut s, 1500), [(0, 1, false), (1000, 1, false)]);
-    // Said again, it delays nothing.
+    // A repetition delays nothing.
     s.left(T0.after(1500), ip("ff15::1"));
     assert_eq!(run(&mut s, 10_000), [(2000, 0, true)]);
     assert_eq!(s.groups().count(), 0);

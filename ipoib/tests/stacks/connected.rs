@@ -1,5 +1,5 @@
-//! Hosts in connected mode: what they send over connections, with whom they have none, and what their
-//! TCP makes of changes.
+//! Hosts in connected mode: packets on connections, peers without connections, and the reaction of TCP to
+//! changes.
 
 use ipoib::{Mode, Role};
 use proto::Qpn;
@@ -8,7 +8,7 @@ use smoltcp::wire::IpAddress;
 use crate::net::{CLEAN, Net, ROUGH};
 use crate::node::{CONNECTED, DATAGRAM, Host, LINK_MTU, v4, v6};
 
-/// More than a connection's worth of packets.
+/// More bytes than the window of a connection.
 const MUCH: usize = 2_000_000;
 const SOME: usize = 200_000;
 
@@ -16,13 +16,13 @@ fn both() -> [(u64, IpAddress); 2] {
     [(0x5eed_0100, v4(2)), (0x5eed_0101, v6(2))]
 }
 
-/// Connections that a node asked for.
+/// Number of connections that a node requested.
 fn made(net: &Net, node: usize) -> usize {
     let all = net.nodes[node].core.connections();
     all.filter(|(_, peer)| peer.role == Role::Active).count()
 }
 
-/// Messages posted.
+/// Number of messages posted.
 fn messages(net: &Net) -> usize {
     net.nodes.iter().map(|n| n.port.messages).sum()
 }
@@ -64,8 +64,8 @@ fn with_a_host_in_datagram_mode_tcp_agrees_on_what_a_datagram_carries() {
     }
 }
 
-/// Both hosts have the large MTU, so TCP agrees on large segments: only the path tells that they do
-/// not pass.
+/// Both hosts have the large MTU, so TCP agrees on large segments. Only the path shows that they do not
+/// pass.
 #[test]
 fn c110_a_host_that_is_told_the_paths_mtu_sends_packets_that_pass() {
     let silent_about_it = Host {
@@ -97,7 +97,7 @@ fn tcp_survives_changes_of_mode() {
         });
         assert_eq!((net.nodes[0].mtu(), made(&net, 0)), (LINK_MTU, 0));
         let before = messages(&net);
-        // The other goes on as it was, and its connection with it.
+        // The other host and its connection are unchanged.
         assert_eq!(made(&net, 1), 1);
         let now = net.now();
         net.nodes[0].core.set_mode(now, Mode::Connected);
@@ -133,7 +133,7 @@ fn tcp_survives_our_own_restart_without_a_smaller_mtu() {
     }
 }
 
-/// For longer than a request lasts, so that it counts as refusing when it returns.
+/// Longer than a request lasts, so that the peer counts as refusing when it returns.
 #[test]
 fn a_peer_that_was_down_for_long_is_asked_again_when_it_is_back() {
     for (seed, to) in both() {
@@ -144,7 +144,7 @@ fn a_peer_that_was_down_for_long_is_asked_again_when_it_is_back() {
         assert_eq!(made(&net, 0), 1);
         let active = net.nodes[0].port.engine.list();
         let made_at = active.iter().filter(|c| c.active).map(|c| c.created).max();
-        // Its pause began when it was down for long, and would last a minute.
+        // The pause began while the peer was down, and would last a minute.
         let pause_over = proto::Instant(80_000_000_000);
         assert!(made_at.is_some_and(|at| at < pause_over), "{made_at:?}");
     }

@@ -1,4 +1,4 @@
-//! Bytes that one host's application sends to another's, over TCP.
+//! A TCP flow between applications of two hosts.
 
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
@@ -8,23 +8,23 @@ use smoltcp::wire::IpAddress;
 use crate::network::{SECOND, Time};
 
 const SLICE: usize = 4096;
-/// Room for what goes the other way: next to nothing.
+/// Buffer for the reverse direction, which carries almost no data.
 const LITTLE: usize = 512;
 
-// When only part of what it sent again is acknowledged, smoltcp may forget that the rest needs a timer,
-// and of duplicate acknowledgements it heeds the third alone, counted from the last that brought data.
-// The answers to keep-alives are such duplicates, and now and then the receiver says something.
+// If only a part of retransmitted data is acknowledged, smoltcp may not restart the timer for the rest. Of
+// duplicate acknowledgements it heeds only the third after the last one with data. Answers to keep-alives
+// are such duplicates; from time to time the receiver also sends data.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 const BEAT: Time = 5 * SECOND;
 
 enum Side {
-    /// Of so many bytes in all.
+    /// With this total number of bytes.
     Sender(usize),
-    /// Says something at that time.
+    /// Sends some data at this time.
     Receiver(Time),
 }
 
-/// One end of a flow.
+/// An end of a flow.
 pub struct Flow {
     socket: SocketHandle,
     side: Side,
@@ -76,7 +76,7 @@ impl Flow {
         }
     }
 
-    /// Sends what there is room for, or takes what is there, which must be what was sent.
+    /// Sends as much as fits, or receives and compares the data.
     pub fn run(&mut self, now: Time, sockets: &mut SocketSet<'static>) {
         let socket = sockets.get_mut::<tcp::Socket<'_>>(self.socket);
         match &mut self.side {
@@ -102,14 +102,14 @@ impl Flow {
                 }
                 if *beat <= now {
                     *beat = now + BEAT;
-                    // Without a connection it is not heard.
+                    // Without a connection the data is lost.
                     let _ = socket.send_slice(b".");
                 }
             }
         }
     }
 
-    /// When it wants to run whatever comes.
+    /// The time at which the flow must run at the latest.
     pub fn wakes(&self, sockets: &SocketSet<'static>) -> Option<Time> {
         let open = sockets.get::<tcp::Socket<'_>>(self.socket).is_open();
         match self.side {
@@ -118,7 +118,7 @@ impl Flow {
         }
     }
 
-    /// Sends a reset, and nothing after it.
+    /// Sends a reset and nothing else.
     pub fn abort(&self, sockets: &mut SocketSet<'static>) {
         sockets.get_mut::<tcp::Socket<'_>>(self.socket).abort();
     }

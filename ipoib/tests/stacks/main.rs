@@ -1,10 +1,10 @@
-//! Hosts with a TCP/IP stack that is not ours (smoltcp), each on the Ethernet side of a core. Under the
-//! cores are the engines of the software fabric: reliable connections and communication management, and
-//! datagrams beside them. All of it travels as packets with ICRCs over the network of fabric's own
-//! simulation, which loses, doubles, delays, reorders and damages them as a seed wants.
+//! Hosts with an independent TCP/IP stack (smoltcp), each on the Ethernet side of a core. Below the cores
+//! are the engines of the software fabric: reliable connections, communication management, and datagrams.
+//! All packets, with ICRCs, travel over the simulated network of `fabric`'s tests. It loses, duplicates,
+//! delays, reorders and damages packets as the seed determines.
 //!
-//! Time is virtual. A test that fails says its seed, which gives the same world again; for a longer run,
-//! or for one of the worlds of [`trouble`] again:
+//! Time is virtual. A failed test prints its seed, which repeats the same world. For a longer run, or to
+//! repeat a world of [`trouble`]:
 //!
 //! ```sh
 //! STACKS_WORLDS=10000 cargo test --release -p ipoib --test stacks -- trouble
@@ -75,7 +75,7 @@ fn connections_outlive_our_own_restart() {
     for (seed, to) in [(0x5eed_0021, v4(2)), (0x5eed_0022, v6(2))] {
         let mut net = Net::new(seed, ROUGH, [DATAGRAM; 2]);
         net.transfer(to, 200_000, |net| net.restart(0, Qpn::new(0x998), 300));
-        // The stack's neighbour cache survived, the core's table did not.
+        // The stack's neighbour cache survived the restart, the core's table did not.
         let counters = net.nodes[0].core.counters();
         assert!(counters.neighbours_learned > 0);
         asked += counters.resolutions_sent;

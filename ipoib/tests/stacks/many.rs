@@ -1,4 +1,4 @@
-//! Many hosts in one fabric.
+//! Many hosts on a fabric.
 
 use proto::Qpn;
 
@@ -7,13 +7,13 @@ use crate::network::Impairments;
 use crate::node::{CONNECTED, DATAGRAM, Host, v4, v6};
 
 const HOSTS: usize = 200;
-/// Every host sends to those so many places further on, and so is sent to by as many.
+/// Each host sends to the hosts at these distances, and receives from as many.
 const TO: [usize; 3] = [1, 7, 61];
 const BYTES: usize = 150_000;
 const KILLS: u64 = 40;
 
-/// Every host sends to three others; meanwhile some daemons are killed, and return within a second,
-/// some with another queue pair. Then all have all.
+/// Each host sends to three others. Meanwhile some daemons are killed and return within a second, some with
+/// another queue pair. In the end all data has arrived.
 fn all_talk(seed: u64, hosts: impl Fn(usize) -> Host) -> Net {
     let some_loss = Impairments {
         loss: 5_000,
@@ -71,7 +71,7 @@ fn two_hundred_hosts_talk_while_some_are_killed_and_return() {
     assert!(made(&net) as usize > 2 * asking, "{} made", made(&net));
 }
 
-/// Of the six connections that each of them wants, three at most are there at a time.
+/// Each host wants six connections; at most three exist at a time.
 #[test]
 fn two_hundred_hosts_share_the_connections_that_they_may_have() {
     let net = all_talk(0x5eed_0201, |_| Host {

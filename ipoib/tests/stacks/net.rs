@@ -1,4 +1,4 @@
-//! The hosts on a network, and what they do over it.
+//! A network with hosts, and its operations.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::random::Random;
 
 const PORT: u16 = 5001;
 
-/// A quick network without faults.
+/// A fast network without faults.
 pub const CLEAN: Impairments = Impairments {
     loss: 0,
     loss_goes_on: 0,
@@ -26,7 +26,7 @@ pub const CLEAN: Impairments = Impairments {
     queue: 0,
 };
 
-/// One with all of them.
+/// A network with all kinds of faults.
 pub const ROUGH: Impairments = Impairments {
     loss: 50_000,
     loss_goes_on: 200_000,
@@ -40,7 +40,7 @@ pub const ROUGH: Impairments = Impairments {
     ..CLEAN
 };
 
-/// Says how to see a failure again.
+/// Prints how to repeat a failure.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -56,13 +56,13 @@ pub struct Net {
     now: Time,
     pub network: Network,
     pub random: Random,
-    /// Who receives what has begun: node, its flow, bytes in all.
+    /// Started receivers: node, flow, total bytes.
     flows: Vec<(usize, usize, usize)>,
     _seed: Seed,
 }
 
 impl Net {
-    /// Hosts 10.0.0.1, 10.0.0.2 and so on. A seed gives the same world again.
+    /// Hosts 10.0.0.1, 10.0.0.2 and so on. A seed always gives the same world.
     pub fn new(seed: u64, impairments: Impairments, hosts: impl AsRef<[Host]>) -> Net {
         let (mut random, hosts) = (Random::new(seed), hosts.as_ref());
         let new = |(index, host): (usize, &Host)| Node::new(index, hosts.len(), &mut random, *host);
@@ -77,12 +77,12 @@ impl Net {
         }
     }
 
-    /// The time as cores have it.
+    /// The present time in the core's type.
     pub fn now(&self) -> CoreTime {
         core_time(self.now)
     }
 
-    /// Goes on to when something happens next, or a little.
+    /// Advances to the next event, or by a short time.
     pub fn step(&mut self) {
         let wakes = self.nodes.iter().filter_map(|n| n.wake_at);
         let events = wakes.chain(self.network.next_arrival());
@@ -105,13 +105,13 @@ impl Net {
         }
     }
 
-    /// Something was done to a node from outside.
+    /// Wakes a node after a change from outside.
     fn wake(&mut self, node: usize) {
         self.nodes[node].wake_at = Some(self.now);
     }
 
-    /// A node's daemon dies and starts again some milliseconds later, with a queue pair. Nobody is
-    /// told that its connections are gone.
+    /// Kills a node's daemon and starts it again `after` milliseconds later, with another queue pair. Peers
+    /// are not informed.
     pub fn restart(&mut self, node: usize, qpn: Qpn, after: u64) {
         let (from, nodes) = (self.now + after * MILLISECOND, self.nodes.len());
         self.nodes[node].restart(from, nodes, qpn, &mut self.random);
@@ -126,7 +126,7 @@ impl Net {
         }
     }
 
-    /// Pings from the first host once a second until an answer comes.
+    /// Pings from the first host once a second until an answer arrives.
     pub fn ping_until_answered(&mut self, to: IpAddress, seconds: u64) {
         let start = self.now;
         let mut asked = None;
@@ -141,7 +141,7 @@ impl Net {
         });
     }
 
-    /// Begins to send `total` bytes over TCP from one host to another, who has an address.
+    /// Starts to send `total` bytes over TCP from one host to another, at `address`.
     pub fn begin(&mut self, from: usize, to: usize, address: IpAddress, total: usize) {
         let port = PORT + from as u16;
         self.flows.push((to, self.nodes[to].flows.len(), total));
@@ -151,7 +151,7 @@ impl Net {
         self.wake(to);
     }
 
-    /// Everything that was begun has arrived.
+    /// Whether all data has arrived.
     pub fn all_arrived(&self) -> bool {
         let arrived = |&(node, flow, total): &(usize, usize, usize)| {
             self.nodes[node].flows[flow].done == total
@@ -159,7 +159,7 @@ impl Net {
         self.flows.iter().all(arrived)
     }
 
-    /// Hosts give up whatever connections their TCP has.
+    /// Aborts all TCP connections of the hosts.
     pub fn abort_all(&mut self) {
         for index in 0..self.nodes.len() {
             self.nodes[index].abort_all();
@@ -167,7 +167,7 @@ impl Net {
         }
     }
 
-    /// Passes time, whatever happens in it.
+    /// Advances by this time.
     pub fn pass(&mut self, seconds: u64) {
         let end = self.now + seconds * 1000 * MILLISECOND;
         while self.now < end {
@@ -175,19 +175,18 @@ impl Net {
         }
     }
 
-    /// Changes how a host's packets travel, as the daemon does it: the MTU is the large one while, and
-    /// only while, large packets find their way.
+    /// Changes a host's mode as the daemon does: the MTU is large only while large packets can be sent.
     pub fn set_mode(&mut self, node: usize, mode: Mode) {
         self.nodes[node].set_mode(self.now, mode);
         self.wake(node);
     }
 
-    /// Nothing gets from one node to another for some milliseconds.
+    /// Cuts the network between two nodes for some milliseconds.
     pub fn cut(&mut self, from: usize, to: usize, ms: u64) {
         self.network.cut(from, to, self.now + ms * MILLISECOND);
     }
 
-    /// Every connection that a core knows is one of its engine's, and there are no others.
+    /// Checks that every connection of a core is one of its engine's, and vice versa.
     pub fn check_connections(&self) {
         for node in self.nodes.iter().filter(|n| n.down_until <= self.now) {
             let core: HashSet<_> = node.core.connections().map(|(id, _)| id).collect();
@@ -196,8 +195,7 @@ impl Net {
         }
     }
 
-    /// Sends `total` bytes over TCP from the first to the second host. `meanwhile` is called once,
-    /// half way.
+    /// Sends `total` bytes over TCP from the first to the second host. Calls `meanwhile` once, half way.
     pub fn transfer(&mut self, to: IpAddress, total: usize, meanwhile: impl FnOnce(&mut Net)) {
         self.begin(0, 1, to, total);
         let mut meanwhile = Some(meanwhile);

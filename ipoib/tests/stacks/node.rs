@@ -1,4 +1,4 @@
-//! A host: a stack, its core and what is under it.
+//! A host: its TCP/IP stack, core and port.
 
 use std::net::IpAddr;
 
@@ -26,15 +26,15 @@ use crate::tap::Tap;
 pub const LINK_MTU: usize = 2044;
 const ECHO_IDENT: u16 = 0x1b1b;
 
-/// What a host is.
+/// The configuration of a host.
 #[derive(Clone, Copy)]
 pub struct Host {
     pub mode: Mode,
-    /// Bytes of IP that the host thinks the link takes.
+    /// The MTU of the host's stack, in bytes of IP.
     pub mtu: usize,
-    /// Says in its address that it takes connections.
+    /// Whether the address has the RC flag.
     pub flagged: bool,
-    /// Connections that it takes.
+    /// Maximum number of connections.
     pub connections: usize,
 }
 
@@ -64,9 +64,9 @@ pub struct Node {
     number: u8,
     seed: u64,
     pub host: Host,
-    /// The daemon is dead before this.
+    /// The daemon is down before this time.
     pub down_until: Time,
-    /// When it wants to run next.
+    /// The time of the next run.
     pub wake_at: Option<Time>,
 }
 
@@ -117,7 +117,7 @@ fn new_stack(tap: &mut Tap, mac: [u8; 6], number: u8, seed: u64, now: Time) -> I
 }
 
 impl Node {
-    /// The node with an index among so many.
+    /// Creates the node `index` of `nodes`.
     pub fn new(index: usize, nodes: usize, random: &mut Random, host: Host) -> Node {
         let number = u8::try_from(index + 1).expect("a last byte of an address");
         let (qpn, seed) = (Qpn::new(0x40 + u32::from(number)), random.word());
@@ -149,13 +149,13 @@ impl Node {
         }
     }
 
-    /// Bytes of IP that the host thinks the link takes.
+    /// The MTU of the host's stack, in bytes of IP.
     pub fn mtu(&self) -> usize {
         self.tap.mtu
     }
 
-    /// Another start of the daemon, with a queue pair, at `from`: the host lives, nothing of the
-    /// daemon does.
+    /// Restarts the daemon at `from` with another queue pair: the host keeps its state, the daemon keeps
+    /// nothing.
     pub fn restart(&mut self, from: Time, nodes: usize, qpn: Qpn, random: &mut Random) {
         let index = usize::from(self.number) - 1;
         self.core = new_core(index, qpn, self.mac, self.host);
@@ -181,7 +181,7 @@ impl Node {
         }
     }
 
-    /// The stack reads its MTU once. Sockets live on.
+    /// Makes a new stack, which reads its MTU only once, with the same sockets.
     fn set_mtu(&mut self, now: Time, mtu: usize) {
         self.tap.mtu = mtu;
         self.stack = new_stack(&mut self.tap, self.mac, self.number, self.seed, now);
@@ -211,7 +211,7 @@ impl Node {
         self.flows.push(flow);
     }
 
-    /// One round of the host and of its daemon's data thread.
+    /// Runs the host and its daemon's data thread once.
     pub fn run(&mut self, now: Time, network: &mut Network) {
         if self.down_until > now {
             self.run_stack(now);
@@ -258,7 +258,7 @@ impl Node {
                 .for_each(|f| f.run(now, &mut self.sockets));
             self.stack
                 .poll(stack_time(now), &mut self.tap, &mut self.sockets);
-            // The first asks.
+            // The first host sends the request.
             if self.number != 1 {
                 self.answer_echoes();
             }
@@ -277,7 +277,7 @@ impl Node {
         self.service(now);
     }
 
-    /// Tells the core what happened to connections, and does what it wants done.
+    /// Passes connection events to the core and carries out its actions.
     fn events(&mut self, now: Time) {
         while let Some(event) = self.port.engine.poll_event() {
             self.core.connection_event(core_time(now), &event);
@@ -288,7 +288,7 @@ impl Node {
         self.service(now);
     }
 
-    /// What a core wants sent, and frames that it no longer holds.
+    /// Sends the core's own packets, and frames that it no longer holds.
     fn service(&mut self, now: Time) {
         let at = core_time(now);
         while let Some((to, packet)) = self.core.poll_transmit(at) {
@@ -307,7 +307,7 @@ impl Node {
         }
     }
 
-    /// Nothing is read from the TAP while the window of a connection is full.
+    /// Does not read from the TAP while the window of a connection is full.
     fn frames_out(&mut self, now: Time) {
         while self.port.engine.has_room()
             && let Some(frame) = self.tap.from_stack.pop_front()
@@ -360,7 +360,7 @@ impl Node {
         }
     }
 
-    /// The next echo that the stack took in: whether it is a request, and from whom.
+    /// The next echo received by the stack: whether it is a request, and its sender.
     pub fn receive_echo(&mut self) -> Option<(bool, IpAddress)> {
         let socket = self.sockets.get_mut::<icmp::Socket<'_>>(self.icmp);
         let (message, from) = socket.recv().ok()?;
@@ -397,7 +397,7 @@ impl Node {
         if len > mtu {
             if let TooBig::Answer(answer) = self.core.too_big(at, to, &[0; 12], frame, len) {
                 let answer = answer.to_vec();
-                self.told_mtu(now, &answer);
+                self.lower_mtu(now, &answer);
             }
             return;
         }
@@ -411,12 +411,12 @@ impl Node {
         }
     }
 
-    /// The stack reads such answers and does nothing about them. So its host does here what a kernel
-    /// does for the route: the stack goes on with a smaller MTU, and the sockets that it has.
-    fn told_mtu(&mut self, now: Time, answer: &[u8]) {
+    /// The stack ignores such errors. The host here changes the MTU of the stack and its sockets, as a
+    /// kernel does for the route.
+    fn lower_mtu(&mut self, now: Time, answer: &[u8]) {
         let mtu = read_mtu(&answer[14..]);
         if mtu >= self.tap.mtu {
-            // About a packet that was sent before it was told.
+            // The packet was sent before the last error arrived.
             return;
         }
         self.set_mtu(now, mtu);
@@ -433,7 +433,7 @@ impl Node {
         }
     }
 
-    /// A message came over a connection. The core sees its beginning.
+    /// Passes the beginning of a received message to the core.
     fn message(&mut self, now: Time, connection: ConnectionId, message: &[u8]) {
         let head = &message[..message.len().min(4096)];
         let got = self
@@ -458,14 +458,14 @@ fn to_stack(tap: &mut Tap, got: Incoming<'_, '_>) {
     }
 }
 
-/// The MTU of an error as the stack's own parsers read it, all checksums verified.
+/// The MTU in an error, read by the stack's parsers, with all checksums verified.
 fn read_mtu(packet: &[u8]) -> usize {
     let checksums = ChecksumCapabilities::default();
     if packet[0] >> 4 == 4 {
         let ip = Ipv4Packet::new_checked(packet).unwrap();
         assert!(ip.verify_checksum());
         let icmp = Icmpv4Packet::new_checked(ip.payload()).unwrap();
-        // The whole message is more than the stack's parser takes: it wants the quoted packet whole.
+        // The stack's parser rejects the whole message, because it requires a complete quoted packet.
         assert!(icmp.verify_checksum());
         assert_eq!(icmp.msg_type(), Icmpv4Message::DstUnreachable);
         assert_eq!(

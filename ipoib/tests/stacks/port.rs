@@ -1,5 +1,4 @@
-//! What is under a core: the engine of its connections and its queue pair for datagrams, on a network
-//! that carries bytes.
+//! A core's port: the engine of its connections and its UD queue pair, on a simulated network.
 
 use std::collections::VecDeque;
 
@@ -20,7 +19,7 @@ const ENDPOINT: EndpointId = EndpointId(1);
 const MESSAGE_MAX: usize = 65_524;
 const PATH_MTU: IbMtu = IbMtu::B2048;
 
-/// What came: datagrams, then whole messages, each in order.
+/// Received datagrams and whole messages, each in order.
 #[derive(Default)]
 pub struct Arrived {
     pub datagrams: Vec<(Meta, Vec<u8>)>,
@@ -33,20 +32,20 @@ pub struct Port {
     pub engine: Engine,
     pub qpn: Qpn,
     psn: Psn,
-    /// Datagrams that the socket holds.
+    /// Datagrams in the socket buffer.
     pub socket: Vec<Datagram>,
-    /// Datagrams that will leave.
+    /// Datagrams to be sent.
     leaving: VecDeque<(usize, Vec<u8>)>,
     nodes: usize,
-    /// Messages posted, and the bytes of the longest.
+    /// Number of posted messages, and the length of the longest in bytes.
     pub messages: usize,
     pub longest: usize,
-    /// Messages that a connection did not take.
+    /// Number of messages refused by a connection.
     pub refused: usize,
 }
 
 impl Port {
-    /// A start of a node, unlike the ones before.
+    /// Creates the port of a (re)started node, with new random values.
     pub fn new(now: Time, index: usize, nodes: usize, qpn: Qpn, random: &mut Random) -> Port {
         let mut engine = Engine::new(EngineConfig {
             ca_guid: Guid(random.word().to_be_bytes()),
@@ -78,7 +77,7 @@ impl Port {
         }
     }
 
-    /// Takes requests, if the interface has connections at all.
+    /// Listens for requests if the interface has connections.
     pub fn listen(&mut self, core: &Ipoib) {
         if core.takes_connections() {
             for service in core.service_ids() {
@@ -87,7 +86,7 @@ impl Port {
         }
     }
 
-    /// Everything in the socket, as one batch.
+    /// Reads all datagrams in the socket as a batch.
     pub fn receive(&mut self, now: Time, network: &mut Network) -> Arrived {
         let now = Instant(now);
         let mut arrived = Arrived::default();
@@ -122,7 +121,7 @@ impl Port {
                 dst: gid(self.index),
                 src_port: SOURCE_PORT,
             };
-            // What is for a connection that is gone is refused.
+            // Packets of a connection that ended are refused.
             let _ = self.engine.receive(now, &path, bytes, at, || Ok(()));
             return;
         }
@@ -142,7 +141,7 @@ impl Port {
         }
     }
 
-    /// Sends a datagram. One for a group goes to every node, its sender too, as from real adapters.
+    /// Sends a datagram. A multicast goes to all nodes, the sender included, as with real adapters.
     pub fn datagram(&mut self, to: Gid, qpn: Qpn, payload: &[u8]) {
         assert!(payload.len() <= PATH_MTU.bytes() as usize);
         self.psn = self.psn.advance(1);
@@ -189,7 +188,7 @@ impl Port {
         self.longest = self.longest.max(payload.len());
     }
 
-    /// Does what the core wants done about connections; whether there was anything.
+    /// Carries out the core's actions for connections; returns whether there were any.
     pub fn act(&mut self, now: Time, core: &mut Ipoib) -> bool {
         let (at, ms) = (Instant(now), crate::node::core_time(now));
         let mut acted = false;
@@ -230,7 +229,7 @@ impl Port {
         acted
     }
 
-    /// Gives the network what may leave now.
+    /// Passes all packets that may be sent now to the network.
     pub fn transmit(&mut self, now: Time, network: &mut Network) {
         for (to, bytes) in self.leaving.drain(..) {
             network.send(now, self.index, to, &bytes);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
-/// The two queues, and the largest IP packet that the stack is told of.
+/// The two queues, and the MTU for the stack.
 pub struct Tap {
     pub to_stack: VecDeque<Vec<u8>>,
     pub from_stack: VecDeque<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Whatever happens to hosts, and on the way between them, TCP gets everything through, and no
-//! connection is left behind. Everything is drawn from a seed.
+//! In spite of trouble on hosts and network, TCP delivers all data, and no connection is left over. A seed
+//! determines the world.
 
 use std::env;
 
@@ -11,9 +11,9 @@ use crate::network::{Impairments, MICROSECOND, MILLISECOND};
 use crate::node::{CONNECTED, DATAGRAM, Host, v4, v6};
 use crate::random::Random;
 
-/// What `scripts/test` can afford.
+/// Number of worlds in `scripts/test`.
 const WORLDS: u64 = 300;
-/// How long there is trouble, in milliseconds.
+/// Duration of the trouble, in milliseconds.
 const TROUBLE_MS: u64 = 3000;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
@@ -56,7 +56,7 @@ fn weather(random: &mut Random) -> Impairments {
     }
 }
 
-/// Some of the hosts send to some of the others.
+/// Starts flows between some of the hosts.
 fn begin_flows(net: &mut Net) {
     let nodes = net.nodes.len();
     for from in 0..nodes {
@@ -120,7 +120,7 @@ fn world(seed: u64) -> [u64; 3] {
         counted(|c| c.connections_failed),
         counted(|c| c.connections_refused),
     ];
-    // Idle ones go, on both sides, even where a peer was not told.
+    // Idle connections end on both sides, even without a message from the peer.
     net.abort_all();
     net.pass(600);
     net.check_connections();

@@ -3,7 +3,7 @@ use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Address, Ipv6Address, UdpPacket};
 
 use super::*;
 
-/// RFC 1071, 1, as written: 16-bit big-endian words, one after the other.
+/// The definition of RFC 1071, 1: 16-bit big-endian words, added in order.
 fn plain(data: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in data.chunks(2) {
@@ -44,7 +44,7 @@ proptest! {
     #[test]
     fn agrees_with_the_definition_and_with_smoltcp(data in prop::collection::vec(any::<u8>(), 0..3000)) {
         let sum = Sum::of(&data);
-        // 0 and 0xffff are the same number here, and only a sum of nothing but zeros gives 0.
+        // 0 and 0xffff are equal as sums; only zeros give 0.
         prop_assert_eq!(sum.fold(), plain(&data));
         prop_assert_eq!(sum.fold(), smoltcp::wire::checksum::data(&data));
         let mut copy = vec![0; data.len()];

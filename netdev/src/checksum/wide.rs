@@ -1,13 +1,13 @@
-//! The loops, compiled twice: for any processor, and for AVX2 where the processor has it, which is
-//! faster by about a half. Both are the same safe code.
+//! The loops, compiled twice from the same safe code: for any processor, and for AVX2, which is about 1.5
+//! times as fast.
 #![allow(unsafe_code)]
 
-/// Bytes of one turn. Sixteen sums side by side are four AVX2 registers of 64-bit lanes: enough to
-/// hide the latency of the additions.
+/// Bytes for each turn of the loop. Sixteen sums are four AVX2 registers of 64-bit lanes: enough to hide
+/// the latency of additions.
 const TURN: usize = 64;
 const LANES: usize = TURN / 4;
 
-/// Adds 32-bit words into 64-bit lanes, where 2^32 of them fit without a carry.
+/// Adds 32-bit words to 64-bit lanes; 2^32 additions fit without a carry.
 #[inline(always)]
 fn add(lanes: &mut [u64; LANES], turn: &[u8; TURN]) {
     let (words, _) = turn.as_chunks::<4>();
@@ -16,7 +16,7 @@ fn add(lanes: &mut [u64; LANES], turn: &[u8; TURN]) {
     }
 }
 
-/// Adds the lanes, each folded to 33 bits, and what the turns left over.
+/// Adds the lanes, folded to 33 bits each, and the rest behind the last turn.
 #[inline(always)]
 fn finish(lanes: &[u64; LANES], rest: &[u8]) -> u64 {
     let halves = lanes.iter().map(|l| (l >> 32) + (l & 0xffff_ffff));
@@ -74,24 +74,24 @@ fn copy_avx2(to: &mut [u8], from: &[u8]) -> u64 {
     copy_turns(to, from)
 }
 
-/// The sum of `data`, 64 bits of the machine's byte order.
+/// The sum of `data`, 64 bits in the machine's byte order.
 #[inline]
 pub(super) fn sum(data: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: a function with a target feature may only be called where the processor has it;
-        // the line above asked. The function itself is safe code.
+        // SAFETY: a function with a target feature may only be called on a processor with the feature; the
+        // line above has checked it. The function itself is safe code.
         return unsafe { sum_avx2(data) };
     }
     sum_turns(data)
 }
 
-/// Copies, and gives the sum of what was copied. The lengths are equal.
+/// Copies and returns the sum of the data. The lengths are equal.
 #[inline]
 pub(super) fn copy(to: &mut [u8], from: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: as in `sum`: the processor has AVX2, which is all that the call needs.
+        // SAFETY: as in `sum`: the processor has AVX2; the call needs nothing else.
         return unsafe { copy_avx2(to, from) };
     }
     copy_turns(to, from)
@@ -101,7 +101,7 @@ pub(super) fn copy(to: &mut [u8], from: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Both compilations of the loop agree, at every length around the turn and for both.
+    /// Both compilations give the same results, at all lengths around a turn.
     #[test]
     fn the_plain_loop_and_the_detected_one_agree() {
         let data: Vec<u8> = (0..4 * TURN + 7).map(|i| (i * 37 + 11) as u8).collect();

@@ -1,4 +1,4 @@
-//! Which packets may be merged at all.
+//! The selection of packets that may be merged.
 
 use super::CoalesceConfig;
 use crate::checksum::{Sum, pseudo_header};
@@ -7,14 +7,14 @@ use crate::ip::{
     be16, tcp, udp, v4, v6,
 };
 
-/// Source and destination as in the packet; an IPv4 packet's take the first eight bytes.
+/// Source and destination address as in the packet; IPv4 addresses use the first eight bytes.
 pub(super) type Addresses = [u8; 32];
 
-/// What the packets of a flow have in common.
+/// The common properties of a flow's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FlowKey {
     pub addresses: Addresses,
-    /// Source and destination port as in the packet.
+    /// Source and destination port number as in the packet.
     pub ports: [u8; 4],
     pub protocol: Protocol,
     pub version: Version,
@@ -33,7 +33,7 @@ pub(super) enum Version {
 }
 
 impl Version {
-    /// Bytes of the IP header: neither options nor extension headers are merged.
+    /// Bytes of the IP header; packets with options or extension headers are not merged.
     pub(super) const fn header_len(self) -> usize {
         match self {
             Version::V4 => IPV4_HEADER_LEN,
@@ -42,26 +42,26 @@ impl Version {
     }
 }
 
-/// A packet that may be merged if its checksums are right: all lengths agree with each other, there
-/// is payload, and no flag, option or fragment forbids it.
+/// A packet that may be merged if its checksums are right: all lengths are consistent, the payload is not
+/// empty, and no flag, option or fragment prevents it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'b> {
     pub key: FlowKey,
     pub packet: &'b [u8],
     /// Bytes of IP and transport header.
     pub headers: usize,
-    /// Somebody has found its checksums right already.
+    /// The checksums are known to be right.
     pub verified: bool,
 }
 
-/// What is to be done with a packet.
+/// The handling of a packet.
 #[derive(Debug)]
 pub(super) enum Verdict<'b> {
     /// Merge it.
     Candidate(Candidate<'b>),
-    /// Pass it behind what there is of its flow.
+    /// Pass it after the open frame of its flow.
     Flow(FlowKey),
-    /// Its ports are not known (a fragment, options): pass it behind all flows between these hosts.
+    /// Unknown port numbers (a fragment, options): pass it after all open frames between its two hosts.
     Host(Addresses),
     /// Pass it.
     Other,
@@ -89,7 +89,7 @@ fn look_v4<'b>(config: &CoalesceConfig, packet: &'b [u8]) -> Verdict<'b> {
     };
     let mut addresses = [0; 32];
     addresses[..8].copy_from_slice(&header[v4::SOURCE..v4::SOURCE + 8]);
-    // The reserved bit counts as a fragment's, as in the kernel.
+    // The reserved bit counts as fragmentation, as in the kernel.
     let plain = header[0] == 0x45
         && be16(header, v4::FRAGMENT) & !v4::DF == 0
         && usize::from(be16(header, v4::TOTAL_LEN)) == packet.len();
@@ -113,12 +113,12 @@ fn look_v6<'b>(config: &CoalesceConfig, packet: &'b [u8]) -> Verdict<'b> {
         && usize::from(be16(header, v6::PAYLOAD_LEN)) == packet.len() - IPV6_HEADER_LEN;
     match protocol(config, header[v6::NEXT_HEADER]) {
         Some(protocol) if plain => look_transport(packet, Version::V6, protocol, addresses),
-        // Behind an extension header there may be a segment of a flow.
+        // A segment of a flow may follow the extension header.
         _ => Verdict::Host(addresses),
     }
 }
 
-/// The protocol, if its packets are merged. One that is not has no flows that need care.
+/// The protocol, if its packets are merged. Others have no flows whose order matters.
 fn protocol(config: &CoalesceConfig, number: u8) -> Option<Protocol> {
     match number {
         ip::PROTOCOL_TCP if config.tcp => Some(Protocol::Tcp),
@@ -158,7 +158,7 @@ fn look_transport(
     }
 }
 
-/// Bytes of the TCP header, if the segment carries payload and nothing that must be seen at once.
+/// Bytes of the TCP header, if the segment has payload and no flag that must be delivered at once.
 fn tcp_header(segment: &[u8]) -> Option<usize> {
     let header = segment.first_chunk::<TCP_HEADER_LEN>()?;
     let len = usize::from(header[tcp::DATA_OFFSET] >> 4) * 4;
@@ -167,7 +167,7 @@ fn tcp_header(segment: &[u8]) -> Option<usize> {
     (ordinary && len >= TCP_HEADER_LEN && len < segment.len()).then_some(len)
 }
 
-/// Bytes of the UDP header, if the datagram has payload, a checksum and its true length.
+/// Bytes of the UDP header, if the datagram has payload, a checksum and a correct length.
 fn udp_header(segment: &[u8]) -> Option<usize> {
     let header = segment.first_chunk::<UDP_HEADER_LEN>()?;
     let whole = usize::from(be16(header, udp::LEN)) == segment.len();
@@ -188,13 +188,13 @@ impl<'b> Candidate<'b> {
         &self.packet[self.key.version.header_len()..self.headers]
     }
 
-    /// Whether nothing may follow this packet in a frame: the sender pushed, or it has ended.
+    /// Whether the packet ends its frame: PSH or FIN.
     pub(super) fn is_last(&self) -> bool {
         self.key.protocol == Protocol::Tcp
             && self.transport()[tcp::FLAGS] & (tcp::PSH | tcp::FIN) != 0
     }
 
-    /// The IPv4 "don't fragment" bit; packets of IPv6 are never fragmented on the way.
+    /// The IPv4 "don't fragment" bit; true for IPv6, which routers do not fragment.
     pub(super) fn dont_fragment(&self) -> bool {
         match self.key.version {
             Version::V4 => be16(self.packet, v4::FRAGMENT) & v4::DF != 0,
@@ -202,7 +202,7 @@ impl<'b> Candidate<'b> {
         }
     }
 
-    /// The IPv4 identification; always 0 for IPv6.
+    /// The IPv4 identification; 0 for IPv6.
     pub(super) fn id(&self) -> u16 {
         match self.key.version {
             Version::V4 => be16(self.packet, v4::ID),
@@ -210,7 +210,7 @@ impl<'b> Candidate<'b> {
         }
     }
 
-    /// Whether the IP header checksum and the transport's checksum are right.
+    /// Whether the IP header checksum and the transport checksum are right.
     pub(super) fn is_intact(&self) -> bool {
         if self.verified {
             return true;

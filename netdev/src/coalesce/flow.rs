@@ -1,4 +1,4 @@
-//! One frame in the making.
+//! A frame during merging.
 
 use std::io::IoSlice;
 
@@ -13,38 +13,38 @@ use crate::vnet::{
     FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VNET_HEADER_LEN, VnetHeader,
 };
 
-/// Places of a flow: place 0 for the whole first packet, then the payloads of the others.
+/// Places for each flow: place 0 has the whole first packet, the others have payloads.
 pub(super) const PLACES: usize = MAX_PACKETS;
 
-/// The longest IP header without options, and the longest TCP header.
+/// The maximum lengths of an IP header without options and a TCP header together.
 const MAX_HEADERS: usize = IPV6_HEADER_LEN + 60;
 const HEAD_LEN: usize = VNET_HEADER_LEN + ETHERNET_HEADER_LEN + MAX_HEADERS;
 const NETWORK: usize = VNET_HEADER_LEN + ETHERNET_HEADER_LEN;
 
-/// How the IPv4 identifications of a flow go on (RFC 6864: without fragments they mean nothing, but
-/// what is cut again must look as it did). IPv6 packets, which have none, count as fixed.
+/// The sequence of IPv4 identifications in a flow. Without fragments they have no meaning (RFC 6864), but
+/// cutting must give the original packets. IPv6 packets, which have none, count as fixed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ids {
-    /// One packet with "don't fragment": both are possible.
+    /// A single packet with "don't fragment": both are possible.
     Open,
-    /// All the same.
+    /// All are equal.
     Fixed,
-    /// One more each time.
+    /// Each one is one more than the one before.
     Incrementing,
 }
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Merge {
-    /// Merged; more may follow.
+    /// Merged; the frame stays open.
     More,
-    /// Merged; nothing may follow.
+    /// Merged; the frame is complete.
     Full,
-    /// Not merged: it does not continue the frame.
+    /// Not merged: the packet does not continue the frame.
     Unlike,
-    /// Not merged: the packet in the frame, so far alone, has a wrong checksum.
+    /// Not merged: the frame's only packet has a wrong checksum.
     FirstIsBad,
-    /// Not merged: it has a wrong checksum.
+    /// Not merged: the packet has a wrong checksum.
     Bad,
 }
 
@@ -57,15 +57,15 @@ pub(super) struct Flow {
     head: [u8; HEAD_LEN],
     /// Bytes of IP and transport header.
     headers: usize,
-    /// Whether the first packet's checksums were looked at, which a packet that stays alone needs not.
+    /// The first packet's checksums were verified; a packet that stays alone does not need this.
     verified: bool,
     ids: Ids,
     packets: usize,
-    /// Payload bytes of each packet but the last.
+    /// Payload bytes of each packet except the last.
     size: usize,
-    /// Payload bytes of all.
+    /// Payload bytes of all packets.
     payload: usize,
-    /// TCP flags of the last packet that the frame takes over.
+    /// TCP flags of the last packet, for the frame.
     last_flags: u8,
 }
 
@@ -130,8 +130,7 @@ impl Flow {
         self.last_flags = 0;
     }
 
-    /// Puts the next packet of the flow behind the others if it continues them. `places[0]` holds the
-    /// first packet.
+    /// Appends the flow's next packet if it continues the frame. `places[0]` has the first packet.
     pub(super) fn merge<'b>(
         &mut self,
         ethernet: &[u8; ETHERNET_HEADER_LEN],
@@ -180,19 +179,19 @@ impl Flow {
         &self.head[NETWORK + self.key.version.header_len()..NETWORK + self.headers]
     }
 
-    /// Whether all that must not change within a frame is the same as in the first packet, and a TCP
-    /// segment is the next one of the stream.
+    /// Whether the fields that must be constant in a frame equal those of the first packet, and a TCP
+    /// segment is the next of the stream.
     fn is_like(&self, ethernet: &[u8; ETHERNET_HEADER_LEN], next: &Candidate<'_>) -> bool {
         let network = self.network();
         let same_network = match self.key.version {
-            // Type of service with the ECN bits, time to live, and the bits of fragmentation.
+            // Type of service with ECN, time to live, and the fragmentation bits.
             Version::V4 => {
                 let other = next.network();
                 network[1] == other[1]
                     && network[v4::TTL] == other[v4::TTL]
                     && be16(network, v4::FRAGMENT) == be16(other, v4::FRAGMENT)
             }
-            // Traffic class with the ECN bits, flow label, hop limit.
+            // Traffic class with ECN, flow label, hop limit.
             Version::V6 => {
                 let other = next.network();
                 network[..4] == other[..4] && network[v6::HOP_LIMIT] == other[v6::HOP_LIMIT]
@@ -206,8 +205,8 @@ impl Flow {
             }
     }
 
-    /// Whether a TCP header continues the first one: contiguous, the same acknowledgement and window,
-    /// the same options, no CWR, and no change in the flags but PSH and FIN.
+    /// Whether a TCP header continues the first one: contiguous sequence, same acknowledgement and window,
+    /// same options, no CWR, no change of flags except PSH and FIN.
     fn is_next_segment(&self, next: &[u8]) -> bool {
         let first = self.transport();
         let expected = be32(first, tcp::SEQUENCE).wrapping_add(self.payload as u32);
@@ -221,7 +220,7 @@ impl Flow {
             && next[tcp::URGENT..] == first[tcp::URGENT..]
     }
 
-    /// How the identifications go on if the packet is taken; `None` if it breaks the rule.
+    /// The sequence of identifications with the next packet; `None` if it breaks the sequence.
     fn continued_ids(&self, next: &Candidate<'_>) -> Option<Ids> {
         let first = match self.key.version {
             Version::V4 => be16(self.network(), v4::ID),
@@ -232,7 +231,7 @@ impl Flow {
             (Ids::Open, _) => Ids::Incrementing,
             (ids, _) => ids,
         };
-        // At most 64 packets are in a frame.
+        // A frame has at most 64 packets.
         let expected = match ids {
             Ids::Incrementing => first.wrapping_add(self.packets as u16),
             Ids::Fixed | Ids::Open => first,
@@ -240,7 +239,7 @@ impl Flow {
         (next.id() == expected).then_some(ids)
     }
 
-    /// Finishes the headers and shows the frame to `give`.
+    /// Completes the headers and passes the frame to `give`.
     pub(super) fn frame(&mut self, places: &[&[u8]], give: impl FnOnce(&[IoSlice<'_>])) {
         if self.packets == 1 {
             self.head[..VNET_HEADER_LEN].copy_from_slice(VnetHeader::default().as_bytes());
@@ -256,12 +255,12 @@ impl Flow {
         give(&parts[..=self.packets]);
     }
 
-    /// Lengths and flags of the whole, and the checksums: IPv4's made, the transport's left to be
-    /// completed by who cuts the frame again.
+    /// Sets lengths and flags of the whole frame, the IPv4 checksum, and the partial transport checksum, to
+    /// be completed when the frame is cut.
     fn finish_headers(&mut self) {
         let network_len = self.key.version.header_len();
         let transport_len = self.headers - network_len;
-        // Both at most 65535: `merge` keeps the packet below that.
+        // Both are at most 65535: `merge` limits the packet's length.
         let segment_len = transport_len + self.payload;
         let total = (network_len + segment_len) as u16;
         let pseudo = self.key.pseudo(segment_len).fold();
@@ -295,7 +294,7 @@ impl Flow {
             (Protocol::Tcp, Version::V6) => (GSO_TCPV6 | self.ecn(), tcp::CHECKSUM),
             (Protocol::Udp, _) => (GSO_UDP_L4, udp::CHECKSUM),
         };
-        // Every number is below 65536: header lengths, and a part of a packet.
+        // All numbers are below 65536: header lengths, and parts of a packet.
         let number = |n: usize| U16::new(n as u16);
         VnetHeader {
             flags: FLAG_NEEDS_CSUM,
@@ -308,7 +307,7 @@ impl Flow {
         }
     }
 
-    /// Only the first packet can carry CWR.
+    /// The ECN flag; only the first packet can carry CWR.
     fn ecn(&self) -> u8 {
         if self.transport()[tcp::FLAGS] & tcp::CWR != 0 {
             GSO_ECN

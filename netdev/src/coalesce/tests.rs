@@ -7,7 +7,7 @@ use crate::segment::{LinkHeader, Segmenter};
 use crate::testing::{Model, noise, plain_model};
 use crate::vnet::{FLAG_NEEDS_CSUM, GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_UDP_L4};
 
-/// A frame as the TAP gets it.
+/// A frame as written to the TAP.
 #[derive(Clone, Debug, PartialEq)]
 struct Frame {
     packets: usize,
@@ -39,7 +39,7 @@ impl FrameSink for Frames {
     }
 }
 
-/// What is changed, and how.
+/// The name of a change, and the change.
 type Change = (&'static str, fn(&mut Model));
 
 type Arrival = ([u8; 14], Vec<u8>);
@@ -69,7 +69,7 @@ fn arrivals(models: &[Model]) -> Vec<Arrival> {
     models.iter().map(|m| (m.ethernet(), m.packet())).collect()
 }
 
-/// How many packets went into each frame.
+/// The number of packets in each frame.
 fn counts(models: &[Model]) -> Vec<usize> {
     run(&arrivals(models)).iter().map(|f| f.packets).collect()
 }
@@ -277,7 +277,7 @@ fn a_wrong_checksum_goes_up_alone_and_untouched() {
         let good = arrivals(&stream(base.clone(), 4));
         for bad in 0..4 {
             let end = good[bad].1.len() - 1;
-            // The last payload byte, and for IPv4 the header's checksum.
+            // The last payload byte; for IPv4 also the header checksum.
             for at in [Some(end), (!base.v6).then_some(10)].into_iter().flatten() {
                 let mut packets = good.clone();
                 packets[bad].1[at] ^= 0x10;
@@ -295,7 +295,7 @@ fn a_wrong_checksum_goes_up_alone_and_untouched() {
     }
 }
 
-/// Who says so has looked, and is not asked again; of the others each is looked at, the first as well.
+/// With `verified` checksums are not verified, otherwise each one is, the first included.
 #[test]
 fn a_checksum_that_was_verified_is_not_looked_at() {
     for base in bases() {
@@ -357,15 +357,15 @@ fn packets_that_are_longer_than_they_say_are_not_merged() {
     }
 }
 
-/// All checksums are right; only the IP header's length says that the last bytes are a trailer.
+/// All checksums are right; only the IP header's length marks the last bytes as a trailer.
 #[test]
 fn a_length_that_lies_with_right_checksums_is_not_merged() {
     for base in tcp_bases() {
         let mut packets = arrivals(&stream(base.clone(), 3));
         let packet = &mut packets[1].1;
         let at = if base.v6 { 4 } else { 2 };
-        let said = ip::be16(packet, at) - 4;
-        ip::put16(packet, at, said);
+        let len = ip::be16(packet, at) - 4;
+        ip::put16(packet, at, len);
         if !base.v6 {
             ip::put16(packet, 10, 0);
             let checksum = crate::checksum::Sum::of(&packet[..20]).finish();
@@ -464,7 +464,7 @@ fn flows_are_merged_side_by_side_and_the_oldest_gives_way() {
             .collect()
     };
     assert_eq!(counts(&interleave(&flows(8))), [3; 8]);
-    // One more than there are places: each packet pushes out the flow that comes next.
+    // One flow more than there are places: each packet ends the flow that comes next.
     assert_eq!(counts(&interleave(&flows(9))), [1; 27]);
 }
 
@@ -522,7 +522,7 @@ fn the_places_are_used_again() {
     }
 }
 
-/// The packets of a frame, as the segmenter cuts it again; those of a lone packet unchanged.
+/// The packets that the segmenter cuts from a frame; a single packet is unchanged.
 fn cut_again(frame: &Frame) -> Vec<Vec<u8>> {
     if frame.vnet.gso_type == GSO_NONE {
         assert_eq!(frame.vnet, VnetHeader::default());
@@ -570,8 +570,8 @@ proptest! {
         prop_assert_eq!(&frames[0].bytes, &model.frame());
     }
 
-    /// A few streams with holes, changes and damage, mixed: what is cut again is what came, in the
-    /// order of each flow.
+    /// A few streams with gaps, changes and damage, mixed: cutting gives the original packets, in order
+    /// within each flow.
     #[test]
     fn nothing_is_lost_changed_or_reordered_within_a_flow(
         steps in prop::collection::vec((0u16..11, 0usize..4, 0usize..14, 0u32..20), 1..120),
@@ -596,7 +596,7 @@ proptest! {
             let mut packet = sent.packet();
             if change == 5 {
                 let at = seed as usize * 7 % packet.len();
-                // Not a checksum's change to zero, which says that there is none.
+                // The checksum does not become zero, which would mean no checksum.
                 packet[at] ^= 0x21;
             }
             packets.push((sent.ethernet(), packet));
@@ -614,7 +614,7 @@ proptest! {
         for flow in flows {
             let came: Vec<&Vec<u8>> = packets.iter().map(|(_, p)| p).filter(|p| flow_of(p) == flow).collect();
             let went: Vec<&Vec<u8>> = out.iter().filter(|p| flow_of(p) == flow).collect();
-            // Identifications that stand still come out counting; only then may packets differ.
+            // Constant identifications become counting ones; only these packets may differ.
             let same = came.iter().zip(&went).all(|(a, b)| a == b || {
                 let blank = |p: &[u8]| [&p[..4], &p[6..10], &p[12..]].concat();
                 p_is_v4_df(a) && blank(a) == blank(b)

@@ -1,4 +1,4 @@
-//! Cutting one TCP or UDP super-packet.
+//! Cuts a TCP or UDP super-packet.
 
 use super::SegmentError;
 use crate::checksum::{Sum, pseudo_header};
@@ -8,21 +8,21 @@ use crate::ip::{
 };
 use crate::vnet::{GsoKind, PartialChecksum};
 
-/// A super-packet, of which a part may be written already.
+/// A super-packet and the progress of cutting it.
 #[derive(Clone, Debug)]
 pub(super) struct Cut<'a> {
-    /// IP and transport header as they were.
+    /// The original IP and transport header.
     headers: &'a [u8],
-    /// What is still to be sent.
+    /// The payload still to be written.
     payload: &'a [u8],
-    /// Payload bytes of every packet but the last.
+    /// Payload bytes of every packet except the last.
     size: usize,
     network: Network,
     /// Bytes of IP header, options and extension headers.
     network_len: usize,
     transport: Transport,
-    /// The sum of what is the same in every packet: pseudo header without the length, transport
-    /// header without what [`Transport`] holds.
+    /// The sum of the constant part: pseudo header without the length, and transport header without the
+    /// fields of [`Transport`].
     transport_sum: Sum,
 }
 
@@ -31,7 +31,7 @@ enum Network {
     V4 {
         /// Identification of the next packet.
         id: u16,
-        /// The header's sum without total length, identification and checksum.
+        /// The sum of the header without total length, identification and checksum.
         header_sum: Sum,
     },
     V6,
@@ -42,7 +42,7 @@ enum Transport {
     Tcp {
         /// Sequence number of the next packet.
         sequence: u32,
-        /// The flags that the next packet has if it is the last one.
+        /// The flags for the last packet.
         flags: u8,
         /// The byte before the flags: data offset and reserved bits.
         data_offset: u8,
@@ -50,7 +50,7 @@ enum Transport {
     Udp,
 }
 
-/// Where the headers end, and which addresses the pseudo header has.
+/// The end of the headers, and the addresses of the pseudo header.
 struct Layout {
     protocol: u8,
     network_len: usize,
@@ -60,8 +60,7 @@ struct Layout {
 }
 
 impl<'a> Cut<'a> {
-    /// `packet` is an IP packet whose length was checked and which is of the version that `kind`
-    /// asks for.
+    /// `packet` is an IP packet with checked length, of the IP version in `kind`.
     pub(super) fn new(
         kind: GsoKind,
         packet: &'a [u8],
@@ -121,7 +120,7 @@ impl<'a> Cut<'a> {
 
     pub(super) fn remaining(&self) -> usize {
         match self.size {
-            // A super-packet without payload is still one packet.
+            // A super-packet without payload is one packet.
             0 => 1,
             size => self.payload.len().div_ceil(size),
         }
@@ -141,7 +140,7 @@ impl<'a> Cut<'a> {
         self.headers.len()
     }
 
-    /// Bytes of payload that are still to be sent.
+    /// Bytes of payload still to be written.
     pub(super) fn payload_len(&self) -> usize {
         self.payload.len()
     }
@@ -151,7 +150,7 @@ impl<'a> Cut<'a> {
         &self.payload[..self.payload.len().min(self.size)]
     }
 
-    /// Writes the next packet to `out`, which has its length; says whether there is another one.
+    /// Writes the next packet to `out`, which has its length. Returns whether another one follows.
     #[inline]
     pub(super) fn write_next(&mut self, out: &mut [u8]) -> bool {
         let (head, body) = out.split_at_mut(self.headers.len());
@@ -159,15 +158,15 @@ impl<'a> Cut<'a> {
         self.write_headers(head, payload_sum)
     }
 
-    /// Writes the next packet's headers to `head`, which has their length, for the payload of that
-    /// sum, and goes on to the packet behind it; says whether there is one.
+    /// Writes the headers of the next packet to `head`, which has their length, and advances. `payload_sum`
+    /// is the sum of the packet's payload. Returns whether another packet follows.
     #[inline]
     pub(super) fn write_headers(&mut self, head: &mut [u8], payload_sum: Sum) -> bool {
         let (now, later) = self.payload.split_at(self.payload.len().min(self.size));
         let last = later.is_empty();
         head.copy_from_slice(self.headers);
         let (network, transport) = head.split_at_mut(self.network_len);
-        // At most 65535: the packet that it is cut from was no longer.
+        // At most 65535, the limit of the uncut packet.
         let transport_len = (transport.len() + now.len()) as u16;
         let sum = self.transport_sum.plus(payload_sum).word(transport_len);
         self.transport.patch(transport, sum, transport_len, last);
@@ -181,7 +180,7 @@ impl<'a> Cut<'a> {
 
 impl Network {
     fn v4(header: &[u8]) -> Network {
-        // Subtracting a word is adding its complement.
+        // Adding the complement of a word subtracts it.
         let without = [v4::TOTAL_LEN, v4::ID, v4::CHECKSUM];
         let header_sum = without
             .iter()
@@ -220,7 +219,7 @@ impl Network {
 }
 
 impl Transport {
-    /// `segment` is all that follows the IP header.
+    /// `segment` is everything after the IP header.
     fn of(protocol: u8, segment: &[u8]) -> Result<Transport, SegmentError> {
         if protocol == ip::PROTOCOL_UDP {
             if segment.len() < UDP_HEADER_LEN {
@@ -243,7 +242,7 @@ impl Transport {
         })
     }
 
-    /// The sum of the header without the fields that differ from packet to packet.
+    /// The sum of the header without the fields that change.
     fn constant_sum(self, header: &[u8]) -> Sum {
         let without: &[usize] = match self {
             Transport::Tcp { .. } => &[
@@ -259,7 +258,7 @@ impl Transport {
             .fold(Sum::of(header), |sum, at| sum.word(!be16(header, *at)))
     }
 
-    /// `sum` covers all but the fields written here.
+    /// Writes the changing fields; `sum` covers all others.
     #[inline]
     fn patch(&self, header: &mut [u8], sum: Sum, transport_len: u16, last: bool) {
         match *self {
@@ -326,8 +325,8 @@ fn layout_v6(packet: &[u8]) -> Result<Layout, SegmentError> {
     })
 }
 
-/// The checksum that the virtio-net header wants completed must be the one of the header found: in
-/// a tunnel's frame it is that of the inner header.
+/// Checks that the virtio-net header requests the checksum of this transport header; in a frame of a tunnel
+/// it is that of the inner header.
 fn check_place(
     checksum: Option<PartialChecksum>,
     network_len: usize,
@@ -344,8 +343,8 @@ fn check_place(
     }
 }
 
-/// Payload bytes of each packet but the last. A TCP stream may be cut anywhere, so a smaller link only means more
-/// packets; a datagram may not.
+/// Payload bytes of every packet except the last. A smaller MTU cuts TCP into more packets; a UDP datagram
+/// cannot be cut further.
 fn fit(
     transport: Transport,
     headers: usize,

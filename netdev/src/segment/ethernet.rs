@@ -1,4 +1,4 @@
-//! Frames for a link that carries Ethernet itself.
+//! Segmentation for links that carry Ethernet.
 
 use super::{Job, LinkHeader, SegmentError, Segmenter};
 use crate::ip::{self, ETHERNET_HEADER_LEN};
@@ -6,14 +6,14 @@ use crate::vlan::{self, TAG_LEN};
 use crate::vnet::{Offload, PartialChecksum, VnetHeader};
 
 impl<'a> Segmenter<'a> {
-    /// Looks at a frame that goes out as the Ethernet frame that it is: every packet has the frame's own
-    /// header, with its tag if it has one (802.1Q or 802.1ad), and lengths that count it. A frame that is
-    /// not to be cut leaves as it is, to its last byte, whatever it says it carries; only its checksum is
-    /// completed. `most` is the longest frame without a frame check sequence, in bytes.
+    /// Checks a frame that is sent as Ethernet: every packet has the frame's own header, with its tag if
+    /// any (802.1Q or 802.1ad), and lengths include it. A frame that needs no cut is sent unchanged, to its
+    /// last byte, whatever its contents; only its checksum is completed. `most` is the maximum length of a
+    /// frame without frame check sequence, in bytes.
     ///
     /// # Errors
-    /// See [`SegmentError`]; the length in [`SegmentError::TooBig`] is of the frame where it is not to be
-    /// cut. Nothing in `vnet` or `frame` is trusted.
+    /// See [`SegmentError`]; the length in [`SegmentError::TooBig`] is that of the frame if it needs no
+    /// cut. `vnet` and `frame` are untrusted input.
     #[inline]
     pub fn ethernet(
         vnet: &VnetHeader,
@@ -30,7 +30,7 @@ impl<'a> Segmenter<'a> {
             }),
             Offload::Cut { .. } if vlan::is_tag(ip::be16(frame, 12)) => {
                 let vnet = vlan::without_tag(*vnet).ok_or(SegmentError::ChecksumPlace)?;
-                // Nobody reads the addresses here: only the type in front of the packet counts.
+                // Only the type before the packet matters here, not the addresses.
                 cut(&vnet, frame, &frame[TAG_LEN..], most)
             }
             Offload::Cut { .. } => cut(vnet, frame, frame, most),
@@ -53,7 +53,7 @@ fn whole(
     Ok(Job::Whole(frame, checksum))
 }
 
-/// A super-frame, whose last 14 bytes of header and whose packet are `untagged`.
+/// Cuts a super-frame; `untagged` has the last 14 bytes of its header and its packet.
 fn cut<'a>(
     vnet: &VnetHeader,
     frame: &'a [u8],
@@ -99,7 +99,7 @@ mod tests {
         Ok(all)
     }
 
-    /// The frame with a tag, and its header with the offsets that it has then.
+    /// Adds a tag to the frame; returns it with the changed virtio-net header.
     fn tagged(vnet: VnetHeader, frame: &[u8], tag: [u8; 4]) -> (VnetHeader, Vec<u8>) {
         let mut vnet = vnet;
         if vnet.flags & FLAG_NEEDS_CSUM != 0 {
@@ -108,7 +108,7 @@ mod tests {
         (vnet, [&frame[..12], &tag, &frame[12..]].concat())
     }
 
-    /// What IP does not fill up, what is no IP, and what lies about its length: a bridge carries it.
+    /// Padding, protocols other than IP and wrong lengths are kept: a bridge carries them.
     #[test]
     fn what_is_not_to_be_cut_leaves_to_its_last_byte() {
         let short_ip = [&[1; 12][..], &[8, 0, 0x45, 0, 0, 20], &[7; 60]].concat();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     proptest! {
-        /// Cut for a link of its own, each frame is the link header of the other way and the same packet.
+        /// Cut for its own header, each frame equals the packet cut for another link header.
         #[test]
         fn frames_are_those_of_the_other_way_behind_their_own_header(
             model in model(6000), size in 1usize..3000, most in 300usize..4000, tag in any::<[u8; 2]>(),

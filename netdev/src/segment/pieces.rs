@@ -1,19 +1,19 @@
-//! Packets into memory that lies in pieces, as that of a message cut into network packets does.
+//! Writes a packet to memory in pieces, such as a message in network packets.
 
 use crate::checksum::Sum;
 
-/// Memory for one packet in pieces of any lengths.
+/// Memory in pieces of any lengths.
 pub trait Pieces {
-    /// Piece `index`, counted from 0; empty behind the last one, and only there.
+    /// Piece `index`, counted from 0; empty after the last piece, and never before.
     fn piece(&mut self, index: usize) -> &mut [u8];
 }
 
-/// Fills pieces from the first on.
+/// Fills pieces in order.
 pub(super) struct Scatter<'p, P: ?Sized> {
     pieces: &'p mut P,
-    /// The piece that is being filled.
+    /// The current piece.
     index: usize,
-    /// Bytes of it that are.
+    /// Bytes filled in the current piece.
     filled: usize,
 }
 
@@ -26,7 +26,7 @@ impl<'p, P: Pieces + ?Sized> Scatter<'p, P> {
         }
     }
 
-    /// Leaves out `len` bytes; false if there are not as many.
+    /// Skips `len` bytes; false if there is not enough room.
     pub(super) fn skip(&mut self, mut len: usize) -> bool {
         while len > 0 {
             let Some(room) = self.room(len) else {
@@ -37,7 +37,7 @@ impl<'p, P: Pieces + ?Sized> Scatter<'p, P> {
         true
     }
 
-    /// Copies `from`; false if there is no room for it.
+    /// Copies `from`; false if there is not enough room.
     pub(super) fn copy(&mut self, mut from: &[u8]) -> bool {
         while !from.is_empty() {
             let Some(room) = self.room(from.len()) else {
@@ -50,7 +50,7 @@ impl<'p, P: Pieces + ?Sized> Scatter<'p, P> {
         true
     }
 
-    /// Copies `from` and gives the sum of it, in one pass; `None` if there is no room for it.
+    /// Copies `from` and returns its sum, in one pass; `None` if there is not enough room.
     #[inline]
     pub(super) fn copy_and_sum(&mut self, from: &[u8]) -> Option<Sum> {
         let mut sum = Sum::ZERO;
@@ -71,7 +71,7 @@ impl<'p, P: Pieces + ?Sized> Scatter<'p, P> {
         left == 0 && (self.filled == 0 || self.pieces.piece(self.index + 1).is_empty())
     }
 
-    /// The next bytes to be filled, at least one and at most `len`, in one piece.
+    /// The next bytes to fill, at least one and at most `len`, in one piece.
     #[inline]
     fn room(&mut self, len: usize) -> Option<&mut [u8]> {
         let piece_len = self.pieces.piece(self.index).len();

@@ -10,7 +10,7 @@ use crate::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4};
 const LINK: LinkHeader = LinkHeader::new(&[8, 0, 0, 0]);
 const NO_LIMIT: usize = 65535;
 
-/// All packets, without the link header, with what the segmenter promised about them checked.
+/// All packets without link header; checks the promises of the segmenter.
 fn cut(vnet: &VnetHeader, frame: &[u8], mtu: usize) -> Result<Vec<Vec<u8>>, SegmentError> {
     let mut segmenter = Segmenter::new(vnet, frame, LINK, mtu)?;
     let full = segmenter.full_len();
@@ -32,7 +32,7 @@ fn cut(vnet: &VnetHeader, frame: &[u8], mtu: usize) -> Result<Vec<Vec<u8>>, Segm
     Ok(packets)
 }
 
-/// Pieces of `size` bytes that `len` bytes take, the last one shorter.
+/// Pieces of `size` bytes for `len` bytes, the last one shorter.
 struct Cells(Vec<Vec<u8>>);
 
 impl Cells {
@@ -48,7 +48,7 @@ impl Pieces for Cells {
     }
 }
 
-/// All packets as [`cut`] gives them, each written into pieces of `size` bytes.
+/// All packets as in [`cut`], each written to pieces of `size` bytes.
 fn cut_scattered(
     vnet: &VnetHeader,
     frame: &[u8],
@@ -165,7 +165,7 @@ fn a_whole_packet_over_the_mtu_is_too_big() {
 fn a_super_packet_of_one_segment_is_one_packet() {
     for payload in [0, 1, 999, 1000] {
         let model = Model::tcp_v4(payload);
-        // The link need not have room for the segment size that nothing is cut to.
+        // An uncut frame needs no room for its segment size.
         let mtu = model.headers_len() + payload;
         let vnet = model.vnet(1000);
         assert_eq!(cut(&vnet, &model.frame(), mtu), Ok(vec![model.packet()]));
@@ -258,7 +258,7 @@ fn checksum_places_are_held_against_the_packet() {
         csum_offset: U16::new(offset as u16),
         ..VnetHeader::default()
     };
-    // The trailer is not a place for a checksum.
+    // A checksum in the trailer is an error.
     let frame = [model.frame(), vec![0; 20]].concat();
     let result = |v| cut(&v, &frame, 1500).err();
     assert_eq!(result(place(14 + len - 2, 0)), None);
@@ -389,7 +389,7 @@ fn what_cannot_be_segmented_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "a place as long as the packet")]
+#[should_panic(expected = "memory with the length of the packet")]
 fn a_place_of_the_wrong_size_is_a_mistake_of_the_caller() {
     let model = Model::tcp_v4(10);
     let frame = model.frame();
@@ -425,7 +425,7 @@ proptest! {
         let packets = cut(&model.vnet_whole(), &model.frame(), NO_LIMIT).unwrap();
         assert_well_formed(&packets[0]);
         let mut expected = model.packet();
-        // A TCP checksum of 0 is written as 0xffff, which is the same number.
+        // A TCP checksum of 0 is written as 0xffff, which is equivalent.
         let at = model.headers_len() - if model.tcp { 4 + model.tcp_options.len() } else { 2 };
         if ip::be16(&expected, at) == 0 {
             ip::put16(&mut expected, at, 0xffff);
@@ -433,8 +433,8 @@ proptest! {
         prop_assert_eq!(&packets[0], &expected);
     }
 
-    /// Memory in pieces gets what memory in one piece gets, wherever the pieces end: in the link
-    /// header, in the checksum field, at odd bytes.
+    /// Memory in pieces gets the same bytes as contiguous memory, wherever the pieces end: in the link
+    /// header, in the checksum field, at odd offsets.
     #[test]
     fn pieces_make_no_difference(
         model in model(3000), size in 1usize..3000, piece in 1usize..700, whole in any::<bool>(),
@@ -445,7 +445,7 @@ proptest! {
         prop_assert_eq!(cut_scattered(&vnet, &model.frame(), NO_LIMIT, piece), expected);
     }
 
-    /// The same for a checksum at any place.
+    /// Patching a checksum field at any offset.
     #[test]
     fn a_field_anywhere_is_patched_in_pieces(
         model in model(600), start in 0usize..600, offset in 0usize..600, piece in 1usize..300,
@@ -460,7 +460,7 @@ proptest! {
         prop_assert_eq!(cut_scattered(&vnet, &model.frame(), NO_LIMIT, piece), expected);
     }
 
-    /// Without any promise about the bytes: no panic, and no packet over the limit (`cut` checks).
+    /// Arbitrary bytes: no panic, and no packet above the limit (`cut` checks).
     #[test]
     fn any_bytes(
         vnet in any::<[u8; 12]>(), kind in 0usize..5, ethertype in 0usize..4,
@@ -478,7 +478,7 @@ proptest! {
         let _ = cut(&vnet, &frame, mtu);
     }
 
-    /// Frames that are nearly right: some bytes of the headers changed, or the end missing.
+    /// Almost valid frames: some header bytes changed, or the end missing.
     #[test]
     fn nearly_right_frames(
         model in model(600), size in 1usize..600, mtu in 0usize..700,

@@ -1,11 +1,11 @@
-//! Taking over a TAP that someone else made, in this namespace or in another one.
+//! Takes over an existing TAP, in this namespace or another one.
 //!
-//! The driver finds a TAP by its name in the namespace where `/dev/net/tun` was opened, and the open
-//! file keeps that namespace alive for as long as it is open, wherever the TAP goes. A daemon that
-//! opened it in the TAP's namespace would hold that after `ip netns del`, for ever. So the TAP comes
-//! here under a name that nobody else has, is opened and goes back to its place, name and index, with
-//! what a move takes from it. That takes some tens of milliseconds, nearly all of it the kernel's two
-//! moves, each of which waits until no processor uses the interface any more.
+//! The driver finds a TAP by its name in the namespace in which `/dev/net/tun` was opened, and the open
+//! file keeps that namespace alive, wherever the TAP moves. A daemon that opened the file in the TAP's
+//! namespace would keep that namespace alive after `ip netns del`, for ever. The TAP is therefore moved
+//! here under a temporary name, opened, and moved back to its namespace, name and index; state that a move
+//! removes is restored. This takes some tens of milliseconds, nearly all of it in the kernel's two moves,
+//! which wait until no processor uses the interface.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,24 +16,25 @@ use super::sysctls::Sysctls;
 use super::{Tap, TapError, TapOptions, TapQueue, existing, is_held};
 use crate::netns::Namespace;
 
-/// Names to try for the time here; another daemon may use the same ones.
+/// Number of temporary names to try; another daemon may use the same ones.
 const NAMES_TRIED: usize = 16;
 
 impl Tap {
-    /// Takes over a persistent TAP that no process holds, in the network namespace of the calling
-    /// thread, or in `namespace`. `options.queues` are at most what it allows: one, if it was not
-    /// made with `multi_queue`.
+    /// Takes over a persistent TAP that no process holds, in the network namespace of the calling thread or
+    /// in `namespace`. It opens at most `options.queues` queues, or one if the TAP was made without
+    /// `multi_queue`.
     ///
-    /// From another namespace it comes back with its index, MAC, MTU, alias, alternative names,
-    /// state, addresses, per-interface sysctls, and the routes and permanent neighbours that someone
-    /// gave it. What the kernel forgets besides (queueing disciplines, joined groups) is lost.
+    /// A TAP of another namespace keeps its index, MAC, MTU, alias, alternative names, state, addresses,
+    /// per-interface sysctls, and configured routes and permanent neighbours. Other state that the kernel
+    /// removes (queueing disciplines, joined groups) is lost.
     ///
     /// # Errors
-    /// As [`Tap::open`], but of a held TAP it does not say by whom ([`TapError::with_holder`] does):
-    /// `ip tuntap add` holds each one for a moment. [`TapError::Missing`] if there is none,
-    /// [`TapError::TakesPart`] if it is a port or has others on top, in another namespace, and
-    /// [`TapError::Namespace`] without CAP_SYS_ADMIN. It is as it was then, but for
-    /// [`TapError::Stranded`], which takes that the administrator gave one of its names away meanwhile.
+    /// As [`Tap::open`], but [`TapError::Held`] does not name the holder ([`TapError::with_holder`] does),
+    /// because `ip tuntap add` holds each TAP for a moment. [`TapError::Missing`] if the TAP does not
+    /// exist. In another namespace: [`TapError::TakesPart`] if it is a port or has interfaces on top,
+    /// [`TapError::Namespace`] without CAP_SYS_ADMIN. After an error the TAP is as before, except for
+    /// [`TapError::Stranded`], which occurs only if an administrator gave one of its names to another
+    /// interface meanwhile.
     pub fn adopt(
         options: &TapOptions,
         namespace: Option<&Namespace>,
@@ -55,7 +56,7 @@ fn is_here(namespace: &Namespace) -> bool {
     matches!((here, namespace.id()), (Ok(here), Ok(there)) if here == there)
 }
 
-/// The interface of that name, which must be a TAP that nobody holds.
+/// The interface with this name, which must be a TAP that no process holds.
 fn unheld(requests: &mut Requests, name: &str) -> Result<Link, TapError> {
     existing(requests, name)?.ok_or_else(|| TapError::Missing(name.to_owned()))
 }
@@ -79,7 +80,7 @@ fn adopt_from(
     Ok((tap, queues))
 }
 
-/// What to make of a namespace that cannot be entered.
+/// Makes the error for a namespace that cannot be entered.
 fn unreachable(name: &str) -> impl Fn(io::Error) -> TapError {
     |source| TapError::Namespace {
         name: name.to_owned(),
@@ -87,23 +88,23 @@ fn unreachable(name: &str) -> impl Fn(io::Error) -> TapError {
     }
 }
 
-/// The way of a TAP from its place to here and back.
+/// The move of a TAP to this namespace and back.
 struct Journey<'a> {
     place: &'a Namespace,
     home: Namespace,
-    /// Asks in the TAP's namespace. It is gone with the journey, as every hold on that is.
+    /// Requests in the TAP's namespace. They end with the journey and keep the namespace alive until then.
     there: Requests,
     here: Requests,
-    /// The interface before the journey.
+    /// The interface before the move.
     link: Link,
     saved: Saved,
     sysctls: Sysctls,
-    /// Its name for the time away from its own.
+    /// Its temporary name.
     called: String,
 }
 
 impl<'a> Journey<'a> {
-    /// Looks at everything that may be in the way, before anything is changed.
+    /// Checks all conditions before any change.
     fn prepare(name: &str, place: &'a Namespace) -> Result<Journey<'a>, TapError> {
         let home = Namespace::current().map_err(unreachable(name))?;
         let here = Requests::new()?;
@@ -126,7 +127,7 @@ impl<'a> Journey<'a> {
         visit.map_err(unreachable(name))?
     }
 
-    /// Brings the TAP here: its name here. If that fails it is as it was.
+    /// Moves the TAP here; returns its name here. After an error the TAP is as before.
     fn come_here(&mut self) -> Result<String, TapError> {
         self.try_to_come().or_else(|e| {
             self.settle(self.link.index)?;
@@ -137,7 +138,7 @@ impl<'a> Journey<'a> {
 
     fn try_to_come(&mut self) -> Result<(), TapError> {
         let index = self.link.index;
-        // Kernels before 6.2 rename no interface that is up; the move takes it down anyway.
+        // Kernels before 6.2 do not rename an interface that is up; the move takes it down anyway.
         self.there.set_down(index)?;
         for _ in 0..NAMES_TRIED {
             self.called = temporary_name();
@@ -152,16 +153,16 @@ impl<'a> Journey<'a> {
         }
         Err(TapError::TakesPart {
             name: self.link.name.clone(),
-            part: "has an alternative name that is taken here".to_owned(),
+            part: "has an alternative name that is taken in this namespace".to_owned(),
         })
     }
 
-    /// Takes the TAP back to its place: its index there.
+    /// Moves the TAP back; returns its index there.
     fn go_back(mut self) -> Result<u32, TapError> {
         let index = self.here.link_by_name(&self.called)?.index;
         self.here
             .move_link(index, self.place, None, Some(self.link.index))
-            // The index may be taken by now.
+            // The index may be taken meanwhile.
             .or_else(|_| self.here.move_link(index, self.place, None, None))
             .map_err(|source| TapError::Stranded {
                 name: self.link.name.clone(),
@@ -173,39 +174,39 @@ impl<'a> Journey<'a> {
         Ok(index)
     }
 
-    /// Gives the TAP in its place its name, addresses, state and routes again. What it can do
-    /// without is only told.
+    /// Restores name, addresses, state and routes of the TAP in its namespace. Failures to restore
+    /// addresses and routes are only logged.
     fn settle(&mut self, index: u32) -> Result<(), TapError> {
         let (there, name) = (&mut self.there, &self.link.name);
-        let told = |outcome: Result<(), rtnl::Error>| {
+        let logged = |outcome: Result<(), rtnl::Error>| {
             if let Err(e) = outcome {
-                log::warn!("{name} is back in its network namespace, but: {e}");
+                log::warn!("{name} is back in its network namespace, but incomplete: {e}");
             }
         };
         there.set_name(index, name)?;
-        // Before addresses: some say which ones the kernel makes, or whether it takes any.
+        // Sysctls before addresses: some of them determine the addresses that the kernel makes or accepts.
         self.place
             .visit(|| self.sysctls.restore())
             .map_err(unreachable(name))?;
-        told(there.restore_addresses(index, &self.saved));
+        logged(there.restore_addresses(index, &self.saved));
         if self.link.up {
             there.set_up(index)?;
-            told(there.restore_routes(index, &self.saved));
+            logged(there.restore_routes(index, &self.saved));
         }
         Ok(())
     }
 }
 
-/// A name for the moment that an interface is where its own may be taken: one that no other process of
-/// this machine is likely to use, `ibtap` and numbers in hexadecimal, at most 15 bytes, and not of the
-/// form `PARENT.PKEY`.
+/// A temporary name for an interface in a namespace where its own name may be taken. Other processes of
+/// this machine are unlikely to use it. It has at most 15 bytes, `ibtap` and hexadecimal numbers, and is
+/// not of the form `PARENT.PKEY`.
 pub fn temporary_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed) & 0xff;
     format!("ibtap{:x}-{count:02x}", std::process::id() & 0xff_ffff)
 }
 
-/// A held TAP must not be moved away from its holder.
+/// Fails if a process holds the TAP: it must not be moved away from its holder.
 fn refuse_held(link: &Link) -> Result<(), TapError> {
     match is_held(link) {
         true => Err(TapError::held(&link.name)),
@@ -213,12 +214,12 @@ fn refuse_held(link: &Link) -> Result<(), TapError> {
     }
 }
 
-/// What a move would end without a way to put it back.
+/// Fails if a move would end a relation to other interfaces that cannot be restored.
 fn refuse_taking_part(there: &mut Requests, link: &Link) -> Result<(), TapError> {
     let part = match there.stacking(link.index)? {
         Stacking::Bond(above) | Stacking::Bridge(above) => format!("is a port of {above}"),
         Stacking::Macvlan(above) | Stacking::Other(above) => format!("has {above} on top"),
-        // Of the kinds of master, stacking leaves out a routing domain.
+        // `stacking` does not report VRFs, the remaining kind of master.
         Stacking::None | Stacking::Promiscuous if link.master.is_some() => {
             "is part of a VRF".to_owned()
         }

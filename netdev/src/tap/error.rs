@@ -1,18 +1,18 @@
-//! Why a TAP could not be opened, in sentences for the administrator.
+//! Errors of opening a TAP, as sentences for the administrator.
 
 use rustix::io::Errno;
 
 use super::holder::{Holder, holder_of};
 
-/// Why a TAP could not be opened.
+/// The reason why a TAP could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// No interface can have this name.
+    /// An interface cannot have this name.
     #[error("{name:?} cannot be an interface name: {reason}")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the name.
         reason: &'static str,
     },
     /// The number of queues is out of range.
@@ -20,22 +20,22 @@ pub enum TapError {
     Queues(usize),
     /// The TUN driver is missing.
     #[error(
-        "/dev/net/tun does not exist or has no driver; load it with `modprobe tun`, in a container pass `--device /dev/net/tun`"
+        "/dev/net/tun does not exist or has no driver; load it with `modprobe tun`; in a container, pass `--device /dev/net/tun`"
     )]
     NoDevice,
     /// The device node cannot be opened.
     #[error(
-        "opening /dev/net/tun failed: {0}; run as root or give the user access to the device node, in a container pass `--device /dev/net/tun`"
+        "cannot open /dev/net/tun: {0}; run as root or give the user access to the device node; in a container, pass `--device /dev/net/tun`"
     )]
     Device(Errno),
     /// CAP_NET_ADMIN is missing.
     #[error(
-        "making or opening the TAP interface {0} is not permitted; run as root or with CAP_NET_ADMIN (in a container: `--cap-add NET_ADMIN`)"
+        "cannot make or open the TAP interface {0}: not permitted; run as root or with CAP_NET_ADMIN (in a container: `--cap-add NET_ADMIN`)"
     )]
     Permission(String),
-    /// The name belongs to an interface that is no TAP.
+    /// The name belongs to an interface that is not a TAP.
     #[error(
-        "the name {name} is taken by an interface of kind {kind}; choose another name, or delete that interface with `ip link del {name}`"
+        "the name {name} belongs to an interface of kind {kind}; choose another name or delete the interface with `ip link del {name}`"
     )]
     NameTaken {
         /// The name.
@@ -44,65 +44,67 @@ pub enum TapError {
         kind: String,
     },
     /// Another process has the TAP open.
-    #[error("the TAP interface {name} is in use by {holder}; stop that, or choose another name")]
+    #[error(
+        "the TAP interface {name} is in use by {holder}; stop the process or choose another name"
+    )]
     Held {
         /// The name.
         name: String,
-        /// Who holds it, as far as this process may see.
+        /// The holder, as far as this process may see it.
         holder: Holder,
     },
-    /// The queues that were passed belong to an interface that is not here.
+    /// The interface of the inherited queues is in another network namespace.
     #[error("the TAP interface {name} is in another network namespace")]
     Elsewhere {
-        /// Its name there.
+        /// The interface's name there.
         name: String,
     },
-    /// There is no such interface to take over.
-    #[error("there is no TAP interface {0}; it may have been deleted a moment ago")]
+    /// The interface to take over does not exist.
+    #[error("the TAP interface {0} does not exist; it may have been deleted a moment ago")]
     Missing(String),
-    /// A TAP of another namespace takes part in something that it would lose on the way.
+    /// A TAP of another namespace has relations that a move would end.
     #[error(
-        "the TAP interface {name} {part}; it cannot be taken over in another network namespace while that is so"
+        "cannot take over the TAP interface {name} in another network namespace: it {part}; change that first"
     )]
     TakesPart {
         /// The name.
         name: String,
-        /// What it takes part in, such as `is a port of bridge br0`.
+        /// The relation, such as `is a port of br0`.
         part: String,
     },
     /// The network namespace of the TAP cannot be entered.
     #[error(
-        "entering the network namespace of the TAP interface {name} failed: {source}; that takes CAP_SYS_ADMIN"
+        "cannot enter the network namespace of the TAP interface {name}: {source}; this needs CAP_SYS_ADMIN"
     )]
     Namespace {
         /// The name.
         name: String,
-        /// What the system call said.
+        /// The error of the system call.
         source: std::io::Error,
     },
-    /// A TAP that came here to be opened could not go back.
+    /// A TAP that was moved here could not be moved back.
     #[error(
-        "the TAP interface {name} could not go back to its network namespace and is here now, with the name {called}: {source}"
+        "cannot move the TAP interface {name} back to its network namespace: {source}; it is in this namespace now, with the name {called}"
     )]
     Stranded {
-        /// Its name there.
+        /// The name in its namespace.
         name: String,
-        /// Its name here.
+        /// The name here.
         called: String,
-        /// Why.
+        /// The reason.
         source: Box<rtnl::Error>,
     },
     /// The kernel refused a setting.
-    #[error("could not {what} of the TAP interface {name}: {errno}")]
+    #[error("TAP interface {name}: cannot {what}: {errno}")]
     Setup {
         /// The name.
         name: String,
-        /// What was tried.
+        /// The action.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         errno: Errno,
     },
-    /// Reading the interface's state failed.
+    /// The interface's state could not be read.
     #[error(transparent)]
     Netlink(#[from] rtnl::Error),
 }
@@ -115,8 +117,7 @@ impl TapError {
         }
     }
 
-    /// Says who holds the TAP, if that is why: looks through all processes of the calling thread's
-    /// network namespace.
+    /// Finds the holder of a held TAP: searches all processes of the calling thread's network namespace.
     #[must_use]
     pub fn with_holder(self) -> TapError {
         match self {
@@ -128,7 +129,7 @@ impl TapError {
         }
     }
 
-    /// From opening the device node.
+    /// An error of opening the device node.
     pub(super) fn device(errno: Errno) -> TapError {
         match errno {
             Errno::NOENT | Errno::NXIO | Errno::NODEV => TapError::NoDevice,
@@ -136,7 +137,7 @@ impl TapError {
         }
     }
 
-    /// From TUNSETIFF.
+    /// An error of TUNSETIFF.
     pub(super) fn attach(name: &str, errno: Errno) -> TapError {
         match errno {
             Errno::PERM | Errno::ACCESS => TapError::Permission(name.to_owned()),
@@ -153,7 +154,7 @@ impl TapError {
         }
     }
 
-    /// Whether trying again after a moment may help.
+    /// Whether the error may disappear after a moment.
     pub fn is_held(&self) -> bool {
         matches!(self, TapError::Held { .. })
     }

@@ -1,23 +1,23 @@
-//! Which process holds a TAP: the driver says so in the file information of each open queue
-//! (kernel drivers/net/tun.c, tun_chr_show_fdinfo; proc_pid_fdinfo(5)).
+//! Finds the process that holds a TAP. The driver reports the TAP in the file information of each open
+//! queue (kernel drivers/net/tun.c, tun_chr_show_fdinfo; proc_pid_fdinfo(5)).
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// Who holds a TAP.
+/// The holder of a TAP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holder {
-    /// This process.
+    /// A known process.
     Process {
-        /// Its process id.
+        /// The process id.
         pid: u32,
-        /// Its command name.
+        /// The command name.
         command: String,
     },
-    /// A process that this one may not look into, or one that let go a moment ago.
+    /// A process that this one may not inspect, or that released the TAP a moment ago.
     Unknown,
-    /// Another process; which one was not looked for, since that takes reading all of `/proc`.
+    /// Another process. It was not searched, because that means reading all of `/proc`.
     Unsought,
 }
 
@@ -34,9 +34,9 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Looks through the processes of the calling thread's network namespace for one that has the TAP
-/// `name` open. The file information does not say which namespace the TAP is in, so a process of
-/// another one, which may well hold a TAP of the same name there, is never taken for the holder.
+/// Searches the processes of the calling thread's network namespace for the holder of the TAP `name`. The
+/// file information does not name the TAP's namespace, and a process of another namespace may hold a TAP of
+/// the same name; such processes are never reported.
 pub(super) fn holder_of(name: &str) -> Holder {
     let wanted = format!("iff:\t{name}");
     let Ok(here) = fs::read_link("/proc/thread-self/ns/net") else {
@@ -58,7 +58,7 @@ pub(super) fn holder_of(name: &str) -> Holder {
     Holder::Unknown
 }
 
-/// Whether a thread of the process is in the network namespace that `ns/net` links to.
+/// Whether a thread of the process is in the network namespace linked from `ns/net`.
 fn is_in(process: &Path, namespace: &Path) -> bool {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten();
     threads
@@ -69,7 +69,7 @@ fn is_in(process: &Path, namespace: &Path) -> bool {
 fn holds(process: &Path, wanted: &str) -> bool {
     let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten();
     descriptors.flatten().any(|descriptor| {
-        // The link first: reading every file's information would wake every driver.
+        // The link first: reading the file information of all files would call every driver.
         fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(super::DEVICE))
             && fs::read_to_string(process.join("fdinfo").join(descriptor.file_name()))
                 .is_ok_and(|info| info.lines().any(|line| line == wanted))

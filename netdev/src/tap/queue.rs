@@ -1,4 +1,4 @@
-//! One queue of a TAP: frames in and out.
+//! A queue of a TAP: reads and writes frames.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use crate::sys;
 use crate::vlan::{self, Tag};
 
-/// One queue, read by one thread. It never blocks.
+/// A queue for one reading thread. It never blocks.
 ///
-/// Its descriptor polls readable while frames wait, and in error (EPOLLERR) when the interface is
-/// gone. Writing needs no polling: the kernel takes a frame through its network stack before the
-/// call returns, so nothing is queued here.
+/// The descriptor is readable while frames wait, and in error (EPOLLERR) when the interface is deleted.
+/// Writing needs no polling: the kernel passes a frame through its network stack during the call, so
+/// nothing is queued.
 #[derive(Debug)]
 pub struct TapQueue {
     tun: Arc<OwnedFd>,
-    /// What frames that are written here are tagged with.
+    /// The tag of all written frames.
     tag: Option<Tag>,
 }
 
@@ -26,14 +26,14 @@ impl TapQueue {
         TapQueue { tun, tag: None }
     }
 
-    /// A queue over a descriptor that keeps frames apart as a TAP does: for tests, one end of a pair
-    /// of sockets of type `SOCK_SEQPACKET`.
+    /// Creates a queue over a descriptor that preserves frame boundaries as a TAP does. For tests: one end
+    /// of a pair of sockets of type `SOCK_SEQPACKET`.
     pub fn over(frames: OwnedFd) -> TapQueue {
         TapQueue::new(Arc::new(frames))
     }
 
-    /// The same queue again, for another thread to write to: the kernel takes frames from any
-    /// number of writers at once. The queue is open as long as one of them is.
+    /// The same queue for another writing thread: the kernel accepts frames from any number of writers at
+    /// once. The queue closes with the last of its values.
     #[must_use]
     pub fn share(&self) -> TapQueue {
         TapQueue {
@@ -42,7 +42,7 @@ impl TapQueue {
         }
     }
 
-    /// As [`TapQueue::share`], for frames without a tag that are to get this one.
+    /// As [`TapQueue::share`]; written frames, which have no tag, get this tag.
     #[must_use]
     pub fn share_tagged(&self, tag: Tag) -> TapQueue {
         TapQueue {
@@ -51,8 +51,8 @@ impl TapQueue {
         }
     }
 
-    /// Reads one frame, virtio-net header first: its length in bytes, or `None` if none waits.
-    /// `buffer` should have [`super::READ_MAX`] bytes: what does not fit is lost.
+    /// Reads a frame, virtio-net header first. Returns its length in bytes, `None` if none waits. `buffer`
+    /// should have [`super::READ_MAX`] bytes; the rest of a longer frame is lost.
     ///
     /// # Errors
     /// [`is_gone`] if the interface was deleted or the queue detached.
@@ -60,7 +60,7 @@ impl TapQueue {
         frame_length(rustix::io::read(&self.tun, buffer))
     }
 
-    /// As [`TapQueue::read`], scattered over `buffers` in order.
+    /// As [`TapQueue::read`], into several buffers in order.
     ///
     /// # Errors
     /// As [`TapQueue::read`].
@@ -68,18 +68,18 @@ impl TapQueue {
         frame_length(rustix::io::readv(&self.tun, buffers))
     }
 
-    /// Writes one frame, gathered from `parts`: virtio-net header, Ethernet header, payload. The
-    /// kernel believes the lengths in the header; the caller has checked them. At most 1024 parts; with
-    /// a tag ([`TapQueue::share_tagged`]) two less.
+    /// Writes a frame from `parts`: virtio-net header, Ethernet header, payload. The kernel trusts the
+    /// lengths in the header; the caller must have checked them. At most 1024 parts; two less with a tag
+    /// ([`TapQueue::share_tagged`]).
     ///
     /// # Errors
-    /// [`is_down`] if the interface is down (the frame is lost), [`is_gone`] if it was deleted or
-    /// the queue detached; EINVAL for a header that the kernel cannot use.
+    /// [`is_down`] if the interface is down (the frame is lost); [`is_gone`] if it was deleted or the queue
+    /// detached; EINVAL for an invalid header.
     pub fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         if let Some(tag) = self.tag {
             return self.write_tagged(tag, parts);
         }
-        // The driver takes a frame whole or not at all.
+        // The driver accepts a whole frame or nothing.
         rustix::io::writev(&self.tun, parts)?;
         Ok(())
     }
@@ -91,19 +91,19 @@ impl TapQueue {
         Ok(())
     }
 
-    /// Stops the host from using this queue: frames that wait in it are dropped, its flows move to
-    /// the others (TUNSETQUEUE; multi-queue TAPs only).
+    /// Detaches the queue from the interface: its waiting frames are dropped, its flows move to other
+    /// queues (TUNSETQUEUE; multi-queue TAPs only).
     ///
     /// # Errors
-    /// EINVAL if it is detached already or the TAP has a single queue.
+    /// EINVAL if the queue is detached already or the TAP has a single queue.
     pub fn detach(&self) -> io::Result<()> {
         Ok(sys::set_queue(&self.tun, false)?)
     }
 
-    /// Undoes [`TapQueue::detach`].
+    /// Attaches the queue again.
     ///
     /// # Errors
-    /// EINVAL if it is attached already; [`is_gone`] if the interface was deleted.
+    /// EINVAL if the queue is attached already; [`is_gone`] if the interface was deleted.
     pub fn attach(&self) -> io::Result<()> {
         Ok(sys::set_queue(&self.tun, true)?)
     }
@@ -118,18 +118,18 @@ impl AsFd for TapQueue {
 fn frame_length(read: rustix::io::Result<usize>) -> io::Result<Option<usize>> {
     match read {
         Ok(length) => Ok(Some(length)),
-        // EINTR cannot come from a call that does not wait; if it does, the poll comes again.
+        // A call that does not wait should not return EINTR; if it does, polling retries.
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Whether a queue's error says that its interface was deleted (or the queue detached): EBADFD.
+/// Whether a queue's error means that the interface was deleted or the queue detached: EBADFD.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
 }
 
-/// Whether a queue's error says that its interface is down: EIO.
+/// Whether a queue's error means that the interface is down: EIO.
 pub fn is_down(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO)
 }

@@ -1,10 +1,10 @@
-//! The settings of one interface under `/proc/sys/net` (kernel
-//! Documentation/networking/ip-sysctl.rst), which begin anew when it moves.
+//! The settings of an interface under `/proc/sys/net` (kernel Documentation/networking/ip-sysctl.rst). A
+//! move resets them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the settings of an interface are, in a folder of its name.
+/// The directories of interface settings, with a subdirectory for each interface name.
 const FOLDERS: [&str; 4] = [
     "/proc/sys/net/ipv4/conf",
     "/proc/sys/net/ipv6/conf",
@@ -13,7 +13,7 @@ const FOLDERS: [&str; 4] = [
 ];
 
 /// The settings of an interface of the calling thread's network namespace, each file with its text.
-/// Those that cannot be read (some are secret until they are set) are left out.
+/// Unreadable files (some are secret until set) are skipped.
 #[derive(Debug, Default)]
 pub(super) struct Sysctls(Vec<(PathBuf, String)>);
 
@@ -33,14 +33,18 @@ impl Sysctls {
         Sysctls(files.collect())
     }
 
-    /// Writes those that differ from what there is now. The interface has the name again that it had,
-    /// and the thread is in its namespace.
+    /// Writes the settings that differ. The interface must have its old name, and the thread must be in its
+    /// namespace.
     pub(super) fn restore(&self) {
         for (path, text) in &self.0 {
             if fs::read_to_string(path).is_ok_and(|now| now != *text)
                 && let Err(e) = fs::write(path, text)
             {
-                log::warn!("{} is no longer {}: {e}", path.display(), text.trim_end());
+                log::warn!(
+                    "cannot restore {} to {}: {e}",
+                    path.display(),
+                    text.trim_end()
+                );
             }
         }
     }

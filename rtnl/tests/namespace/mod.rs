@@ -1,4 +1,4 @@
-//! Fresh network namespaces for a test.
+//! Network namespaces for tests.
 
 #![allow(dead_code, reason = "no test file uses all of it")]
 
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// Runs `test` on a thread of its own in a network namespace of its own, which is gone when the
-/// thread and what it opened are. Needs root, or a user namespace with CAP_NET_ADMIN.
+/// Runs `test` on a new thread in a new network namespace. The namespace ends with the thread and its
+/// descriptors. Needs root, or a user namespace with CAP_NET_ADMIN.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(|| {
         enter_fresh();
@@ -26,13 +26,13 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
 }
 
 fn enter_fresh() {
-    // SAFETY: there is no safe wrapper, because some flags leave a thread without the file
-    // descriptors that others count on; NEWNET alone touches nothing that Rust relies on.
+    // SAFETY: there is no safe wrapper, because some flags take file descriptors away from a thread. NEWNET
+    // alone changes nothing that Rust relies on.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
         .expect("a network namespace needs root");
 }
 
-/// Another namespace, which lives as long as this and what was left open or moved there.
+/// Another namespace. It lives as long as this value and its open descriptors.
 pub struct Elsewhere(pub File);
 
 impl Elsewhere {
@@ -44,7 +44,7 @@ impl Elsewhere {
         Elsewhere(made.join().unwrap())
     }
 
-    /// Does something there, on another thread.
+    /// Runs `ask` in the namespace, on another thread.
     pub fn visit<T: Send>(&self, ask: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let visit = scope.spawn(|| {
@@ -62,21 +62,21 @@ impl Elsewhere {
         })
     }
 
-    /// Runs a command there; its output.
+    /// Runs a command in the namespace; returns its output.
     pub fn run(&self, command: &str) -> String {
         self.visit(|| run(command))
     }
 }
 
-/// Held while a program is being started: until it runs, its process has copies of all descriptors.
+/// Locked while a program starts: until it runs, its process has copies of all descriptors.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Starts a program that goes on.
+/// Starts a program and does not wait for its end.
 pub fn start(command: &mut Command) -> io::Result<Child> {
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = command.spawn()?;
-    // The parent goes on before the descriptors are closed, and the name is set after that (kernel
-    // fs/exec.c, `begin_new_exec`); they are let go of a moment later, on the way to user space.
+    // The parent continues before the child's copies are closed. The child's name is set after that (kernel
+    // fs/exec.c, `begin_new_exec`), and the descriptors are released a moment later, before user space.
     let path = Path::new(command.get_program());
     let name = path.file_name().unwrap_or_default().as_bytes();
     let name = &name[..name.len().min(15)];
@@ -88,13 +88,13 @@ pub fn start(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Closes descriptors so that nobody has them any more, not even a program that another test is starting.
+/// Closes descriptors for certain: no program that another test starts has copies of them.
 pub fn close<T>(held: T) {
     drop(held);
     drop(STARTING.write().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Runs a command in the thread's namespace; its output.
+/// Runs a command in the thread's namespace; returns its output.
 pub fn run(command: &str) -> String {
     let mut words = command.split_whitespace();
     let mut program = Command::new(words.next().expect("a command"));

@@ -1,6 +1,6 @@
-//! From one VNIC to another of the same daemon, fabric port and switch: a frame that one TAP gave is
-//! written to the other as it is, a large send uncut and its checksum unfinished. Every data thread has a
-//! lane of every VNIC, so it crosses no channel.
+//! Frames between VNICs of the same daemon, port and switch. A frame read from one TAP is written to the
+//! other unchanged: large sends uncut, checksums unfinished. Every data thread has a lane of every VNIC, so a
+//! frame crosses no channel.
 
 use ipoib::Time;
 use netdev::vlan;
@@ -14,18 +14,18 @@ use super::super::lanes::Lanes;
 use super::lane::EthernetLane;
 use super::{receive, transmit};
 
-/// What a VNIC has for another one.
+/// A frame's way to a sibling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handover {
-    /// The other one, by its LID.
+    /// The LID of the sibling.
     pub lid: Lid,
-    /// What the frame counts as.
+    /// The class by which the frame is counted.
     pub class: Class,
 }
 
 impl Handover {
-    /// Gives the VNIC at `to` a frame as read from the TAP of that at `from`, virtio-net header first.
-    /// Without the former there is no way for it.
+    /// Writes a frame read from the TAP of the lane at `from`, virtio-net header first, to the TAP of the
+    /// lane at `to`. Counts the frame as not sent without the latter.
     pub fn carry_out(
         &self,
         lanes: &mut Lanes<EthernetLane>,
@@ -41,7 +41,7 @@ impl Handover {
         let Some(sender) = lanes.get_mut(from) else {
             return;
         };
-        // As on the fabric: what is larger than the MTU is not for the other one either.
+        // As on the fabric: frames over the MTU are dropped.
         let Some(frames) = transmit::cut(sender, &vnet, ethernet) else {
             return;
         };
@@ -54,7 +54,6 @@ impl Handover {
             return;
         };
         sender.core.count_sent(self.class, sizes);
-        let now = vnic::Time(now.0);
         if !receiver.core.from_sibling(now, slid, ethernet, sizes) {
             return;
         }
@@ -65,8 +64,8 @@ impl Handover {
     }
 }
 
-/// The virtio-net header for the host that gets a frame. Only what was checked is kept; a TCP stream
-/// that would be cut for a smaller MTU on the fabric is to be cut so by the host.
+/// The virtio-net header for the receiving host, with only the checked fields of `vnet`. If the fabric would
+/// cut a TCP stream for a smaller MTU, the header makes the host cut it to the same size.
 fn for_host(vnet: &VnetHeader, ethernet: &[u8], sizes: Sizes) -> VnetHeader {
     let tag = match ethernet.get(ETHERNET_LEN - 2..ETHERNET_LEN) {
         Some([high, low]) if vlan::is_tag(u16::from_be_bytes([*high, *low])) => vlan::TAG_LEN,
@@ -80,7 +79,7 @@ fn for_host(vnet: &VnetHeader, ethernet: &[u8], sizes: Sizes) -> VnetHeader {
         ..*vnet
     };
     if sizes.count > 1 {
-        // At most the sender's, which has 16 bits.
+        // At most the sender's size, which has 16 bits.
         header.gso_size = U16::new(sizes.full.saturating_sub(headers) as u16);
     }
     header

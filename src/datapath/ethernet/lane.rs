@@ -1,4 +1,4 @@
-//! One VNIC's part in one data thread: a TAP queue, a replica of its core, counters.
+//! A VNIC's part in one data thread: a TAP queue, a replica of the core, counters.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use fabric::{Qpn, UdDestination, Worker};
 use ipoib::Time;
 use netdev::tap::TapQueue;
 use vnic::attribute::VeswPortInfo;
-use vnic::carriage::data_qkey;
 use vnic::directory::NodeAddress;
 use vnic::packet::{FRAME_MAX, frame_max};
 use vnic::port::{Settings, Target, VeswPort};
@@ -18,13 +17,14 @@ use super::super::lane::{LaneBase, LaneInit, LinkId, Served};
 use super::super::stats::EthernetSnapshot;
 use super::super::train::OpenTrain;
 
-/// What may change of a VNIC. It is sent whole when something of it is another way, and the lanes apply
-/// the difference.
+/// Variable settings of a VNIC. The control thread sends the complete value after a change, and the lanes
+/// apply the differences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EthernetSettings {
-    /// Where the VNIC is on the fabric.
+    /// The VNIC's address on the fabric.
     pub local: NodeAddress,
-    /// What the manager, or the configuration, says of it. The Q_Key is that of the switch's data.
+    /// The virtual port's attributes, from the manager or the configuration. The Q_Key follows from the
+    /// switch's number.
     pub info: VeswPortInfo,
     /// The MAC of the TAP.
     pub mac: Mac,
@@ -34,32 +34,32 @@ pub struct EthernetSettings {
     pub up: bool,
     /// The largest UD payload of the fabric, in bytes.
     pub payload_max: usize,
-    /// Whether received segments are merged, as `ethtool -K gro` says.
+    /// Whether received segments are coalesced (`ethtool -K gro`).
     pub coalesce: bool,
-    /// Whether addresses are learned from what is received.
+    /// Whether addresses are learned from received packets.
     pub learning: bool,
-    /// After how many milliseconds what was learned and not heard of again is forgotten; 0: never.
+    /// Ageing time of learned addresses, in milliseconds; 0: none.
     pub ageing_ms: u64,
 }
 
-/// What stays as it is while the lane of a VNIC is there.
+/// Constant properties of a VNIC's lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EthernetInit {
-    /// What all lanes have.
+    /// The common part.
     pub base: LaneInit,
-    /// How many addresses are learned.
+    /// Maximum number of learned addresses.
     pub mac_limit: usize,
     /// The key of the flow hash, the same in all threads.
     pub hash_key: u64,
     /// Whether this lane reports addresses behind the interface.
-    pub tells: bool,
+    pub reports: bool,
 }
 
-/// What a data thread serves of one VNIC.
+/// The lane of a VNIC.
 pub struct EthernetLane {
-    /// What all lanes have. Priorities are service classes here.
+    /// The common part. The priorities are service classes.
     pub base: LaneBase,
-    /// As last applied.
+    /// The settings last applied.
     pub settings: EthernetSettings,
     /// This thread's replica of the virtual port.
     pub core: VeswPort,
@@ -77,7 +77,7 @@ impl Served for EthernetLane {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.core.next_deadline().map(|at| Time(at.0))
+        self.core.next_deadline()
     }
 
     fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
@@ -93,7 +93,7 @@ impl Served for EthernetLane {
 }
 
 impl EthernetLane {
-    /// A lane that writes to this queue, and reads it or does not.
+    /// Creates a lane that writes to this queue. `reads`: the lane also reads the queue.
     pub fn new(
         init: &EthernetInit,
         settings: EthernetSettings,
@@ -109,7 +109,7 @@ impl EthernetLane {
             ageing_ms: settings.ageing_ms,
             mac_limit: init.mac_limit,
             hash_key: init.hash_key,
-            tells: init.tells,
+            reports: init.reports,
         });
         core.set_mtu(settings.mtu);
         core.configure(&settings.info);
@@ -122,14 +122,14 @@ impl EthernetLane {
         }
     }
 
-    /// Applies what is another way in new settings.
+    /// Applies the differences of new settings.
     pub fn apply(&mut self, settings: EthernetSettings) {
         let EthernetLane { base, core, .. } = self;
         let was = std::mem::replace(&mut self.settings, settings);
         let is = &self.settings;
         if is.info != was.info {
             core.configure(&is.info);
-            base.qkey = data_qkey(is.info.vesw_id);
+            base.pkey = is.info.pkey;
         }
         if is.mac != was.mac {
             core.set_mac(is.mac);
@@ -146,15 +146,15 @@ impl EthernetLane {
         base.set_coalesce(is.coalesce);
     }
 
-    /// Replaces the VNICs of this daemon that are reached without the fabric.
+    /// Sets the siblings.
     pub fn set_siblings(&mut self, siblings: Arc<[EthernetSibling]>) {
         self.core
             .set_siblings(siblings.iter().map(|sibling| sibling.lid));
         self.siblings = siblings;
     }
 
-    /// Where a target is on the fabric for packets in a service class, with an address handle made if there
-    /// is none yet. The fabric below has eight priorities: the lower three bits of the class.
+    /// The destination of packets to a target in a service class; creates an address handle if needed. The
+    /// lower three bits of the class are the priority on the fabric.
     pub fn destination(
         &mut self,
         fabric: &mut dyn Worker,
@@ -167,31 +167,31 @@ impl EthernetLane {
         base.destination(fabric, core.address(to), known, |ah| core.set_ah(to, ah))
     }
 
-    /// The longest frame that leaves, in bytes without a frame check sequence: what the MTU, the
-    /// fabric's packets, and the length in a 16B header leave room for.
+    /// The longest frame to send, in bytes without a frame check sequence. The MTU, the fabric's largest UD
+    /// payload and the length field of the 16B header limit it.
     pub fn frame_max(&self) -> usize {
         let carried = frame_max(self.settings.payload_max).min(FRAME_MAX);
         self.core.frame_max().min(carried)
     }
 
-    /// Whether somebody is to hear from the core.
+    /// Whether the core has updates for other threads or events for the control thread.
     pub fn has_news(&self) -> bool {
         self.core.has_updates() || self.core.has_events()
     }
 
-    /// Sends what the core learned to the other threads.
+    /// Sends the core's updates to the other threads.
     pub fn publish(&mut self, replicas: &[Mailbox]) {
         publish(self.base.id, &mut self.core, replicas);
     }
 
-    /// Which VNIC of this daemon and this switch has a LID.
+    /// The sibling with a LID.
     pub fn sibling(&self, lid: Lid) -> Option<LinkId> {
         let sibling = self.siblings.iter().find(|sibling| sibling.lid == lid)?;
-        Some(sibling.device)
+        Some(sibling.link)
     }
 
-    /// A copy of its state in a data thread of this number; with `tables` also of what was learned.
-    pub fn snapshot(&self, worker: usize, now: vnic::Time, tables: bool) -> EthernetSnapshot {
+    /// A copy of the state in data thread `worker`; `tables` adds learned addresses and members.
+    pub fn snapshot(&self, worker: usize, now: Time, tables: bool) -> EthernetSnapshot {
         EthernetSnapshot {
             id: self.base.id,
             worker,
@@ -209,7 +209,7 @@ impl EthernetLane {
     }
 }
 
-/// As [`EthernetLane::publish`], of a lane's core alone.
+/// Like [`EthernetLane::publish`], for a lane's core.
 pub fn publish(id: LinkId, core: &mut VeswPort, replicas: &[Mailbox]) {
     for update in core.drain_updates() {
         for replica in replicas {

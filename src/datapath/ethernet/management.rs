@@ -1,11 +1,10 @@
-//! Datagrams of management: they arrive at endpoints that are no lane's, and the control thread reads and
-//! answers them.
+//! Management datagrams. They arrive at endpoints without a lane; the control thread reads and answers them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabric::{EndpointId, Gid, QKey, Qpn, UdDestination, UdReceived, Worker};
+use fabric::{EndpointId, Gid, PKey, QKey, Qpn, UdDestination, UdReceived, Worker};
 use foldhash::fast::RandomState;
 
 use super::super::command::Report;
@@ -14,14 +13,14 @@ use super::super::priority::Priorities;
 use super::super::thread::Control;
 use super::super::train::{OpenTrain, Pushed, Single, To};
 
-/// Datagrams of one batch that are kept; more are lost and counted.
+/// Maximum number of datagrams of one batch; more are lost and counted.
 const BATCH_MAX: usize = 64;
 
-/// Datagrams that wait for the control thread; more are lost and counted. Whoever knows the Q_Key may send
-/// as many as he likes.
+/// Maximum number of datagrams that wait for the control thread; more are lost and counted. Any host that
+/// knows the Q_Key can send a flood.
 const WAITING_MAX: usize = 512;
 
-/// The place of a datagram among those that wait for the control thread, free when this is dropped.
+/// The place of a datagram in the queue for the control thread. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Place(Arc<AtomicUsize>);
 
@@ -31,18 +30,18 @@ impl Drop for Place {
     }
 }
 
-/// A datagram of management.
+/// A management datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datagram {
-    /// The endpoint, by the name that [`super::super::Command::AddManagement`] gave it.
+    /// The endpoint, by its name of [`super::super::Command::AddManagement`].
     pub at: LinkId,
-    /// The sender's port.
+    /// The GID of the sender.
     pub gid: Gid,
-    /// The sender's queue pair.
+    /// The queue pair of the sender.
     pub qpn: Qpn,
-    /// It came by a group.
+    /// Whether the datagram was sent to a group.
     pub multicast: bool,
-    /// What was sent.
+    /// The UD payload.
     pub payload: Box<[u8]>,
 }
 
@@ -52,32 +51,32 @@ pub struct Management {
     by_endpoint: HashMap<EndpointId, LinkId, RandomState>,
     endpoints: HashMap<LinkId, Endpoint, RandomState>,
     arrived: Vec<Datagram>,
-    /// How many wait for the control thread.
+    /// Number of datagrams that wait for the control thread.
     waiting: Arc<AtomicUsize>,
-    /// Datagrams that were not kept, or not sent.
+    /// Lost datagrams, received or to be sent.
     lost: u64,
 }
 
 struct Endpoint {
     id: EndpointId,
-    qkey: QKey,
-    /// Address handles; all in the priority 0.
+    pkey: PKey,
+    /// Address handles, all of priority 0.
     handles: Priorities,
 }
 
 impl Management {
-    /// Serves an endpoint from now on.
-    pub fn add(&mut self, name: LinkId, id: EndpointId, qkey: QKey) {
+    /// Adds an endpoint in a partition.
+    pub fn add(&mut self, name: LinkId, id: EndpointId, pkey: PKey) {
         let endpoint = Endpoint {
             id,
-            qkey,
+            pkey,
             handles: Priorities::default(),
         };
         self.by_endpoint.insert(id, name);
         self.endpoints.insert(name, endpoint);
     }
 
-    /// Serves an endpoint no more; false if there is none of this name.
+    /// Removes an endpoint; false if no endpoint has the name.
     pub fn remove(&mut self, name: LinkId, fabric: &mut dyn Worker, train: &mut OpenTrain) -> bool {
         let Some(mut endpoint) = self.endpoints.remove(&name) else {
             return false;
@@ -89,12 +88,12 @@ impl Management {
         true
     }
 
-    /// The name of an endpoint of management.
+    /// The name of a management endpoint.
     pub fn of_endpoint(&self, endpoint: EndpointId) -> Option<LinkId> {
         self.by_endpoint.get(&endpoint).copied()
     }
 
-    /// Keeps what arrived at an endpoint until the batch is through.
+    /// Stores arrivals of an endpoint until [`Management::report`].
     #[cold]
     pub fn keep<'b>(
         &mut self,
@@ -116,7 +115,7 @@ impl Management {
         }
     }
 
-    /// Reports what was kept.
+    /// Reports the stored datagrams.
     pub fn report(&mut self, control: &Control) {
         for datagram in std::mem::take(&mut self.arrived) {
             match self.wait() {
@@ -126,9 +125,9 @@ impl Management {
         }
     }
 
-    /// A place for a datagram to wait for the control thread, if there is one.
+    /// Takes a free place in the queue for the control thread, if there is one.
     fn wait(&self) -> Option<Place> {
-        // Nobody else adds to it.
+        // Only this thread increments the number.
         if self.waiting.load(Ordering::Relaxed) >= WAITING_MAX {
             return None;
         }
@@ -136,7 +135,7 @@ impl Management {
         Some(Place(Arc::clone(&self.waiting)))
     }
 
-    /// Sends one datagram; it is lost if the fabric has no room.
+    /// Sends one datagram. The datagram is lost if the fabric has no room.
     pub fn send(
         &mut self,
         fabric: &mut dyn Worker,
@@ -152,7 +151,7 @@ impl Management {
         self.lost += u64::from(!sent);
     }
 
-    /// Datagrams that were lost here.
+    /// Number of lost datagrams.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -167,13 +166,13 @@ impl Endpoint {
         qpn: Qpn,
         payload: &[u8],
     ) -> bool {
-        let Some(ah) = self.handles.handle(fabric, gid) else {
+        let Some(ah) = self.handles.handle(fabric, (gid, self.pkey)) else {
             return false;
         };
         let to = UdDestination {
             ah,
             qpn,
-            qkey: self.qkey,
+            qkey: QKey::OWN,
         };
         let to = To::Datagrams(self.id, to);
         let pushed = train.push(fabric, &to, &mut Single(Some(payload)));
@@ -181,7 +180,7 @@ impl Endpoint {
         pushed == Pushed::All
     }
 
-    /// Gives back handles that were given up, after the last send that names them.
+    /// Destroys released handles, after the last send that uses them.
     fn release(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
         for ah in self.handles.released() {
             train.flush(fabric);

@@ -1,19 +1,19 @@
-//! Frames of one send as 16B packets for a train.
+//! The frames of one send as 16B packets for a train.
 
 use netdev::segment::Segmenter;
 use vnic::packet::{HEADER_LEN, Prefix, Profile, packet_len};
 
 use super::super::train::Packets;
 
-/// The frames of a send, each in a 16B packet: header, frame, padding, ICRC and tail. The carrier has an
-/// ICRC of its own, so that of 16B is left out.
+/// The frames of a send, each in a 16B packet: header, frame, padding, ICRC and tail. The ICRC field is not
+/// computed, because the UD datagram has its own ICRC.
 pub struct Encapsulated<'f> {
     frames: Segmenter<'f>,
     prefix: Prefix,
 }
 
 impl<'f> Encapsulated<'f> {
-    /// These frames behind this header, whose length is set for each. None of them is longer than
+    /// Puts this header before each frame, with the frame's length. No frame may be longer than
     /// [`vnic::packet::FRAME_MAX`].
     pub fn new(frames: Segmenter<'f>, prefix: Prefix) -> Encapsulated<'f> {
         Encapsulated { frames, prefix }
@@ -39,7 +39,7 @@ impl Packets for Encapsulated<'_> {
         };
         self.frames
             .write_next(&mut out[HEADER_LEN..HEADER_LEN + len]);
-        // There is room: the place is as long as the packet.
+        // The place is as long as the packet.
         let written = self.prefix.wrap(Profile::Wire0, len, out);
         debug_assert_eq!(written, Ok(out.len()));
     }

@@ -1,4 +1,4 @@
-//! From the fabric to the TAP.
+//! Ethernet frames from the fabric to the TAP.
 
 use std::io::IoSlice;
 
@@ -15,15 +15,15 @@ use super::super::handle::Mailbox;
 use super::super::lane::LaneBase;
 use super::lane::{EthernetLane, publish};
 
-/// Bytes of the two addresses that a tag stands behind.
+/// Bytes of the two addresses before a tag.
 const ADDRESSES_LEN: usize = 12;
 
 /// Writes frames to one TAP queue.
 struct Sink<'l> {
     base: &'l mut LaneBase,
-    /// What frames get between their addresses and their type.
+    /// The tag to insert behind the addresses of frames.
     tag: Option<[u8; TAG_LEN]>,
-    /// Frames that the TAP did not take, as they were on the fabric.
+    /// Frames that the TAP refused, counted as on the fabric.
     refused: u64,
 }
 
@@ -59,8 +59,8 @@ impl FrameSink for Sink<'_> {
     }
 }
 
-/// Takes a run of datagrams for one VNIC to its TAP, and tells the other threads what it learns from
-/// them; true if its core has news.
+/// Writes a run of datagrams for one VNIC to its TAP, and sends the core's updates to the other threads; true
+/// if the core has news.
 pub fn datagrams<'b>(
     lane: &mut EthernetLane,
     coalescer: &mut Coalescer,
@@ -78,11 +78,11 @@ pub fn datagrams<'b>(
             src_qpn: received.src_qpn,
             multicast: received.multicast,
         };
-        // What is refused is counted by the core.
-        if let Ok(frame) = lane.core.from_fabric(vnic::Time(now.0), &meta, payload) {
+        // The core counts refused packets.
+        if let Ok(frame) = lane.core.from_fabric(now, &meta, payload) {
             if lane.core.has_updates() {
-                // Before the host sees the frame, because its answer may go to another thread, which
-                // would send it to all.
+                // Before the host sees the frame: another thread may read the host's answer, and would
+                // flood it.
                 publish(id, &mut lane.core, replicas);
             }
             push(&mut coalescing, frame, &mut sink);
@@ -96,7 +96,7 @@ pub fn datagrams<'b>(
     lane.has_news()
 }
 
-/// Merges a frame with its neighbours, one with a tag too: all of them have the tag of the moment then.
+/// Coalesces a frame with earlier frames of the same tag, or without tags.
 fn push<'b>(coalescing: &mut Coalescing<'_, 'b>, frame: &'b [u8], sink: &mut Sink<'_>) {
     let Some((tag, ethernet, packet)) = split(frame) else {
         return;
@@ -110,8 +110,8 @@ fn push<'b>(coalescing: &mut Coalescing<'_, 'b>, frame: &'b [u8], sink: &mut Sin
 
 type Split<'f> = (Option<[u8; TAG_LEN]>, [u8; ETHERNET_LEN], &'f [u8]);
 
-/// The outer tag of a frame if it has one, its header without it, and what is behind. `None` if it is
-/// shorter than a header.
+/// Splits a frame into its outer tag, if any, its header without the tag, and the packet. `None` if the frame
+/// is shorter than its headers.
 fn split(frame: &[u8]) -> Option<Split<'_>> {
     let (header, packet) = frame.split_first_chunk::<ETHERNET_LEN>()?;
     let [.., high, low] = *header;
@@ -125,7 +125,7 @@ fn split(frame: &[u8]) -> Option<Split<'_>> {
     Some((Some([high, low, control[0], control[1]]), untagged, packet))
 }
 
-/// Writes one frame that lies in memory whole; false if the TAP did not take it.
+/// Writes one contiguous frame; false if the TAP refused it.
 pub fn write_frame(lane: &mut EthernetLane, vnet: &VnetHeader, frame: &[u8]) -> bool {
     let parts = [IoSlice::new(vnet.as_bytes()), IoSlice::new(frame)];
     lane.base.write(&parts)

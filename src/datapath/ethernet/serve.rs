@@ -1,4 +1,4 @@
-//! Serving VNICs: what their TAPs give, their commands, what their cores want.
+//! Serving VNICs: frames of their TAPs, commands, updates and events of their cores.
 
 use std::os::fd::AsFd;
 
@@ -15,15 +15,15 @@ use super::handover::Handover;
 use super::lane::EthernetLane;
 use super::transmit::{self, Fate};
 
-/// Frames that are dropped unread of a queue that begins to be read: more than it has room for unless
-/// somebody has made it longer (`txqueuelen`, 1000), and few enough that a host which sends all the time
-/// does not hold the thread.
+/// Maximum number of frames dropped from the queue of a new lane: more than the default length of the queue
+/// (`txqueuelen`, 1000), and few enough that a sending host does not block the thread.
 const STALE_MAX: usize = 4096;
 
 impl DataThread {
     /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
     pub(in crate::datapath) fn transmit_ethernet(&mut self, i: usize, now: Time) {
-        // Where the first frame goes may have been learned by another thread, from what it answers.
+        // Another thread may have learned the destination of the first frame, from the packet that it
+        // answers.
         if !self.control.inbox.receiver.is_empty() {
             self.commands(now);
         }
@@ -53,7 +53,7 @@ impl DataThread {
         }
     }
 
-    /// Gives another VNIC of this daemon the frame of `len` bytes in the buffer.
+    /// Hands the frame of `len` bytes in the buffer over to a sibling.
     fn hand_over_ethernet(&mut self, i: usize, now: Time, handover: &Handover, len: usize) {
         let lanes = &mut self.ethernet.lanes;
         let link = lanes.get(i).and_then(|lane| lane.sibling(handover.lid));
@@ -65,8 +65,8 @@ impl DataThread {
         }
     }
 
-    /// Sends and reports what a core has learned, and destroys the address handles that it no longer
-    /// names.
+    /// Sends the updates of a core to the other threads, reports its events, and destroys its released
+    /// address handles.
     pub(in crate::datapath) fn service_ethernet(&mut self, i: usize) {
         let Some(lane) = self.ethernet.lanes.get_mut(i) else {
             return;
@@ -76,18 +76,18 @@ impl DataThread {
         let (id, endpoint) = (lane.base.id, lane.base.endpoint);
         let events = std::iter::from_fn(|| lane.core.poll_event());
         self.control.report_events(events.map(|event| {
-            // Forged packets make conflicts as they come, and each is reported for people only. What the
-            // control thread acts on comes once a second.
+            // The control thread acts on local MACs, reported at most once a second. Forged packets cause
+            // any number of conflicts, which are only informative.
             let is_needed = matches!(event, Event::LocalMacs(_));
             (is_needed, Report::Ethernet(id, endpoint, event))
         }));
     }
 
-    /// Lets time pass for the cores that wait for it.
+    /// Handles the timers of the cores.
     pub(in crate::datapath) fn ethernet_timers(&mut self, now: Time) {
         while let Some(i) = self.ethernet.lanes.pop_due(now) {
             if let Some(lane) = self.ethernet.lanes.get_mut(i) {
-                lane.core.handle_timeout(vnic::Time(now.0));
+                lane.core.handle_timeout(now);
                 self.service_ethernet(i);
             }
         }
@@ -105,11 +105,10 @@ impl DataThread {
         }
     }
 
-    /// Drops what waits in the queue of a lane that is new: the host sent it to the switch that the VNIC was
-    /// on before, or to none, and on this one it would be somebody else's.
+    /// Drops the frames in the queue of a new lane. The host sent them before the VNIC was on this switch.
     fn drop_stale(&mut self, lane: &mut EthernetLane) {
         for _ in 0..STALE_MAX {
-            // An interface that is gone is noticed when the queue is waited for.
+            // If the interface is gone, watching its queue fails later.
             let Ok(Some(len)) = lane.base.tap.read(&mut self.scratch.buffer) else {
                 return;
             };
@@ -119,7 +118,7 @@ impl DataThread {
         }
     }
 
-    /// Ends a VNIC, of which it tells what was counted to the last, or an endpoint of management.
+    /// Removes a VNIC and sends its last counters to `counted`, or removes a management endpoint.
     pub(in crate::datapath) fn remove_ethernet(
         &mut self,
         id: LinkId,
@@ -129,8 +128,8 @@ impl DataThread {
         match self.ethernet.lanes.of_link(id) {
             Some(i) => {
                 if let Some(lane) = self.drop_ethernet(i) {
-                    let last = lane.snapshot(self.control.index, vnic::Time(now.0), false);
-                    // Whoever asked may have given up.
+                    let last = lane.snapshot(self.control.index, now, false);
+                    // The control thread may have stopped waiting.
                     let _ = counted.send(last);
                 }
             }
@@ -141,7 +140,7 @@ impl DataThread {
         }
     }
 
-    /// Serves a VNIC no more; its queue is open as long as the lane is there.
+    /// Removes a VNIC. Its queue stays open until the lane is dropped.
     pub(in crate::datapath) fn drop_ethernet(&mut self, i: usize) -> Option<EthernetLane> {
         self.pace.muted.retain(|muted| *muted != At::Ethernet(i));
         let mut lane = self.ethernet.lanes.remove(i)?;
@@ -150,7 +149,7 @@ impl DataThread {
         Some(lane)
     }
 
-    /// Changes a lane, and does what its core wants then.
+    /// Changes a lane, then serves it.
     pub(in crate::datapath) fn on_ethernet(
         &mut self,
         id: LinkId,
@@ -166,7 +165,7 @@ impl DataThread {
 
     pub(in crate::datapath) fn ethernet_snapshots(
         &self,
-        now: vnic::Time,
+        now: Time,
         tables: Tables,
     ) -> Vec<EthernetSnapshot> {
         let lanes = self.ethernet.lanes.iter();

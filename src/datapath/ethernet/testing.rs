@@ -7,23 +7,22 @@ use netdev::tap::TapQueue;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use vnic::Lid;
 use vnic::attribute::{ConfigState, ServiceClasses, VeswPortInfo};
-use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::port::Settings;
 
 use super::super::lane::{LaneInit, LinkId};
 use super::{EthernetInit, EthernetLane, EthernetSettings};
 
-/// The switch of all VNICs here.
+/// The switch of all test VNICs.
 pub const VESW: u16 = 2;
-/// Where the switch's groups go.
+/// The LID of the switch's groups.
 pub const MULTICAST: Lid = Lid::new(0xf0_0000);
 /// The peer's LID.
 pub const PEER: Lid = Lid::new(0x01_2345);
 /// The largest UD payload, in bytes.
 pub const PAYLOAD_MAX: usize = 4096;
 
-/// Where the peer is.
+/// The address of the peer.
 pub fn peer() -> NodeAddress {
     place(0x99)
 }
@@ -38,27 +37,27 @@ fn place(n: u8) -> NodeAddress {
     }
 }
 
-/// The name of the `n`th VNIC.
+/// The link of the `n`th VNIC.
 pub fn vnic_id(n: u8) -> LinkId {
     LinkId(300 + u32::from(n))
 }
 
-/// Its endpoint.
+/// The endpoint of the `n`th VNIC.
 pub fn vnic_endpoint(n: u8) -> EndpointId {
     EndpointId(400 + u32::from(n))
 }
 
-/// Its LID.
+/// The LID of the `n`th VNIC.
 pub fn vnic_lid(n: u8) -> Lid {
     Lid::new(5 + u32::from(n))
 }
 
-/// Its address, as a manager generates it.
+/// The MAC of the `n`th VNIC, as a manager generates it.
 pub fn vnic_mac(n: u8) -> [u8; 6] {
     [6, 0x2c, 0, 5 + n, 0, 0]
 }
 
-/// What is configured of it: frames of a priority have the service class of the same number.
+/// The attributes of the `n`th VNIC. A frame's priority selects the service class of the same number.
 pub fn vnic_info(n: u8, eth_mtu: u16) -> VeswPortInfo {
     VeswPortInfo {
         vesw_id: VESW,
@@ -76,20 +75,20 @@ pub fn vnic_info(n: u8, eth_mtu: u16) -> VeswPortInfo {
     }
 }
 
-/// A VNIC that forwards, with the peer in its directory, and the host's end of its TAP.
+/// A forwarding VNIC with the peer in its directory, and the host's end of its TAP.
 pub fn vnic_lane(n: u8, eth_mtu: u16) -> (EthernetLane, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let init = EthernetInit {
         base: LaneInit {
+            pkey: fabric::PKey::DEFAULT,
             id: vnic_id(n),
             endpoint: vnic_endpoint(n),
-            qkey: data_qkey(VESW),
             uso: true,
         },
         mac_limit: Settings::MAC_LIMIT,
         hash_key: Settings::default().hash_key,
-        tells: Settings::default().tells,
+        reports: Settings::default().reports,
     };
     let settings = vnic_settings(n, eth_mtu);
     let mut lane = EthernetLane::new(&init, settings, TapQueue::over(tap), true);

@@ -1,4 +1,4 @@
-//! Whatever a host or a peer sends.
+//! Property tests: arbitrary frames from the host and packets from the fabric.
 
 use fabric::UdReceived;
 use ipoib::Time;
@@ -14,7 +14,7 @@ use super::super::train::OpenTrain;
 use super::testing::*;
 use super::*;
 
-/// What a lane makes of a frame from its TAP: the packets.
+/// The packets of a lane for a frame from its TAP, and the counters.
 fn packets_of(vnet: &VnetHeader, frame: &[u8]) -> (Vec<Vec<u8>>, vnic::counters::Counters) {
     let (mut lane, _host) = vnic_lane(0, 1500);
     let (mut fabric, mut train) = (FakeFabric::new(16), OpenTrain::default());
@@ -24,7 +24,7 @@ fn packets_of(vnet: &VnetHeader, frame: &[u8]) -> (Vec<Vec<u8>>, vnic::counters:
     (fabric.trains().concat(), *lane.core.counters())
 }
 
-/// A virtio-net header for a frame with `tag` bytes of tag, right or wrong.
+/// A virtio-net header, valid or invalid.
 fn vnet() -> impl Strategy<Value = VnetHeader> {
     let anything = any::<[u8; VNET_HEADER_LEN]>()
         .prop_map(|bytes| VnetHeader::read_from_bytes(&bytes).unwrap_or_default());
@@ -61,10 +61,10 @@ fn frame_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Each packet is one that a strict receiver takes, with a frame that fits, and each frame of the
-    /// host's is counted once as sent or as dropped.
+    /// A strict receiver accepts each packet, each frame fits, and each frame of the host is counted once, as
+    /// sent or as dropped.
     #[test]
-    fn what_leaves_is_always_a_packet(vnet in vnet(), frame in frame_bytes()) {
+    fn everything_sent_is_a_valid_packet(vnet in vnet(), frame in frame_bytes()) {
         let (packets, counters) = packets_of(&vnet, &frame);
         for packet in &packets {
             let decoded = decode(packet, Profile::Wire0, Strictness::Strict).unwrap();
@@ -77,9 +77,9 @@ proptest! {
         prop_assert!(counters.tx_packets > 0);
     }
 
-    /// Nothing that arrives does harm, and all that is written is counted.
+    /// No arrival does harm, and every written frame is counted.
     #[test]
-    fn whatever_arrives_is_taken_or_counted(
+    fn every_arrival_is_written_or_counted(
         payloads in prop::collection::vec((frame_bytes(), any::<bool>(), 0usize..300, any::<u8>()), 1..6),
     ) {
         let (mut lane, host) = vnic_lane(0, 1500);

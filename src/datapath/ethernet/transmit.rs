@@ -1,4 +1,4 @@
-//! From the TAP to the fabric.
+//! Ethernet frames from the TAP to the fabric.
 
 use fabric::Worker;
 use ipoib::Time;
@@ -12,7 +12,7 @@ use super::handover::Handover;
 use super::lane::EthernetLane;
 use super::packets::Encapsulated;
 
-/// What became of one frame.
+/// The result for one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// Sent, in a train, or dropped and counted.
@@ -31,11 +31,11 @@ pub fn frame(
 ) -> Fate {
     lane.base.stats.tap_reads += 1;
     let Some((prefix, ethernet)) = raw.split_first_chunk::<VNET_HEADER_LEN>() else {
-        // The TAP gives no less than its header.
+        // The TAP returns at least its header.
         return Fate::Done;
     };
     let vnet: VnetHeader = zerocopy::transmute!(*prefix);
-    match lane.core.from_tap(vnic::Time(now.0), ethernet) {
+    match lane.core.from_tap(now, ethernet) {
         Forward::Fabric { prefix, to, class } => {
             send(lane, fabric, train, &vnet, ethernet, (prefix, to, class));
             Fate::Done
@@ -45,7 +45,7 @@ pub fn frame(
     }
 }
 
-/// Cuts a frame and sends it on its way.
+/// Cuts a frame and sends the packets.
 fn send(
     lane: &mut EthernetLane,
     fabric: &mut dyn Worker,
@@ -69,7 +69,7 @@ fn send(
     }
 }
 
-/// The frames that a frame of the host's becomes; `None` if it can become none, which is counted.
+/// Cuts a frame of the host. Counts the frame and returns `None` if it cannot be sent.
 pub fn cut<'f>(
     lane: &mut EthernetLane,
     vnet: &VnetHeader,
@@ -84,7 +84,7 @@ pub fn cut<'f>(
     None
 }
 
-/// The lengths of frames of which none is written yet.
+/// The lengths of the frames, before the first one is written.
 pub fn sizes(frames: &Segmenter<'_>) -> Sizes {
     Sizes {
         full: frames.full_len(),

@@ -1,4 +1,4 @@
-//! What cores want done about connections, and what happens to these.
+//! Connections: actions of the cores, and events of the fabric.
 
 use std::io;
 
@@ -11,15 +11,15 @@ use ipoib::{ConnectionAction, Time};
 use super::super::thread::DataThread;
 
 impl DataThread {
-    /// Tells the cores what happened to connections, and does what they want done about them. To be
-    /// called at the end of a round; nothing is left in the open train.
+    /// Passes connection events to the cores, and carries out the cores' actions. Called at the end of a
+    /// round; leaves no open train.
     pub(in crate::datapath) fn serve_connections(&mut self, now: Time) {
         while let Some(event) = self.io.fabric.connections().and_then(|c| c.poll_event()) {
             self.connection_event(&event, now);
         }
         let mut n = 0;
         while let Some(i) = self.ip.lanes.used(n) {
-            // A frame that found its way may have asked for a connection, too.
+            // A sent frame may also have requested a connection.
             while self.act(i, now) {
                 self.service(i, now);
             }
@@ -47,8 +47,7 @@ impl DataThread {
         }
     }
 
-    /// The lane that a peer asks for a connection with. Without one the request is rejected: the
-    /// lane went when the request was on its way.
+    /// The lane for a peer's connection request. Rejects the request if the lane has been removed.
     fn requested(&mut self, connection: ConnectionId, endpoint: EndpointId) -> Option<usize> {
         let lane = self.ip.lanes.of_endpoint(endpoint);
         match lane {
@@ -62,7 +61,7 @@ impl DataThread {
         lane
     }
 
-    /// Does what a core wants done; true if there was anything.
+    /// Carries out the actions of a core; true if there were any.
     pub(in crate::datapath) fn act(&mut self, i: usize, now: Time) -> bool {
         let mut acted = false;
         while let Some(lane) = self.ip.lanes.get_mut(i)
@@ -111,7 +110,7 @@ impl DataThread {
             }
             ConnectionAction::Close { connection } => {
                 self.ip.connections.remove(connection);
-                // What was posted in this round still leaves.
+                // Send the packets of this round first.
                 self.io.flush_train();
                 self.with_connections(|c| c.close(*connection));
             }
@@ -132,7 +131,7 @@ impl DataThread {
         Ok(connection)
     }
 
-    /// Takes requests for a lane, by the service ids that its core has now.
+    /// Listens for connection requests to a lane, on the current service ids of its core.
     pub(in crate::datapath) fn listen(&mut self, i: usize) {
         if let Some(lane) = self.ip.lanes.get(i)
             && lane.core.takes_connections()
@@ -146,7 +145,7 @@ impl DataThread {
         }
     }
 
-    /// Ends a lane's connections and takes no more requests for it. Its peers are told.
+    /// Closes a lane's connections and listeners, and notifies the peers.
     pub(in crate::datapath) fn close_all(&mut self, i: usize) {
         self.io.flush_train();
         self.ip.connections.retain(|_, lane| *lane != i);

@@ -1,6 +1,6 @@
 //! An IP link's part in one data thread: a TAP queue, a replica of the protocol core, counters.
 
-use fabric::{PKey, Qpn, Services, UdDestination, Worker};
+use fabric::{Qpn, Services, UdDestination, Worker};
 use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode, Target, Time};
 use netdev::tap::TapQueue;
 
@@ -10,46 +10,44 @@ use super::super::lane::{LaneBase, LaneInit, Served};
 use super::super::stats::IpStats;
 use super::super::train::OpenTrain;
 
-/// What may change of an IP link. It is sent whole when something of it is another way, and the lanes apply
-/// the difference.
+/// Variable settings of an IP link. The control thread sends the complete value after a change, and the lanes
+/// apply the differences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IpSettings {
     /// The link's address.
     pub local: HardwareAddress,
-    /// How unicast IP packets travel.
+    /// Datagram or connected mode.
     pub mode: Mode,
     /// The MAC of the TAP.
     pub mac: [u8; 6],
-    /// The largest IP packet that a datagram carries, in bytes.
+    /// The link MTU: the largest IP packet in a datagram, in bytes.
     pub link_mtu: usize,
-    /// Whether received segments are merged, as `ethtool -K gro` says.
+    /// Whether received segments are coalesced (`ethtool -K gro`).
     pub coalesce: bool,
-    /// Whether frames for guests and groups go back to the TAP, too.
+    /// Whether frames for guests and groups are also written back to the TAP.
     pub reflect: bool,
-    /// What is done to DHCPv4.
+    /// How DHCPv4 is translated.
     pub dhcp: DhcpMode,
-    /// Whether something is stacked on the TAP: a bridge, macvlans.
+    /// Whether the TAP has stacked interfaces: a bridge, macvlans.
     pub stacked: bool,
     /// Whether the host routes multicast.
     pub routes_multicast: bool,
 }
 
-/// What stays as it is while the lane of an IP link is there.
+/// Constant properties of an IP link's lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpInit {
-    /// What all lanes have.
+    /// The common part.
     pub base: LaneInit,
-    /// The partition.
-    pub pkey: PKey,
-    /// The scope of its multicast groups.
+    /// The scope of the link's multicast groups.
     pub scope: u8,
-    /// The services that requests for connections may name.
+    /// Accepted services of connection requests.
     pub services: Services,
-    /// How many connections this lane may have.
+    /// Maximum number of connections of this lane.
     pub connections: usize,
 }
 
-/// A lane that has no TAP queue yet.
+/// A lane without its TAP queue.
 pub struct IpParts {
     init: LaneInit,
     settings: IpSettings,
@@ -57,12 +55,12 @@ pub struct IpParts {
 }
 
 impl IpParts {
-    /// Those of a lane with these settings.
+    /// Creates a lane without its TAP queue.
     pub fn new(init: &IpInit, settings: IpSettings) -> IpParts {
         let mut core = Ipoib::new(Config {
             local: settings.local,
             mac: settings.mac,
-            pkey: init.pkey,
+            pkey: init.base.pkey,
             scope: init.scope,
             link_mtu: settings.link_mtu,
             mode: settings.mode,
@@ -82,7 +80,7 @@ impl IpParts {
         }
     }
 
-    /// The lane that writes to this queue, and reads it or does not.
+    /// Completes the lane with the queue that it writes to. `reads`: the lane also reads the queue.
     pub fn with_queue(self, tap: TapQueue, reads: bool) -> IpLane {
         let mut base = LaneBase::new(&self.init, tap, reads);
         base.set_coalesce(self.settings.coalesce);
@@ -96,15 +94,15 @@ impl IpParts {
     }
 }
 
-/// What a data thread serves of one IP link.
+/// The lane of an IP link.
 pub struct IpLane {
-    /// What all lanes have.
+    /// The common part.
     pub base: LaneBase,
-    /// As last applied.
+    /// The settings last applied.
     pub settings: IpSettings,
     /// This thread's replica of the protocol core.
     pub core: Ipoib,
-    /// The VLAN id that frames have on the TAP, which is another lane's then, and not read here.
+    /// The VLAN id of frames on the TAP, for the lane of a VLAN. Then another lane owns and reads the TAP.
     pub vlan: Option<u16>,
     /// Counters.
     pub stats: IpStats,
@@ -136,7 +134,7 @@ impl Served for IpLane {
 }
 
 impl IpLane {
-    /// Where a target is on the fabric, with an address handle made if there is none yet.
+    /// The destination of packets to a target; creates an address handle if needed.
     #[inline]
     pub fn destination(&mut self, fabric: &mut dyn Worker, to: Target) -> Option<UdDestination> {
         let IpLane { base, core, .. } = self;
@@ -144,7 +142,7 @@ impl IpLane {
         base.destination(fabric, core.address(to), known, |ah| core.set_ah(to, ah))
     }
 
-    /// Applies what is another way in new settings; true if the link's queue pair is.
+    /// Applies the differences of new settings; true if the queue pair changed.
     pub fn apply(&mut self, now: Time, settings: IpSettings) -> bool {
         let IpLane { base, core, .. } = self;
         let was = std::mem::replace(&mut self.settings, settings);
@@ -164,12 +162,12 @@ impl IpLane {
         is.local.qpn() != was.local.qpn()
     }
 
-    /// Whether somebody is to hear from the core.
+    /// Whether the core has updates for other threads or events for the control thread.
     pub fn has_news(&self) -> bool {
         self.core.has_updates() || self.core.has_events()
     }
 
-    /// Sends what the core learned to the other threads.
+    /// Sends the core's updates to the other threads.
     pub fn publish(&mut self, replicas: &[Mailbox]) {
         let id = self.base.id;
         for update in self.core.drain_updates() {

@@ -1,5 +1,5 @@
-//! Messages that are larger than a packet of their connection: each one is written over as many
-//! places as it takes packets, and posted at once.
+//! Messages larger than the path MTU of their connection. A message is written across one place for each
+//! network packet, and posted once.
 
 use fabric::{ConnectionId, Posted, Train, Worker};
 use netdev::segment::{Pieces, Segmenter};
@@ -14,18 +14,18 @@ impl Pieces for Places<'_, '_> {
     }
 }
 
-/// What became of a frame's packets.
+/// The result for a frame's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Messages {
-    /// Posted.
+    /// Posted messages.
     pub posted: u64,
-    /// Their bytes, encapsulation included.
+    /// Bytes of the posted messages, with encapsulation.
     pub bytes: u64,
-    /// Some were not: the connection took no more.
+    /// The connection refused the remaining messages.
     pub refused: bool,
 }
 
-/// Posts each packet that is left as one message.
+/// Posts each remaining packet as one message.
 pub fn post(
     fabric: &mut dyn Worker,
     connection: ConnectionId,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_before_the_refusal_is_counted() {
+    fn messages_before_the_refusal_are_counted() {
         let mut fabric = FakeFabric::new(64);
         fabric.state().takes = 2;
         let (vnet, frame) = in_pieces(4, 5000);

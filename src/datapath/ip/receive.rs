@@ -1,4 +1,4 @@
-//! From the fabric to the TAP.
+//! IP packets from the fabric to the TAP.
 
 use std::io::IoSlice;
 
@@ -22,7 +22,7 @@ pub struct TapSink<'l> {
 }
 
 impl TapSink<'_> {
-    /// To a lane's queue.
+    /// Creates a sink for a lane's queue.
     pub fn of(lane: &mut IpLane) -> TapSink<'_> {
         let IpLane { base, stats, .. } = lane;
         TapSink { base, stats }
@@ -39,15 +39,15 @@ impl FrameSink for TapSink<'_> {
     }
 }
 
-/// A message of several parts is put into one piece up to this size, in bytes: what the core reads
-/// as a whole, as neighbour discovery, is not larger.
+/// Messages of several parts up to this size, in bytes, are copied into one piece. Messages that the core
+/// reads completely, for example neighbour discovery, are not larger.
 const LINEAR_MAX: usize = 4096;
 
-/// The beginning of a message that the core wants to see, in bytes. The smallest path MTU has more;
-/// a provider that cuts smaller parts costs a copy.
+/// Bytes at the beginning of a message that the core reads. The smallest path MTU is larger; smaller parts of
+/// a provider need a copy.
 const HEAD_MIN: usize = 128;
 
-/// Arrivals of one link.
+/// A run of arrivals for one link.
 pub struct Run<'r, 'b> {
     coalescing: Coalescing<'r, 'b>,
     translated: &'r mut Vec<u8>,
@@ -56,18 +56,18 @@ pub struct Run<'r, 'b> {
     now: Time,
 }
 
-/// What an arrival was, besides a packet for the host.
+/// An arrival that is not a packet for the host.
 pub enum Aside {
-    /// A frame of the core's making, copied.
+    /// A frame that the core wrote, copied.
     Frame,
-    /// Something that the core has news about.
+    /// The core learned from the arrival, or holds it.
     News,
     /// Dropped and counted by the core.
     Dropped,
 }
 
 impl<'r, 'b> Run<'r, 'b> {
-    /// Begins one for a lane. What its core learns is sent to `replicas`.
+    /// Begins a run for a lane. `replicas` receive the core's updates.
     pub fn new(
         lane: &IpLane,
         scratch: &'r mut Scratch,
@@ -84,7 +84,7 @@ impl<'r, 'b> Run<'r, 'b> {
         }
     }
 
-    /// Takes datagrams to the TAP; true if the core has news.
+    /// Writes datagrams to the TAP; true if the core has news.
     pub fn datagrams(
         mut self,
         lane: &mut IpLane,
@@ -121,7 +121,7 @@ impl<'r, 'b> Run<'r, 'b> {
         news
     }
 
-    /// Takes messages to the TAP; true if the core has news.
+    /// Writes messages to the TAP; true if the core has news.
     pub fn messages(
         mut self,
         lane: &mut IpLane,
@@ -145,7 +145,7 @@ impl<'r, 'b> Run<'r, 'b> {
         news
     }
 
-    /// A message that came in one packet: merged with its neighbours as a datagram is.
+    /// Handles a message of one part: coalesced like a datagram.
     fn single(&mut self, lane: &mut IpLane, received: &RcReceived, payload: &'b [u8]) -> bool {
         let IpLane {
             base, core, stats, ..
@@ -164,7 +164,7 @@ impl<'r, 'b> Run<'r, 'b> {
         }
     }
 
-    /// A message of several parts: written as it lies, by one call.
+    /// Handles a message of several parts: one write, without copying the payload.
     fn several(
         &mut self,
         lane: &mut IpLane,
@@ -187,9 +187,9 @@ impl<'r, 'b> Run<'r, 'b> {
         match core.from_connection(self.now, received.connection, head, len) {
             Incoming::Packet { ethernet, l3 } => {
                 let mut sink = TapSink { base, stats };
-                // What came before it must not come after it.
+                // Keep the order: first the earlier packets.
                 self.coalescing.finish_open(&mut sink);
-                // The rest of one piece is in that piece.
+                // `l3` contains a linear message completely.
                 let rest = rest.take(if linear { 0 } else { usize::MAX });
                 match gather::frame(&ethernet, l3, rest, &mut sink) {
                     Some(len) => sink.stats.rx_bytes += len as u64,
@@ -214,7 +214,7 @@ impl<'r, 'b> Run<'r, 'b> {
     }
 }
 
-/// Copies what of a decision lies in the core's memory.
+/// Copies a frame in the core's memory to `translated`.
 pub fn keep(translated: &mut Vec<u8>, incoming: &Incoming<'_, '_>) -> Aside {
     match incoming {
         Incoming::Frame(frame) => {
@@ -227,8 +227,8 @@ pub fn keep(translated: &mut Vec<u8>, incoming: &Incoming<'_, '_>) -> Aside {
     }
 }
 
-/// Does what an arrival wants besides a packet for the host, of which `frame` is the one that was kept;
-/// true if the core has news.
+/// Handles an arrival that is not a packet for the host; true if the core has news. `frame` is the copy of
+/// [`keep`].
 pub fn aside(
     lane: &mut IpLane,
     what: &Aside,
@@ -239,7 +239,7 @@ pub fn aside(
     match what {
         Aside::Frame => {
             lane.stats.rx_bytes += payload_len.saturating_sub(4) as u64;
-            // Before the host sees the frame, because its next one may go to another thread.
+            // Before the host sees the frame: another thread may read the host's answer.
             lane.publish(replicas);
             write_frame(lane, frame);
             true
@@ -252,27 +252,26 @@ pub fn aside(
     }
 }
 
-/// Writes one Ethernet frame of the core's making.
+/// Writes one Ethernet frame that the core wrote.
 pub fn write_frame(lane: &mut IpLane, frame: &[u8]) {
     write(&mut lane.base, &mut lane.stats, frame);
 }
 
-/// As [`write_frame`], for a frame that lies in the lane's core.
+/// Like [`write_frame`], for a frame in the core's memory.
 pub fn write(base: &mut LaneBase, stats: &mut IpStats, frame: &[u8]) {
     let header = VnetHeader::default();
     let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(frame)];
     TapSink { base, stats }.frame(1, &parts);
 }
 
-/// Gives a frame as it was read, virtio-net header first, back to the TAP, if it is for a guest or a
-/// group, and such frames are to go back.
+/// Writes a frame, as read with its virtio-net header, back to the TAP, if the lane reflects frames and the
+/// frame is for a guest or a group.
 pub fn reflect(lane: &mut IpLane, raw: &[u8]) {
     if lane.settings.reflect
         && lane
             .core
             .is_reflected(raw.get(VNET_HEADER_LEN..).unwrap_or_default())
     {
-        // As it was read: virtio-net header, then Ethernet.
         TapSink::of(lane).frame(1, &[IoSlice::new(raw)]);
     }
 }

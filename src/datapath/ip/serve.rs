@@ -1,4 +1,4 @@
-//! Serving IP links: frames of their TAPs, and packets of their cores' making.
+//! Serving IP links: frames of their TAPs, packets and events of their cores.
 
 use ipoib::{Event, HeldFrame, Time};
 
@@ -9,13 +9,13 @@ use super::receive;
 use super::sibling::{Crossing, Handover};
 use super::transmit::{self, Fate};
 
-/// Where a frame is that a sibling gets.
+/// The source of a frame for a sibling.
 pub(super) enum Frame<'f> {
-    /// In the thread's buffer, of so many bytes.
+    /// The first bytes of the thread's buffer.
     Read(usize),
-    /// The core held it.
+    /// A frame that the core held.
     Held(&'f HeldFrame),
-    /// Its tag was taken out.
+    /// A frame whose tag was removed.
     Untagged(&'f [u8]),
 }
 
@@ -59,7 +59,7 @@ impl DataThread {
         }
     }
 
-    /// Gives a sibling a frame, or what the core made of it.
+    /// Hands a frame, or the payload that the core wrote, over to a sibling.
     pub(super) fn hand_over(
         &mut self,
         i: usize,
@@ -85,14 +85,14 @@ impl DataThread {
         }
     }
 
-    /// A frame was not sent: its destination may be known to another thread, whose news wait in the
-    /// inbox, or the core wants to ask for it.
+    /// Handles a frame that was not sent: another thread may know the destination and its news may be in the
+    /// inbox, or the core has to query the destination.
     pub(in crate::datapath) fn after_unsent(&mut self, i: usize, now: Time) {
         self.commands(now);
         self.service(i, now);
     }
 
-    /// Sends what a core has of its own.
+    /// Sends the core's own packets.
     fn send_own(&mut self, i: usize, now: Time) {
         while let Some(lane) = self.ip.lanes.get_mut(i)
             && let Some((to, packet)) = lane.core.poll_transmit(now)
@@ -108,7 +108,7 @@ impl DataThread {
         }
     }
 
-    /// Sends what a core no longer holds.
+    /// Sends frames that the core has released.
     fn send_released(&mut self, i: usize, now: Time) {
         while let Some(lane) = self.ip.lanes.get_mut(i)
             && let Some(held) = lane.core.pop_released()
@@ -122,15 +122,15 @@ impl DataThread {
         }
     }
 
-    /// Serves the lanes that heard of their siblings. Not at once: two that wait for each other would
-    /// be served within each other.
+    /// Serves the lanes with news from siblings. Serving them during the handover would be recursive for two
+    /// lanes that wait for each other.
     pub(in crate::datapath) fn serve_owed(&mut self, now: Time) {
         while let Some(i) = self.ip.owed.pop() {
             self.service(i, now);
         }
     }
 
-    /// Sends what a core wants sent, and frames that it no longer holds.
+    /// Sends the packets, released frames, updates and events of a core.
     pub(in crate::datapath) fn service(&mut self, i: usize, now: Time) {
         let Some(lane) = self.ip.lanes.get_mut(i) else {
             return;
@@ -147,7 +147,7 @@ impl DataThread {
             receive::write_frame(lane, translated);
         }
         loop {
-            // A connection is established before what waited for it goes over it.
+            // Establish a connection before sending the packets that waited for it.
             let acted = self.io.has_connections && self.act(i, now);
             self.send_released(i, now);
             if !acted {
@@ -170,9 +170,8 @@ impl DataThread {
     }
 }
 
-/// Whether an event is reported however many reports wait. Those of guests are: each frame makes two
-/// events of them at most, and what was learned and not forgotten would count for ever. All else is
-/// said again, or is for people.
+/// Whether an event is reported even if too many reports wait. Guest events are: a frame causes at most two,
+/// and a lost one would keep a guest counted for ever. All other events are repeated or only informative.
 fn is_needed(event: &Event) -> bool {
     matches!(
         event,
@@ -186,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_memberships_does_not_pile_up_and_hides_no_guest() {
+    fn a_flood_of_memberships_is_bounded_and_loses_no_guest() {
         let may_wait = |event: &Event, waiting| may_wait(is_needed(event), waiting);
         let (mac, ip) = ([2; 6], std::net::IpAddr::from([239, 1, 2, 3]));
         let joined = Event::GroupJoined { mac, group: ip };

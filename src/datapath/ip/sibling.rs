@@ -1,9 +1,9 @@
-//! From one IP link to another of the same daemon, port and partition: a frame that one TAP gave is
-//! written to the other as it is, a large send uncut and its checksum unfinished. Every data thread has
-//! a lane of every link, so it crosses no channel either: one read, one write, no copy between.
+//! Frames between IP links of the same daemon, port and partition. A frame read from one TAP is written to
+//! the other unchanged: large sends uncut, checksums unfinished. Every data thread has a lane of every link,
+//! so a frame crosses no channel: one read, one write, no copy.
 //!
-//! What the other core would have to read (neighbour discovery, DHCP), or to keep until a guest is
-//! found, is cut and finished first, and taken as if it had come from the fabric.
+//! Packets that the receiving core has to read (neighbour discovery, DHCP) or to hold until it finds a guest
+//! are first cut and completed, and then handled like packets from the fabric.
 
 use std::io::IoSlice;
 
@@ -22,32 +22,32 @@ use super::lane::IpLane;
 use super::receive::{self, TapSink};
 use super::transmit::{self, Fate};
 
-/// What a link has for a sibling.
+/// A frame's way to a sibling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handover {
     /// The sibling, by its queue pair number.
     pub qpn: fabric::Qpn,
-    /// The same as a target of the sender's core.
+    /// The sibling as a target of the sender's core.
     pub to: Target,
-    /// The encapsulation header of its packets.
+    /// The encapsulation header of the packets.
     pub encapsulation: [u8; 4],
     /// The largest IP packet, in bytes.
     pub mtu: usize,
-    /// The core has rewritten it: a whole IB payload, in the caller's memory for such.
+    /// The core wrote a complete IB payload, which is in [`Crossing::translated`].
     pub rewritten: bool,
 }
 
-/// What handing over needs of a data thread.
+/// The parts of a data thread for handing over frames.
 pub struct Crossing<'t> {
     /// The lanes.
     pub ip: &'t mut Ip,
-    /// For what must go over the fabric after all.
+    /// For frames that must use the fabric.
     pub io: &'t mut Io,
-    /// Memory for a frame of the core's making.
+    /// Memory for a frame that the core writes.
     pub translated: &'t mut Vec<u8>,
-    /// Memory for a packet in one piece.
+    /// Memory for a contiguous packet.
     pub linear: &'t mut Vec<u8>,
-    /// Where what a core learns is sent.
+    /// The other threads, which receive the cores' updates.
     pub replicas: &'t [Mailbox],
     /// The time.
     pub now: Time,
@@ -58,12 +58,12 @@ impl Crossing<'_> {
     pub fn read(&mut self, from: usize, handover: &Handover, raw: &[u8]) -> Fate {
         match raw.split_first_chunk() {
             Some((prefix, ethernet)) => self.frame(from, handover, prefix, ethernet),
-            // Whoever said where it goes has read its headers.
+            // The core has read the headers: the frame is not shorter.
             None => Fate::Dropped,
         }
     }
 
-    /// The same, in two parts.
+    /// Like [`Crossing::read`], for a frame in two parts.
     pub fn frame(
         &mut self,
         from: usize,
@@ -111,7 +111,7 @@ impl Crossing<'_> {
         Fate::Sent
     }
 
-    /// Hands over what a core has rewritten, which is in [`Crossing::translated`].
+    /// Hands over the payload that a core wrote, in [`Crossing::translated`].
     pub fn rewritten(&mut self, from: usize, handover: &Handover) -> Fate {
         let Some(to) = self.ip.lanes.of_qpn(handover.qpn) else {
             return self.rewritten_over_fabric(from, handover);
@@ -128,7 +128,7 @@ impl Crossing<'_> {
         Fate::Sent
     }
 
-    /// Gives a core the packets one by one, complete.
+    /// Passes the completed packets to a core one by one.
     fn cut(&mut self, to: usize, meta: &Meta, mut packets: Segmenter<'_>) {
         while let Some(len) = packets.next_len() {
             self.linear.resize(len, 0);
@@ -161,7 +161,7 @@ impl Crossing<'_> {
         }
     }
 
-    /// The sibling has gone, or is not here yet.
+    /// Sends over the fabric, because this thread has no lane of the sibling.
     #[cold]
     fn frame_over_fabric(
         &mut self,
@@ -188,13 +188,13 @@ impl Crossing<'_> {
     }
 }
 
-/// What is left to the host that gets a packet.
+/// Offload for the receiving host.
 struct Offload {
-    /// As the sender's host gave it.
+    /// The header of the sending host.
     vnet: VnetHeader,
-    /// The packets that it is on the fabric.
+    /// Number of packets that the fabric would carry.
     packets: usize,
-    /// Bytes of the largest of them.
+    /// Bytes of the largest packet.
     largest: usize,
 }
 
@@ -208,8 +208,8 @@ impl Offload {
     }
 }
 
-/// Writes a packet. Of the virtio-net header only what was checked is kept; a TCP stream that would be
-/// cut for a smaller MTU on the fabric is to be cut so by the host.
+/// Writes a packet. Keeps only checked fields of the virtio-net header. If the fabric would cut a TCP stream
+/// for a smaller MTU, the header makes the host cut it to the same size.
 fn write(lane: &mut IpLane, offload: &Offload, ethernet: &[u8; ETHERNET_LEN], l3: &[u8]) {
     let whole = VnetHeader::whole(l3);
     let headers = usize::from(whole.hdr_len.get()).saturating_sub(ETHERNET_LEN);
@@ -219,7 +219,7 @@ fn write(lane: &mut IpLane, offload: &Offload, ethernet: &[u8; ETHERNET_LEN], l3
         ..offload.vnet
     };
     if offload.packets > 1 {
-        // At most the sender's, which has 16 bits.
+        // At most the sender's size, which has 16 bits.
         header.gso_size = U16::new(offload.largest.saturating_sub(headers) as u16);
     }
     let repeated = offload.packets.saturating_sub(1) * headers;

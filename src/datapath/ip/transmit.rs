@@ -1,4 +1,4 @@
-//! From the TAP to the fabric.
+//! IP frames from the TAP to the fabric.
 
 use fabric::{ConnectionId, Worker};
 use ipoib::{HeldFrame, Outgoing, Target, Time, TooBig};
@@ -12,44 +12,44 @@ use super::message;
 use super::receive;
 use super::sibling::Handover;
 
-/// Bytes of IPoIB's own header.
+/// Bytes of the IPoIB header.
 const ENCAPSULATION_LEN: usize = 4;
 
-/// What became of one frame.
+/// The result for one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// In a train, or sent.
+    /// Sent, or in a train.
     Sent,
-    /// Kept by the core until its destination is known.
+    /// Held by the core until the destination is known.
     Held,
-    /// It has a tag, and tags select partitions: nothing was done with it.
+    /// Not handled: the frame has a tag, and tags select partitions.
     Tagged,
     /// Dropped and counted.
     Dropped,
-    /// For another link of this daemon, which is not asked here.
+    /// For a sibling. The caller hands the frame over.
     Sibling(Handover),
 }
 
 enum Step {
     Send(Way),
-    /// The core has rewritten it.
+    /// Send the payload that the core wrote.
     Rewritten(Target),
     Done(Fate),
 }
 
-/// Which way a frame's packets go.
+/// How a frame's packets are sent.
 #[derive(Clone, Copy)]
 pub struct Way {
     to: Target,
     encapsulation: [u8; 4],
-    /// Over a connection; else in datagrams.
+    /// The connection, or `None` for datagrams.
     connection: Option<ConnectionId>,
     /// The largest IP packet, in bytes.
     mtu: usize,
 }
 
 impl Way {
-    /// By datagrams of the largest size.
+    /// Datagrams up to the link MTU.
     pub fn datagrams(lane: &IpLane, to: Target, encapsulation: [u8; 4]) -> Way {
         Way {
             to,
@@ -78,8 +78,8 @@ impl Packets for Segmenter<'_> {
     }
 }
 
-/// Sends one frame as read from the TAP: virtio-net header, then Ethernet. `rewritten` is memory for
-/// what the core makes of it.
+/// Sends one frame as read from the TAP: virtio-net header, then Ethernet. `rewritten` is memory for a
+/// payload that the core writes.
 pub fn frame(
     lane: &mut IpLane,
     fabric: &mut dyn Worker,
@@ -98,7 +98,7 @@ pub fn frame(
     carry_out(lane, fabric, train, now, parts, step, rewritten)
 }
 
-/// Sends one frame that the core no longer holds.
+/// Sends one frame that the core has released.
 pub fn released(
     lane: &mut IpLane,
     fabric: &mut dyn Worker,
@@ -114,7 +114,7 @@ pub fn released(
     carry_out(lane, fabric, train, now, parts, step, rewritten)
 }
 
-/// Does with a frame what was decided.
+/// Carries out a step.
 #[inline]
 fn carry_out(
     lane: &mut IpLane,
@@ -126,7 +126,7 @@ fn carry_out(
     rewritten: &[u8],
 ) -> Fate {
     match step {
-        // The core has counted why.
+        // The core has counted the reason.
         Step::Done(Fate::Dropped) => dropped(lane),
         Step::Done(fate) => fate,
         Step::Send(way) => send(lane, fabric, train, now, &way, prefix, ethernet),
@@ -134,7 +134,7 @@ fn carry_out(
     }
 }
 
-/// What a decision of the core's comes to. What it has rewritten is kept in `rewritten`.
+/// The step for a decision of the core. Copies a payload that the core wrote to `rewritten`.
 #[inline]
 fn step(outgoing: Outgoing<'_>, link_mtu: usize, rewritten: &mut Vec<u8>) -> Step {
     match outgoing {
@@ -178,7 +178,7 @@ fn step(outgoing: Outgoing<'_>, link_mtu: usize, rewritten: &mut Vec<u8>) -> Ste
     }
 }
 
-/// Sends a complete payload of the core's making, or says to which sibling it goes.
+/// Sends a complete payload that the core wrote, or returns its sibling.
 pub fn rewritten(
     lane: &mut IpLane,
     fabric: &mut dyn Worker,
@@ -199,7 +199,7 @@ pub fn rewritten(
     }
 }
 
-/// Sends one complete payload of the core's making.
+/// Sends a complete payload that the core wrote as one datagram.
 pub fn packet(
     lane: &mut IpLane,
     fabric: &mut dyn Worker,
@@ -215,7 +215,7 @@ pub fn packet(
     datagrams(lane, fabric, train, to, &mut packets, 1, bytes)
 }
 
-/// Cuts a frame and sends it on its way.
+/// Cuts a frame and sends the packets.
 pub fn send(
     lane: &mut IpLane,
     fabric: &mut dyn Worker,
@@ -259,8 +259,8 @@ fn datagrams(
     count_pushed(lane, pushed, count, bytes)
 }
 
-/// Posts packets over a connection: those that fit its network packets side by side, larger ones
-/// one by one.
+/// Posts packets over a connection. Packets up to the path MTU share a train; larger packets are posted one
+/// by one.
 fn messages(
     lane: &mut IpLane,
     fabric: &mut dyn Worker,
@@ -299,14 +299,14 @@ fn count_pushed(lane: &mut IpLane, pushed: Pushed, count: usize, bytes: usize) -
     }
 }
 
-/// Counts packets that left, of so many bytes in all with their encapsulation.
+/// Counts sent packets. `bytes` is their total, with encapsulation.
 pub fn count_sent(lane: &mut IpLane, packets: usize, bytes: usize) {
     lane.stats.tx_packets += packets as u64;
     lane.stats.tx_bytes += bytes as u64;
 }
 
-/// A packet of `len` bytes is larger than its way takes: the core keeps it for a connection, or says
-/// what the host is told.
+/// Handles a packet of `len` bytes, larger than the path allows: the core holds it for a connection, answers
+/// the host with ICMP, or drops it.
 #[cold]
 pub fn answer(
     lane: &mut IpLane,
@@ -330,7 +330,7 @@ fn too_big(lane: &mut IpLane) -> Fate {
     dropped(lane)
 }
 
-/// A frame whose headers do not add up.
+/// Counts and drops a frame with inconsistent headers.
 pub fn bad_frame(lane: &mut IpLane) -> Fate {
     lane.stats.tx_bad_frame += 1;
     dropped(lane)

@@ -1,5 +1,4 @@
-//! 802.1Q tags that select partitions: a frame with one is another lane's, which writes to the same
-//! TAP.
+//! 802.1Q tags that select partitions. Each VLAN has its own lane, which shares the interface's TAP.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +13,12 @@ use super::receive;
 use super::serve::Frame;
 use super::transmit::{self, Fate};
 
-/// What a tag on a lane's TAP selects.
+/// The VLANs on a lane's TAP.
 #[derive(Debug, Default)]
 pub(super) struct Trunk {
     /// The lanes by VLAN id.
     lanes: BTreeMap<u16, usize>,
-    /// VLAN ids that were reported.
+    /// Reported VLAN ids.
     reported: BTreeSet<u16>,
 }
 
@@ -36,7 +35,7 @@ impl DataThread {
         }
     }
 
-    /// Takes a partition on. Without the lane whose TAP it is, there is nothing to serve.
+    /// Adds the lane of a VLAN. Does nothing without the lane that owns the TAP.
     pub(in crate::datapath) fn add_vlan(&mut self, vlan: VlanLane) {
         let VlanLane { trunk, vid, parts } = vlan;
         let Some((of, lane)) = self.lane(trunk) else {
@@ -50,7 +49,7 @@ impl DataThread {
         }
     }
 
-    /// A lane goes: no tag selects it any more, and none on its TAP anything else.
+    /// Removes a lane from the VLANs of other lanes, and its own VLANs.
     pub(in crate::datapath) fn forget_vlans(&mut self, i: usize) {
         self.ip.trunks.remove(&i);
         for trunk in self.ip.trunks.values_mut() {
@@ -58,7 +57,7 @@ impl DataThread {
         }
     }
 
-    /// A frame of `len` bytes in the buffer, read from the TAP of lane `i`, has a tag.
+    /// Handles a tagged frame of `len` bytes in the buffer, read from the TAP of lane `i`.
     #[cold]
     pub(in crate::datapath) fn tagged(&mut self, i: usize, now: Time, len: usize) {
         let mut buffer = std::mem::take(&mut self.scratch.buffer);
@@ -69,8 +68,8 @@ impl DataThread {
         self.scratch.buffer = buffer;
     }
 
-    /// Sends a frame by the lane that its tag selects; without a VLAN id it is the TAP's own, and has
-    /// a priority only.
+    /// Sends a frame by the lane of its tag. A tag with VLAN id 0 has only a priority: the lane of the TAP
+    /// sends the frame.
     fn untagged(&mut self, i: usize, now: Time, tag: Tag, frame: &[u8]) {
         let to = match tag.vid {
             0 => Some(i),
@@ -92,7 +91,7 @@ impl DataThread {
         let fate = transmit::frame(lane, &mut **fabric, train, now, frame, translated);
         lane.base.priorities.set(0);
         if fate == Fate::Tagged {
-            // A tag behind one without a VLAN id.
+            // A second tag behind a tag with VLAN id 0.
             return self.count_tagged(to, |stats| stats.tx_bad_frame += 1);
         }
         receive::reflect(lane, frame);

@@ -1,4 +1,4 @@
-//! What a data thread does on command, and how lanes come and go.
+//! Commands of a data thread; adding and removing lanes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use super::{At, DataThread, Io, lane_interest, nanoseconds};
 
 impl DataThread {
     pub(in crate::datapath) fn commands(&mut self, now: Time) {
-        // What comes meanwhile wakes us again: threads that learn from a flood must not keep this
+        // Later commands wake the thread again: a flood of updates from other threads must not keep this
         // thread from its own packets.
         for _ in 0..self.control.inbox.receiver.len() {
             let Ok(command) = self.control.inbox.receiver.try_recv() else {
@@ -30,13 +30,13 @@ impl DataThread {
             Command::AddLane(lane) => drop(self.add(*lane)),
             Command::RemoveLane(id, counted) => self.remove(id, now, &counted),
             Command::AddEthernet(lane) => self.add_ethernet(*lane),
-            Command::AddManagement(name, endpoint, qkey) => {
-                self.ethernet.management.add(name, endpoint, qkey);
+            Command::AddManagement(name, endpoint, pkey) => {
+                self.ethernet.management.add(name, endpoint, pkey);
             }
             Command::Ip(id, settings) => self.set_ip(id, now, settings),
             Command::Ethernet(id, settings) => self.on_ethernet(id, |lane| lane.apply(*settings)),
             Command::EthernetUpdate(id, update) => {
-                self.on_ethernet(id, |lane| lane.core.apply(vnic::Time(now.0), &update));
+                self.on_ethernet(id, |lane| lane.core.apply(now, &update));
             }
             Command::SetTable(id, table) => self.on_ethernet(id, |lane| lane.core.set_table(table)),
             Command::SetDirectory(id, directory) => {
@@ -51,10 +51,7 @@ impl DataThread {
                 management.send(&mut **fabric, train, from, (gid, qpn), &payload);
             }
             Command::Update(id, update) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.apply(now, &update);
-                    self.service(i, now);
-                }
+                self.on_ip(id, now, |lane| lane.core.apply(now, &update));
             }
             Command::SetSiblings(id, siblings) => self.on_core(id, |core| {
                 core.set_siblings(siblings.iter().map(|s| ipoib::Sibling {
@@ -62,28 +59,17 @@ impl DataThread {
                     mtu: s.mtu as usize,
                 }));
             }),
-            Command::Flush(id) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.flush();
-                    self.service(i, now);
-                }
-            }
+            Command::Flush(id) => self.on_ip(id, now, |lane| lane.core.flush()),
             Command::SetModeration(wanted) => self.set_moderation(wanted),
             Command::SetVlans(id, on) => self.set_vlans(id, on),
             Command::AddVlan(vlan) => self.add_vlan(*vlan),
             Command::SetJoined(id, groups) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.set_joined(now, &groups);
-                    self.service(i, now);
-                }
+                self.on_ip(id, now, |lane| lane.core.set_joined(now, &groups));
             }
-            Command::Announce(id, ip) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.announce(ip);
-                    lane.core.handle_timeout(now);
-                    self.service(i, now);
-                }
-            }
+            Command::Announce(id, ip) => self.on_ip(id, now, |lane| {
+                lane.core.announce(ip);
+                lane.core.handle_timeout(now);
+            }),
             Command::Withdraw(id, ip) => self.on_core(id, |core| core.withdraw(ip)),
             Command::HostHas(id, ip) => self.on_core(id, |core| core.host_has(now, ip)),
             Command::SetBusyPoll(longest) => self.pace.waiter.set_longest(longest),
@@ -112,15 +98,15 @@ impl DataThread {
                 }
             }
             Command::Snapshot { tables, reply } => {
-                // The asker may have given up waiting.
+                // The control thread may have stopped waiting.
                 let _ = reply.send(self.snapshot(now, tables));
             }
             Command::Stop => self.control.stop = true,
         }
     }
 
-    /// An IP link is another way. With another queue pair it is another listener to peers, whatever the
-    /// service ids; the core has ended the connections.
+    /// Applies new settings of an IP link. A new queue pair needs new listeners, even with unchanged service
+    /// ids; the core has closed the connections.
     fn set_ip(&mut self, id: LinkId, now: Time, settings: IpSettings) {
         let Some((i, lane)) = self.lane(id) else {
             return;
@@ -131,6 +117,14 @@ impl DataThread {
             self.listen(i);
         }
         self.service(i, now);
+    }
+
+    /// Changes a lane, then serves it.
+    fn on_ip(&mut self, id: LinkId, now: Time, change: impl FnOnce(&mut IpLane)) {
+        if let Some((i, lane)) = self.lane(id) {
+            change(lane);
+            self.service(i, now);
+        }
     }
 
     fn on_core(&mut self, id: LinkId, change: impl FnOnce(&mut ipoib::Ipoib)) {
@@ -144,7 +138,7 @@ impl DataThread {
         Some((i, self.ip.lanes.get_mut(i)?))
     }
 
-    /// Serves a lane from now on: its place.
+    /// Adds a lane and returns its place; `None` if the TAP cannot be watched.
     pub(in crate::datapath) fn add(&mut self, mut lane: IpLane) -> Option<usize> {
         let id = lane.base.id;
         lane.core.watch(self.control.watched);
@@ -174,10 +168,10 @@ impl DataThread {
         Ok(())
     }
 
-    /// A TAP that cannot be waited for is as good as gone.
+    /// Reports a TAP queue that cannot be watched as gone.
     pub(in crate::datapath) fn unwatchable(&self, id: LinkId, error: &io::Error) {
         log::error!(
-            "data thread {}: cannot watch a TAP queue: {error}",
+            "data thread {}: cannot watch TAP queue: {error}",
             self.control.index
         );
         self.control.report(Report::TapGone(id));
@@ -206,7 +200,10 @@ impl DataThread {
 
     pub(in crate::datapath) fn tap_failed(&mut self, at: At, error: &io::Error) {
         if !is_gone(error) {
-            log::debug!("data thread {}: TAP read: {error}", self.control.index);
+            log::debug!(
+                "data thread {}: cannot read TAP queue: {error}",
+                self.control.index
+            );
             return;
         }
         let id = match at {
@@ -257,7 +254,7 @@ impl DataThread {
                 fabric: self.io.fabric.counters(),
             },
             ip: ip.collect(),
-            ethernet: self.ethernet_snapshots(vnic::Time(now.0), tables),
+            ethernet: self.ethernet_snapshots(now, tables),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Completion moderation (kernel ipoib_ethtool.c, `ipoib_set_coalesce`; there the card's completion
-//! queue counts and waits). Where the fabric's device does so, it is asked to. Else, after an arrival
-//! of few packets, the thread leaves the fabric alone for a while, so that more come together then.
-//! What it sends, and its timers, do not wait.
+//! Completion moderation (kernel ipoib_ethtool.c, `ipoib_set_coalesce`; there the card's completion queue
+//! counts and waits). An RDMA device that supports moderation does it. Otherwise, after the arrival of few
+//! packets, the thread ignores the fabric for a short time, so that more packets arrive together. Sending
+//! and timers are not delayed.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,15 +13,15 @@ use rustix::event::epoll::{EventData, EventFlags};
 
 use super::{At, DEPTH, DataThread, WAKE, lane_interest};
 
-/// Looks at the fabric in one go, before others get their turn.
+/// Maximum number of polls of the fabric in a round.
 const LOOKS: usize = 16;
 
-/// How arrivals are gathered.
+/// Moderation by this thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moderated {
-    /// Packets that are worth another look at once.
+    /// A round with fewer packets starts a hold.
     frames: usize,
-    /// How long to wait otherwise.
+    /// Duration of the hold.
     time: Duration,
 }
 
@@ -29,12 +29,12 @@ impl DataThread {
     pub(super) fn set_moderation(&mut self, wanted: Moderation) {
         self.pace.moderation = None;
         self.pace.waiter.release();
-        // The device's, too, is to end when it ends.
-        let of_link = self.io.fabric.moderate(
+        // The device's moderation must also end with moderation 0.
+        let by_device = self.io.fabric.moderate(
             u16::try_from(wanted.rx_frames).unwrap_or(u16::MAX),
             u16::try_from(wanted.rx_usecs).unwrap_or(u16::MAX),
         );
-        if of_link || wanted.rx_usecs == 0 || wanted.rx_frames == 0 {
+        if by_device || wanted.rx_usecs == 0 || wanted.rx_frames == 0 {
             return;
         }
         match self.prepare_holds() {
@@ -44,18 +44,18 @@ impl DataThread {
                     time: Duration::from_micros(wanted.rx_usecs.into()),
                 });
             }
-            // Without it packets are taken as they come, which is no reason to end.
+            // The thread can run without moderation.
             Err(e) => {
                 self.pace.waiter.forget_rest();
                 log::warn!(
-                    "data thread {}: completion moderation stays off: {e}",
+                    "data thread {}: cannot enable completion moderation: {e}",
                     self.control.index
                 );
             }
         }
     }
 
-    /// Tells the waiter all that goes on while the fabric is left alone.
+    /// Enables holds, with all descriptors except the fabric's.
     fn prepare_holds(&mut self) -> io::Result<()> {
         if !self.pace.waiter.prepare_holds()? {
             return Ok(());
@@ -77,7 +77,7 @@ impl DataThread {
         Ok(())
     }
 
-    /// Takes what is there. If it was little, the next look is later.
+    /// Receives all pending packets. After few packets, starts a hold.
     pub(super) fn receive_moderated(&mut self, now: Time) -> io::Result<()> {
         let Some(Moderated { frames, time }) = self.pace.moderation else {
             return Ok(());
@@ -85,7 +85,7 @@ impl DataThread {
         let mut taken = 0;
         for _ in 0..LOOKS {
             match self.receive_batch(now, DEPTH)? {
-                // The provider has no more.
+                // Nothing is pending.
                 0 => {
                     if taken < frames {
                         self.pace.waiter.hold(time);

@@ -1,4 +1,4 @@
-//! Reading no more than the fabric has room for.
+//! Pausing the TAPs while the fabric has no room.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,9 +8,8 @@ use netdev::tap::TapQueue;
 use super::{At, DataThread, lane_interest};
 
 impl DataThread {
-    /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's ring
-    /// drops and counts; nothing is queued here. Idle TAPs are not touched: one that gets something
-    /// meanwhile is muted then.
+    /// Stops or resumes reading the TAPs. While the fabric has no room, the kernel's ring drops and counts;
+    /// the thread queues nothing. Idle TAPs are not muted before their next frame.
     pub(in crate::datapath) fn pause(&mut self, pause: bool) -> io::Result<()> {
         if pause == self.pace.paused {
             return Ok(());
@@ -35,7 +34,7 @@ impl DataThread {
         Ok(())
     }
 
-    /// Waits for nothing from a TAP until the pause is over.
+    /// Stops waiting for a TAP until the end of the pause.
     pub(super) fn mute(&mut self, at: At) -> io::Result<()> {
         if !self.pace.muted.contains(&at) {
             self.pace.muted.push(at);
@@ -53,7 +52,7 @@ impl DataThread {
         Ok(())
     }
 
-    /// The TAP queue of a lane, and whether this thread reads it. A VLAN's is another lane's.
+    /// The TAP queue of a lane, and whether this thread reads it. The lane of a VLAN has no queue.
     pub(super) fn tap(&self, at: At) -> Option<(&TapQueue, bool)> {
         let base = match at {
             At::Ip(i) => &self.ip.lanes.get(i).filter(|l| l.vlan.is_none())?.base,
@@ -62,7 +61,7 @@ impl DataThread {
         Some((&base.tap, base.reads))
     }
 
-    /// A TAP is in error, which does not wait for room: it is gone if a read says so.
+    /// Handles a TAP in error, even during a pause. A read shows whether the TAP is gone.
     pub(super) fn probe(&mut self, at: At) {
         let mut buffer = std::mem::take(&mut self.scratch.buffer);
         let failed = self

@@ -13,7 +13,7 @@ use super::super::lanes::Lanes;
 use super::{DEPTH, DataThread, Scratch};
 
 impl DataThread {
-    /// Takes what the fabric has, as much as moderation says.
+    /// Receives from the fabric.
     pub(super) fn receive(&mut self, now: Time) -> io::Result<()> {
         if self.pace.moderation.is_some() {
             return self.receive_moderated(now);
@@ -22,7 +22,7 @@ impl DataThread {
         self.receive_batch(now, depth).map(drop)
     }
 
-    /// Receives one batch and writes it to the TAPs. With moderation, gives the number of packets.
+    /// Receives one batch and writes it to the TAPs. Returns the number of packets with moderation, else 0.
     pub(super) fn receive_batch(&mut self, now: Time, depth: usize) -> io::Result<usize> {
         let batch = self.io.fabric.poll(depth)?;
         let arrived = match self.pace.moderation {
@@ -39,7 +39,7 @@ impl DataThread {
         };
         let news = receiver.batch(&batch);
         if news {
-            // A guest that a packet waits for may be known to a replica whose news wait in the inbox.
+            // A packet may wait for a guest that another replica knows; the news may be in the inbox.
             self.commands(now);
             let mut n = 0;
             while let Some(i) = self.ip.lanes.used(n) {
@@ -57,22 +57,22 @@ impl DataThread {
     }
 }
 
-/// Takes what one poll of the fabric brought to the TAPs.
+/// Writes the arrivals of one poll of the fabric to the TAPs.
 pub(in crate::datapath) struct Receiver<'t> {
     pub ip: &'t mut Lanes<IpLane>,
     pub ethernet: &'t mut Ethernet,
     pub scratch: &'t mut Scratch,
-    /// Where what a core learns is sent.
+    /// Other threads, which receive the news of the cores.
     pub replicas: &'t [Mailbox],
     pub now: Time,
-    /// Counts arrivals for endpoints that have no lane.
+    /// Counts arrivals for endpoints without a lane.
     pub unserved: &'t mut u64,
 }
 
 impl Receiver<'_> {
-    /// Takes a batch, link by link; true if a core has news: something learned or something to
-    /// send. What goes over a connection comes behind what came in datagrams, as in a peer that has
-    /// just changed from these to that.
+    /// Handles a batch, link by link; true if a core has learned something or has something to send.
+    /// Messages come after datagrams, in the order of a peer that has just changed from datagrams to a
+    /// connection.
     pub fn batch(&mut self, batch: &Batch<'_>) -> bool {
         let mut news = false;
         let mut datagrams = batch.datagrams().peekable();
@@ -83,7 +83,7 @@ impl Receiver<'_> {
             if let Some((lane, run)) = self.run(endpoint) {
                 news |= run.datagrams(lane, arrivals);
             } else {
-                news |= self.of_no_ip_link(endpoint, arrivals);
+                news |= self.not_ip(endpoint, arrivals);
             }
         }
         let mut messages = batch.messages().peekable();
@@ -99,8 +99,8 @@ impl Receiver<'_> {
         news
     }
 
-    /// A run of datagrams for an endpoint that is no IP link's.
-    fn of_no_ip_link<'b>(
+    /// Handles datagrams for an endpoint without an IP link.
+    fn not_ip<'b>(
         &mut self,
         endpoint: EndpointId,
         datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
@@ -120,7 +120,7 @@ impl Receiver<'_> {
         false
     }
 
-    /// A run of arrivals for an endpoint; `None` if its lane is not here yet, or no more.
+    /// Begins a run of arrivals for an endpoint; `None` if the thread has no IP lane for it.
     fn run<'b>(&mut self, endpoint: EndpointId) -> Option<(&mut IpLane, Run<'_, 'b>)> {
         let at = self.ip.of_endpoint(endpoint)?;
         let lane = self.ip.get_mut(at)?;

@@ -1,4 +1,4 @@
-//! What a data thread shares with the control thread and the other threads of its port.
+//! Channels from and to the control thread and the other threads of the port.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crossbeam_channel::Sender;
 use super::super::command::Report;
 use super::super::handle::{Inbox, Mailbox};
 
-/// Reports that may wait for the control thread; more are lost and counted. A forged membership
-/// report of one frame names hundreds of groups, which the data threads read faster than the control
-/// thread can act on.
+/// Maximum number of reports that wait for the control thread; more are lost and counted. One frame with a
+/// forged membership report names hundreds of groups: the data threads read faster than the control thread
+/// can act.
 pub(in crate::datapath) const REPORTS_MAX: usize = 16_384;
 
-/// How a thread hears of others, and others of it.
+/// A thread's channels to the other threads.
 pub(in crate::datapath) struct Control {
     /// The thread's number.
     pub index: usize,
@@ -22,24 +22,24 @@ pub(in crate::datapath) struct Control {
     pub replicas: Vec<Mailbox>,
     pub(super) reports: Sender<Report>,
     pub(super) reports_wake: Arc<OwnedFd>,
-    /// Events that were not reported.
+    /// Lost reports.
     pub reports_lost: u64,
-    /// Somebody wants to hear about neighbours.
+    /// Cores report events of neighbours.
     pub watched: bool,
-    /// The thread is to end.
+    /// The thread ends after this round.
     pub stop: bool,
 }
 
 impl Control {
     pub fn report(&self, report: Report) {
-        // Nobody listens only while the daemon ends.
+        // The receiver is closed only while the daemon ends.
         if self.reports.send(report).is_ok() {
             self.wake();
         }
     }
 
-    /// Reports a core's events. While too many reports wait, those that are not marked as needed are
-    /// lost.
+    /// Reports a core's events, each with a mark whether it is needed. While too many reports wait, those not
+    /// needed are lost.
     pub fn report_events(&mut self, events: impl Iterator<Item = (bool, Report)>) {
         let mut reported = false;
         for (is_needed, report) in events {
@@ -55,12 +55,12 @@ impl Control {
     }
 
     fn wake(&self) {
-        // Full only when the control thread has been woken 2^64 times without looking.
+        // The counter saturates only after 2^64 unread wake-ups.
         let _ = rustix::io::write(&*self.reports_wake, &1u64.to_ne_bytes());
     }
 }
 
-/// Whether an event is reported while so many reports wait.
+/// Whether an event may be reported while `waiting` reports wait.
 pub(in crate::datapath) fn may_wait(is_needed: bool, waiting: usize) -> bool {
     is_needed || waiting < REPORTS_MAX
 }

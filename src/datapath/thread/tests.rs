@@ -2,7 +2,7 @@ use super::super::testing::{Call, Rig};
 use super::*;
 
 #[test]
-fn the_fabric_is_woken_when_it_asked_to_be() {
+fn the_fabric_s_deadline_is_handled_in_time() {
     let rig = Rig::new();
     rig.state.lock().unwrap().deadline = Some(fabric::Instant(1));
     assert_eq!(rig.run([]), [Call::Timeout, Call::Flush]);

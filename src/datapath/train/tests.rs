@@ -3,7 +3,7 @@ use fabric::{ConnectionId, EndpointId};
 use super::super::testing::{Call, FakeFabric, peer};
 use super::{OpenTrain, Packets, Pushed, Single, To};
 
-/// `count` packets of `full` bytes but the last, numbered by their bytes.
+/// `count` packets of `full` bytes, the last of `last`. All bytes of a packet are its number.
 struct Cut {
     full: usize,
     last: usize,
@@ -63,7 +63,7 @@ fn equal_packets_to_one_destination_share_a_train() {
 }
 
 #[test]
-fn another_destination_or_a_longer_packet_sends_what_is_there() {
+fn another_destination_or_a_longer_packet_sends_the_train() {
     let (mut fabric, mut train) = (FakeFabric::new(8), OpenTrain::default());
     train.push(&mut fabric, &to(7), &mut Single(Some(&[1; 10])));
     train.push(&mut fabric, &to(8), &mut Single(Some(&[2; 10])));
@@ -89,7 +89,7 @@ fn a_shorter_packet_ends_the_train_in_order() {
 }
 
 #[test]
-fn what_does_not_fit_one_train_is_cut_into_equal_ones() {
+fn packets_for_more_than_one_train_are_divided_equally() {
     let (mut fabric, mut train) = (FakeFabric::new(15), OpenTrain::default());
     let pushed = train.push(&mut fabric, &to(7), &mut Cut::new(100, 60, 16));
     assert_eq!(pushed, Pushed::All);
@@ -141,9 +141,9 @@ fn every_packet_leaves_once_and_in_order_for_any_sizes() {
     }
 }
 
-/// What a provider lends for packets over an MTU that has shrunk.
+/// A provider lends no place for packets larger than an MTU that has shrunk.
 #[test]
-fn a_train_without_a_place_does_not_hold_the_thread_up() {
+fn a_train_without_places_does_not_block_the_thread() {
     let (mut fabric, mut train) = (FakeFabric::new(0), OpenTrain::default());
     let pushed = train.push(&mut fabric, &to(7), &mut Cut::new(30, 9, 3));
     assert_eq!(pushed, Pushed::NoRoom);
@@ -152,7 +152,7 @@ fn a_train_without_a_place_does_not_hold_the_thread_up() {
 }
 
 #[test]
-fn without_room_nothing_is_sent_and_the_caller_is_told() {
+fn without_room_nothing_is_sent_and_the_result_is_no_room() {
     let (mut fabric, mut train) = (FakeFabric::new(8), OpenTrain::default());
     fabric.room = false;
     let pushed = train.push(&mut fabric, &to(7), &mut Single(Some(&[1; 10])));
@@ -178,9 +178,9 @@ fn small_messages_of_one_round_leave_together() {
     assert_eq!(fabric.state().asked, [32]);
 }
 
-/// The provider keeps the memory of a message until it is acknowledged.
+/// The provider keeps the memory of a message until the acknowledgement.
 #[test]
-fn a_lone_message_asks_for_one_place_and_large_ones_for_few() {
+fn a_single_message_requests_one_place_and_large_ones_few() {
     let (mut fabric, mut train) = (FakeFabric::new(64), OpenTrain::default());
     train.push(&mut fabric, &over(1), &mut Single(Some(&[0; 10])));
     train.flush(&mut fabric);
@@ -214,7 +214,7 @@ fn datagrams_and_messages_leave_in_the_order_they_came_in() {
 }
 
 #[test]
-fn a_connection_that_takes_nothing_does_not_hold_others_up() {
+fn a_connection_without_room_does_not_block_others() {
     let (mut fabric, mut train) = (FakeFabric::new(8), OpenTrain::default());
     fabric.state().takes = 0;
     let refused = train.push(&mut fabric, &over(1), &mut Cut::new(30, 9, 3));

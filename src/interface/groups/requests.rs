@@ -1,4 +1,4 @@
-//! Asking a port for groups, and its answers: in the log, and for those who watch.
+//! Requests of groups to a port. Answers are logged and reported as events.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use proto::Time;
 use super::{GroupSet, News};
 use crate::interface::{Events, Interface};
 
-/// What became of an endpoint's groups.
+/// Changes of an endpoint's groups.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Changes {
-    /// Groups that the endpoint is attached to now.
+    /// Groups that the endpoint has joined.
     pub joined: Vec<Gid>,
-    /// Groups that it is attached to no more.
+    /// Groups that it has left.
     pub left: Vec<Gid>,
 }
 
 impl Changes {
-    /// Pushes an event for each group that comes or goes with an interface.
+    /// Adds an event for each joined or left group.
     pub fn push(&self, events: &mut Events, interface: &Interface) {
         let left = self
             .left
@@ -39,7 +39,7 @@ impl Changes {
     }
 }
 
-/// Wants these groups and no others, as [`GroupSet::want`], and has the port follow, as [`change`].
+/// Sets the wanted groups, as [`GroupSet::want`], and sends the requests, as [`change`].
 pub fn follow(
     set: &mut GroupSet,
     now: Time,
@@ -49,15 +49,15 @@ pub fn follow(
 ) -> Changes {
     if let Some(group) = set.want(required, groups) {
         log::warn!(
-            "{name}: multicast join failed for {group}: it has {} multicast groups at most",
+            "{name}: multicast join failed for {group}: the limit of {} multicast groups is reached",
             set.most()
         );
     }
     change(set, now, name, ask)
 }
 
-/// Takes the answers that came late, and has a port follow what a set wants. `ask` is [`Port::change_groups`](fabric::Port::change_groups) for
-/// the set's endpoint; `name` is what the log calls it.
+/// Handles late answers and sends the due requests of a set. `ask` is
+/// [`Port::change_groups`](fabric::Port::change_groups) for the set's endpoint; `name` is for the log.
 pub fn change(
     set: &mut GroupSet,
     now: Time,
@@ -83,7 +83,7 @@ pub fn change(
             }
             vec![Joined::Refused(e.to_string()); joins.len()]
         });
-        // What came at once makes room for more.
+        // Immediate answers allow more requests.
         let has_room = answers.iter().any(|answer| *answer != Joined::Pending);
         for (group, answer) in joins.into_iter().zip(answers) {
             take(set, now, name, group, answer, &mut changes);
@@ -94,7 +94,7 @@ pub fn change(
     }
 }
 
-/// Takes the answers that came late ([`GroupSet::answer`]).
+/// Handles late answers ([`GroupSet::answer`]).
 pub(super) fn take_late(set: &mut GroupSet, now: Time, name: &str, changes: &mut Changes) {
     for (group, answer) in std::mem::take(&mut set.late) {
         take(set, now, name, group, answer, changes);
@@ -116,7 +116,7 @@ fn take(
     match set.outcome(now, group, answer) {
         None => {}
         Some(News::Refused { first, attached }) => {
-            // The first says what is the matter; thousands may follow.
+            // The first line has the reason; thousands may follow.
             let level = if first { Level::Warn } else { Level::Debug };
             log::log!(level, "{name}: multicast join failed for {group}: {why}");
             if attached {

@@ -1,4 +1,4 @@
-//! What a client wants to know, checked.
+//! The plan of a ping: a checked request.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,47 +14,46 @@ use crate::port::PortId;
 /// The shortest request in bytes: its header.
 const SIZE_MIN: u32 = 40;
 
-/// The longest request in bytes that peers answer when it was sent to everybody.
+/// The longest request to all peers, in bytes; peers do not answer longer ones.
 const SIZE_MAX_MANY: u32 = 128;
 
-/// The shortest time between two requests of one client, in milliseconds: peers answer only so many
-/// a second.
+/// The shortest time between two requests of one client, in milliseconds: peers limit their rate of answers.
 const INTERVAL_MIN_MS: u32 = 10;
 
-/// The longest time to wait for an answer, in milliseconds; it bounds how many requests wait.
+/// The longest time to wait for an answer, in milliseconds. It bounds the number of waiting requests.
 const TIMEOUT_MAX_MS: u32 = 60_000;
 
-/// The interface that is asked through.
+/// The interface that sends the requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Link<'a> {
-    /// It.
-    pub device: LinkId,
-    /// Its port.
+    /// The link.
+    pub link: LinkId,
+    /// The port.
     pub port: PortId,
-    /// Its GID.
+    /// The port's GID.
     pub gid: Gid,
     /// The largest UD payload in bytes.
     pub payload_max: u32,
-    /// Its neighbours and their IP addresses.
+    /// Neighbours and their IP addresses.
     pub names: &'a Names,
 }
 
-/// Whom to ask, how often, with how much.
+/// The target, number, size and times of a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The interface.
-    pub device: LinkId,
-    /// Its port.
+    /// The link.
+    pub link: LinkId,
+    /// The port.
     pub port: PortId,
-    /// Its name.
+    /// Interface name.
     pub interface: String,
-    /// Who is asked.
+    /// The peer or peers.
     pub target: EchoTarget,
-    /// Requests to send; none: no end.
+    /// Number of requests; `None`: no end.
     pub count: Option<u32>,
-    /// Bytes of IB payload.
+    /// Bytes of IB payload in a request.
     pub size: usize,
-    /// From one request to the next.
+    /// Time between requests.
     pub interval: Duration,
     /// How long to wait for an answer.
     pub timeout: Duration,
@@ -64,14 +63,14 @@ impl Plan {
     /// Checks a request.
     ///
     /// # Errors
-    /// [`ApiError::BadArgument`] with a sentence about what is wrong with it.
+    /// [`ApiError::BadArgument`] with a sentence that describes the error.
     pub fn new(request: &PingRequest, link: &Link<'_>) -> Result<Plan, ApiError> {
         let refused = |message| ApiError::BadArgument { message };
         let size = request.size.unwrap_or(PING_SIZE);
         let target = target(&request.target, link).map_err(refused)?;
         let asks_many = match target {
             EchoTarget::All => true,
-            // It is looked for.
+            // The core sends requests to unknown GIDs to all peers.
             EchoTarget::Gid(gid) => !link.names.keys().any(|(known, _)| *known == gid),
             EchoTarget::Ip(_) => false,
         };
@@ -83,7 +82,7 @@ impl Plan {
         if !(SIZE_MIN..=most).contains(&size) {
             let more = match target {
                 EchoTarget::Gid(_) if asks_many => {
-                    ", or more when it is known: ping one of its IP addresses first"
+                    "; larger sizes need a known peer: ping one of its IP addresses first"
                 }
                 _ => "",
             };
@@ -106,10 +105,10 @@ impl Plan {
             )));
         }
         if request.count == Some(0) {
-            return Err(refused("a count of 0 asks nobody; use 1 or more".into()));
+            return Err(refused("a count of 0 sends nothing; use 1 or more".into()));
         }
         Ok(Plan {
-            device: link.device,
+            link: link.link,
             port: link.port,
             interface: request.interface.clone(),
             target,
@@ -120,21 +119,21 @@ impl Plan {
         })
     }
 
-    /// Whether one request may be answered by several peers.
+    /// Whether several peers may answer one request.
     pub fn asks_many(&self) -> bool {
         self.target == EchoTarget::All
     }
 
-    /// Why the first request could not be sent.
+    /// The error message if the first request could not be sent.
     pub fn refusal(&self) -> String {
         let interface = &self.interface;
         match self.target {
             EchoTarget::Ip(ip) if ip.is_multicast() => {
-                format!("{ip} is not the address of one peer; use \"all\" to ask everybody")
+                format!("{ip} is not the address of a single peer; use \"all\" for all peers")
             }
             EchoTarget::Ip(ip) => format!(
-                "{interface} knows no neighbour with the address {ip}; send it something first, \
-                 as \"ping -c 1 {ip}\" does, or name its GID"
+                "{interface} has no neighbour with the address {ip}; run \"ping -c 1 {ip}\" first, \
+                 or use the GID of the peer"
             ),
             EchoTarget::Gid(_) | EchoTarget::All => {
                 format!("{interface} cannot send an echo request now; try again")
@@ -143,15 +142,15 @@ impl Plan {
     }
 }
 
-/// An IPv6 address is a neighbour's where one is known to have it, and a GID otherwise: both look
-/// alike, but a GID that nobody knows can be asked for.
+/// Parses a target. IPv6 addresses and GIDs have the same format: an IPv6 address of a known neighbour is an
+/// IP address, any other one a GID, because echo requests can find an unknown GID.
 fn target(text: &str, link: &Link<'_>) -> Result<EchoTarget, String> {
     if text == "all" {
         return Ok(EchoTarget::All);
     }
-    let address: IpAddr = text.parse().map_err(|_| {
-        format!("{text:?} is no peer; name it by an IP address or a GID, or use \"all\"")
-    })?;
+    let address: IpAddr = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a peer; use an IP address, a GID, or \"all\""))?;
     let is_known = || link.names.values().flatten().any(|ip| *ip == address);
     if address.is_ipv4() || is_known() {
         return Ok(EchoTarget::Ip(address));
@@ -159,12 +158,12 @@ fn target(text: &str, link: &Link<'_>) -> Result<EchoTarget, String> {
     let gid = Gid::from(address);
     if gid.is_multicast() || gid == Gid::UNSPECIFIED {
         return Err(format!(
-            "{text} is not the address of one peer; use \"all\" to ask everybody"
+            "{text} is not the address of a single peer; use \"all\" for all peers"
         ));
     }
     if gid == link.gid {
         return Err(format!(
-            "{text} is this host's own GID; name a peer's, as \"ibtap neigh\" lists them"
+            "{text} is this host's own GID; use the GID of a peer (see \"ibtap neigh\")"
         ));
     }
     Ok(EchoTarget::Gid(gid))

@@ -4,7 +4,7 @@ use super::*;
 use ipoib::EchoTarget;
 
 const STREAM: StreamId = StreamId(1);
-const DEVICE: LinkId = LinkId(3);
+const LINK: LinkId = LinkId(3);
 const PORT: PortId = PortId(1);
 const MS: Duration = Duration::from_millis(1);
 
@@ -31,7 +31,7 @@ fn request(target: &str) -> PingRequest {
 fn plan(request: &PingRequest) -> Result<Plan, String> {
     let names = names();
     let link = Link {
-        device: DEVICE,
+        link: LINK,
         port: PORT,
         gid: gid(1),
         payload_max: 4096,
@@ -57,7 +57,7 @@ fn answer(sequence: u32, peer: u8, round_trip: u64) -> Answered {
     }
 }
 
-/// All that the client has not got yet.
+/// All replies that wait for the client.
 fn replies(pingers: &mut Pingers) -> Vec<Streamed> {
     let mut all = Vec::new();
     loop {
@@ -85,13 +85,13 @@ fn requests_are_paced_answers_matched_and_summed_up() {
     assert_eq!(pingers.deadline(), Some(t0));
     let sent = pingers.due(t0);
     assert_eq!(sent.len(), 1);
-    let (port, device, first) = sent[0];
-    assert_eq!((port, device), (PORT, DEVICE));
+    let (port, link, first) = sent[0];
+    assert_eq!((port, link), (PORT, LINK));
     assert_eq!((first.sequence, first.len), (1, 64));
     assert_eq!(first.target, EchoTarget::Ip("10.9.0.2".parse().unwrap()));
     assert_eq!(pingers.due(t0), []);
     assert_eq!(pingers.deadline(), Some(t0 + 100 * MS));
-    pingers.answered(DEVICE, &answer(1, 2, 3000));
+    pingers.answered(LINK, &answer(1, 2, 3000));
     let Streamed::Reply(Reply::Ping(PingReply::Answer(a))) = &replies(&mut pingers)[0] else {
         panic!("no answer");
     };
@@ -99,10 +99,10 @@ fn requests_are_paced_answers_matched_and_summed_up() {
     assert_eq!(a.ips.len(), 2);
 
     assert_eq!(pingers.due(t0 + 100 * MS)[0].2.sequence, 2);
-    // A second answer to the first, one of another ping and one of another device count nothing.
-    pingers.answered(DEVICE, &answer(1, 2, 1));
+    // Second answers, and answers of another ping or another link, are not counted.
+    pingers.answered(LINK, &answer(1, 2, 1));
     pingers.answered(
-        DEVICE,
+        LINK,
         &Answered {
             id: 9,
             ..answer(2, 2, 1)
@@ -110,7 +110,7 @@ fn requests_are_paced_answers_matched_and_summed_up() {
     );
     pingers.answered(LinkId(4), &answer(2, 2, 1));
     assert_eq!(replies(&mut pingers), []);
-    pingers.answered(DEVICE, &answer(2, 2, 1000));
+    pingers.answered(LINK, &answer(2, 2, 1000));
     let all = replies(&mut pingers);
     let expected = PingSummary {
         sent: 2,
@@ -133,7 +133,7 @@ fn requests_without_an_answer_time_out_one_by_one() {
     assert_eq!(replies(&mut pingers), []);
     pingers.due(t0 + 1000 * MS);
     assert_eq!(replies(&mut pingers), [timeout(1)]);
-    pingers.answered(DEVICE, &answer(1, 9, 1));
+    pingers.answered(LINK, &answer(1, 9, 1));
     pingers.due(t0 + 1150 * MS);
     let all = replies(&mut pingers);
     assert_eq!(all[0], timeout(2));
@@ -150,7 +150,7 @@ fn everybody_may_answer_until_the_time_is_up() {
     pingers.due(t0);
     pingers.due(t0 + 100 * MS);
     for peer in 2..5 {
-        pingers.answered(DEVICE, &answer(1, peer, 10));
+        pingers.answered(LINK, &answer(1, peer, 10));
     }
     assert_eq!(replies(&mut pingers).len(), 3);
     pingers.due(t0 + 1100 * MS);
@@ -164,47 +164,47 @@ fn everybody_may_answer_until_the_time_is_up() {
 fn names_are_read_again_for_a_new_peer_but_not_for_each_answer() {
     let (mut pingers, t0) = start("all");
     pingers.due(t0);
-    assert!(!pingers.lacks_names(DEVICE, &answer(1, 2, 1), t0 + 2000 * MS));
-    assert!(!pingers.lacks_names(DEVICE, &answer(1, 7, 1), t0));
-    assert!(pingers.lacks_names(DEVICE, &answer(1, 7, 1), t0 + 1000 * MS));
-    pingers.set_names(DEVICE, &names(), t0 + 1000 * MS);
-    assert!(!pingers.lacks_names(DEVICE, &answer(1, 7, 1), t0 + 1001 * MS));
+    assert!(!pingers.lacks_names(LINK, &answer(1, 2, 1), t0 + 2000 * MS));
+    assert!(!pingers.lacks_names(LINK, &answer(1, 7, 1), t0));
+    assert!(pingers.lacks_names(LINK, &answer(1, 7, 1), t0 + 1000 * MS));
+    pingers.set_names(LINK, &names(), t0 + 1000 * MS);
+    assert!(!pingers.lacks_names(LINK, &answer(1, 7, 1), t0 + 1001 * MS));
 }
 
 #[test]
-fn who_cannot_be_asked_is_explained_once() {
+fn an_unreachable_target_is_explained_once() {
     let (mut pingers, t0) = start("10.9.0.7");
     pingers.due(t0);
-    pingers.refused(DEVICE, 1, 1);
+    pingers.refused(LINK, 1, 1);
     let [Streamed::Last(Err(ApiError::Refused { message }))] = &replies(&mut pingers)[..] else {
         panic!("not refused");
     };
     assert_eq!(
         message,
-        "ib0 knows no neighbour with the address 10.9.0.7; send it something first, as \
-         \"ping -c 1 10.9.0.7\" does, or name its GID"
+        "ib0 has no neighbour with the address 10.9.0.7; run \"ping -c 1 10.9.0.7\" first, \
+         or use the GID of the peer"
     );
 
     let (mut pingers, t0) = start("10.9.0.2");
     pingers.due(t0);
-    pingers.answered(DEVICE, &answer(1, 2, 1));
+    pingers.answered(LINK, &answer(1, 2, 1));
     pingers.due(t0 + 100 * MS);
-    pingers.refused(DEVICE, 1, 2);
+    pingers.refused(LINK, 1, 2);
     assert_eq!(replies(&mut pingers)[1], timeout(2));
 }
 
 #[test]
-fn an_interface_that_goes_ends_its_pings() {
+fn a_closed_interface_ends_its_pings() {
     let (mut pingers, t0) = start("all");
     pingers.due(t0);
-    pingers.device_gone(DEVICE);
+    pingers.link_closed(LINK);
     assert_eq!(pingers.due(t0 + 500 * MS), []);
     let all = replies(&mut pingers);
     assert!(matches!(&all[..], [Streamed::Last(Err(_))]), "{all:?}");
 }
 
 #[test]
-fn a_ping_without_an_end_keeps_its_number_to_itself() {
+fn identifiers_of_pings_in_progress_are_not_reused() {
     let (mut pingers, t0) = start("all");
     for n in 0..=u64::from(u16::MAX) {
         let other = StreamId(STREAM.0 + 1 + n);
@@ -215,18 +215,18 @@ fn a_ping_without_an_end_keeps_its_number_to_itself() {
 }
 
 #[test]
-fn what_waits_for_a_slow_client_is_bounded() {
+fn replies_for_a_slow_client_are_bounded() {
     let (mut pingers, t0) = start("all");
     pingers.due(t0);
     for _ in 0..2 * QUEUE_MAX {
-        pingers.answered(DEVICE, &answer(1, 2, 1));
+        pingers.answered(LINK, &answer(1, 2, 1));
     }
     assert_eq!(pingers.all[&STREAM].queue.len(), QUEUE_MAX);
     assert_eq!(pingers.all[&STREAM].tally.answers, 2 * QUEUE_MAX as u32);
 }
 
 #[test]
-fn an_ipv6_address_is_a_neighbours_or_else_a_gid() {
+fn an_ipv6_address_is_of_a_neighbour_or_a_gid() {
     let target = |text: &str| plan(&request(text)).map(|p| p.target);
     let ip = |text: &str| Ok(EchoTarget::Ip(text.parse().unwrap()));
     assert_eq!(target("fd09::2"), ip("fd09::2"));
@@ -238,11 +238,15 @@ fn an_ipv6_address_is_a_neighbours_or_else_a_gid() {
     assert_eq!(target("all"), Ok(EchoTarget::All));
     assert!(target("fe80::1").unwrap_err().contains("own GID"));
     assert!(target("ff02::1").unwrap_err().contains("\"all\""));
-    assert!(target("host.example").unwrap_err().contains("is no peer"));
+    assert!(
+        target("host.example")
+            .unwrap_err()
+            .contains("is not a peer")
+    );
 }
 
 #[test]
-fn sizes_and_times_out_of_range_are_refused_in_words() {
+fn sizes_and_times_out_of_range_are_refused_with_a_message() {
     let with = |change: &dyn Fn(&mut PingRequest)| {
         let mut request = request("10.9.0.2");
         change(&mut request);
@@ -270,8 +274,8 @@ fn sizes_and_times_out_of_range_are_refused_in_words() {
     assert!(gid(2, 4096).is_ok() && gid(9, 128).is_ok());
     assert_eq!(
         gid(9, 129).unwrap_err(),
-        "129 bytes are out of range for an echo request to fe80::9 on ib0; use 40 to 128, or more \
-         when it is known: ping one of its IP addresses first"
+        "129 bytes are out of range for an echo request to fe80::9 on ib0; use 40 to 128; larger \
+         sizes need a known peer: ping one of its IP addresses first"
     );
     assert!(with(&|r| r.interval_ms = Some(9)).is_err());
     assert!(with(&|r| r.timeout_ms = Some(0)).is_err());

@@ -1,5 +1,5 @@
-//! What does not keep a rule yet: one line each, sorted. The list only gets shorter: a breach that is not
-//! in it is an error, and so is a line that nothing needs any more.
+//! The list of exceptions: one line each, sorted. The list only gets shorter: a violation that is not listed
+//! is an error, and so is a line that is not needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,51 +12,53 @@ pub struct Exceptions {
     lines: BTreeMap<String, Option<String>>,
 }
 
-/// What there is to say about a tree.
+/// Result of the check of a tree.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Verdict {
-    /// What breaks a rule and is no exception, a sentence each.
+    /// Violations without an exception, one sentence each.
     pub broken: Vec<String>,
-    /// Lines that nothing needs, as they stand in the list.
+    /// Lines that are not needed, as in the list.
     pub unneeded: Vec<String>,
-    /// Lines whose number is too high: the line, and how it has to be.
+    /// Lines with a number that is too high: the line, and its replacement.
     pub lower: Vec<(String, String)>,
 }
 
 impl Verdict {
-    /// Whether all is well.
+    /// Whether there is nothing to change.
     pub fn is_good(&self) -> bool {
         self.broken.is_empty() && self.unneeded.is_empty() && self.lower.is_empty()
     }
 }
 
 impl Exceptions {
-    /// Reads the list: comments at its head, then the lines, sorted.
+    /// Parses the list: comments first, then the lines, sorted.
     pub fn parse(text: &str) -> Result<Exceptions, String> {
         let mut read = Exceptions::default();
         let mut before = "";
         for line in text.lines() {
             if line.starts_with('#') || line.is_empty() {
                 if !read.lines.is_empty() {
-                    return Err(format!("{line:?} stands between the lines"));
+                    return Err(format!(
+                        "{line:?} is between the lines; comments must be first"
+                    ));
                 }
                 read.head += &format!("{line}\n");
                 continue;
             }
             if line <= before {
-                return Err(format!("{line:?} has to stand before {before:?}"));
+                return Err(format!("{line:?} must be before {before:?}"));
             }
             before = line;
             let (key, value) = split(line)?;
             if read.lines.insert(key.clone(), value).is_some() {
-                return Err(format!("there are two lines for {key:?}"));
+                return Err(format!("{key:?} has two lines"));
             }
         }
         Ok(read)
     }
 
-    /// Reads a list that a merge has left with both sides' lines between its marks: all of them, in order;
-    /// of two lines for one thing the larger.
+    /// Parses a list with the conflict marks of a merge: all lines of both sides; of two lines with the same
+    /// key, the larger.
     pub fn parse_merged(text: &str) -> Result<Exceptions, String> {
         let marks = ["<<<<<<<", "|||||||", "=======", ">>>>>>>"];
         let is_mark = |line: &str| marks.iter().any(|mark| line.starts_with(mark));
@@ -86,12 +88,12 @@ impl Exceptions {
         self.head.clone() + &lines.concat()
     }
 
-    /// The place in the house that a module without one stands at.
+    /// The place in the order for a module without one.
     pub fn place(&self, module: &str) -> Option<&str> {
         self.lines.get(&format!("module {module}"))?.as_deref()
     }
 
-    /// Holds the breaches of a tree against the list.
+    /// Compares the violations of a tree with the list.
     pub fn judge(&self, breaches: &[Breach]) -> Verdict {
         let mut verdict = Verdict::default();
         for breach in breaches {
@@ -105,7 +107,8 @@ impl Exceptions {
             };
             if number > allowed {
                 let sentence = &breach.sentence;
-                let more = format!("{sentence} The list has {allowed}, and that does not grow.");
+                let more =
+                    format!("{sentence} The list allows {allowed}; this number must not grow.");
                 verdict.broken.push(more);
             } else if number + breach.slack < allowed {
                 let now = line(&breach.key, value);
@@ -120,7 +123,7 @@ impl Exceptions {
         verdict
     }
 
-    /// Takes out what nothing needs, and lowers what is too high. Adds nothing.
+    /// Removes lines that are not needed, and lowers numbers. Adds nothing.
     pub fn tighten(&mut self, breaches: &Verdict) {
         for line in &breaches.unneeded {
             if let Ok((key, _)) = split(line) {
@@ -135,7 +138,7 @@ impl Exceptions {
     }
 }
 
-/// A line's key and value.
+/// Key and value of a line.
 fn split(line: &str) -> Result<(String, Option<String>), String> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
@@ -144,7 +147,7 @@ fn split(line: &str) -> Result<(String, Option<String>), String> {
             Ok((format!("{} {of}", words[0]), Some(number.to_owned())))
         }
         ["module", module, place] => Ok((format!("module {module}"), Some(place.to_owned()))),
-        _ => Err(format!("{line:?} is no exception of any rule")),
+        _ => Err(format!("{line:?} is not an exception of any rule")),
     }
 }
 
@@ -214,7 +217,7 @@ mod tests {
         breaches[0].number = Some(801);
         let broken = list.judge(&breaches).broken;
         assert_eq!(broken.len(), 2, "{broken:?}");
-        assert!(broken[0].contains("has 800"), "{broken:?}");
+        assert!(broken[0].contains("allows 800"), "{broken:?}");
         assert!(broken[1].contains("b -> c"), "{broken:?}");
     }
 

@@ -1,11 +1,11 @@
-//! Holds the repository against its own rules, as text and without building it:
+//! Checks the repository's rules on its text, without a build:
 //!
-//! * which room (crate) may use which ([`rooms`]),
-//! * which module of the daemon may use which ([`modules`]): the order of [`modules::ORDER`], no arrow
-//!   up it, so no cycle,
-//! * how long a file may be, and how much code may be methods of `Daemon` ([`sizes`]).
+//! * dependencies between rooms (crates) ([`rooms`]),
+//! * dependencies between modules of the daemon ([`modules`]): a module uses only lower rows of
+//!   [`modules::ORDER`], so there is no cycle,
+//! * the length of files, and the amount of code in methods of `Daemon` ([`sizes`]).
 //!
-//! What does not keep a rule yet stands in `exceptions.txt`, which only gets shorter ([`exceptions`]).
+//! `exceptions.txt` lists known violations, and only gets shorter ([`exceptions`]).
 
 #![forbid(unsafe_code)]
 
@@ -25,20 +25,20 @@ use exceptions::{Exceptions, Verdict};
 /// The text files of a repository by path, `/` between folders.
 pub type Tree = BTreeMap<String, String>;
 
-/// One place where a rule is not kept.
+/// A violation of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Breach {
     /// The exception that allows it, without a number.
     pub key: String,
-    /// What is counted, where the rule is about a number.
+    /// The counted number, for rules with a limit.
     pub number: Option<usize>,
-    /// How far the number may be below the exception's before that has to be lowered.
+    /// How far the number may be below the exception's before the exception must be lowered.
     pub slack: usize,
-    /// What is wrong and where, a sentence.
+    /// The violation and its place, one sentence.
     pub sentence: String,
 }
 
-/// Holds a tree against all rules.
+/// Checks a tree against all rules.
 pub fn check(tree: &Tree, exceptions: &Exceptions) -> Verdict {
     let mut breaches = rooms::breaches(tree);
     breaches.extend(modules::breaches(tree, exceptions));
@@ -46,7 +46,7 @@ pub fn check(tree: &Tree, exceptions: &Exceptions) -> Verdict {
     exceptions.judge(&breaches)
 }
 
-/// Reads the files below `root` that the rules are about: Rust, Cargo.toml, scripts.
+/// Reads the files below `root` that have rules: Rust, Cargo.toml, scripts.
 pub fn read(root: &Path) -> io::Result<Tree> {
     let mut tree = Tree::new();
     collect(root, "", &mut tree)?;

@@ -1,6 +1,5 @@
-//! Says where the repository does not keep its rules. `--update` takes out of the list of exceptions what
-//! nothing needs any more; it adds nothing. It also
-//! takes the list as a merge with conflicts has left it.
+//! Prints violations of the repository's rules. `--update` removes lines from the list of exceptions that are
+//! not needed any more; it adds none. It also accepts a list with the conflict marks of a merge.
 
 #![forbid(unsafe_code)]
 
@@ -52,17 +51,17 @@ fn run(update: bool) -> Result<bool, String> {
     }
     if !verdict.broken.is_empty() {
         println!(
-            "What stands in [] is the line of {LIST} that would allow it; the list is to get shorter."
+            "A line of {LIST} as in [] would allow the violation; the list must only get shorter."
         );
     }
     if !verdict.unneeded.is_empty() || !verdict.lower.is_empty() {
-        println!("{LIST} can be shorter; `scripts/edges --update` does this:");
+        println!("{LIST} can be shorter; run `scripts/edges --update` to");
     }
     for line in &verdict.unneeded {
         println!("    remove the line: {line}");
     }
     for (now, then) in &verdict.lower {
-        println!("    lower it: {now}, now {then}");
+        println!("    change the line: {now}, to {then}");
     }
     Ok(verdict.is_good())
 }

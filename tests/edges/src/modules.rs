@@ -1,8 +1,7 @@
-//! Which module of the daemon may use which: the paths in `src` against [`ORDER`].
+//! Dependencies between the modules of the daemon: the paths in `src` against [`ORDER`].
 //!
-//! Edges are those of the house: a module that has no place in it (`module NAME PLACE` in the list) counts
-//! as the module that it is going to be a part of. So a module may be moved or renamed on its way there,
-//! and the list stays as it is.
+//! A module without a place in the order (`module NAME PLACE` in the list) counts as part of PLACE. A module
+//! may thus be moved or renamed on its way there without a change of the list.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,13 +9,14 @@ use crate::exceptions::Exceptions;
 use crate::words::{Word, end_of_group, is_at, shipped, test_modules};
 use crate::{Breach, Tree};
 
-/// The modules of the daemon from the bottom up. A module may use those of lower rows only.
+/// The modules of the daemon from the bottom up. A module may use modules of lower rows only.
 pub const ORDER: &[&[&str]] = &[
     &["control"],
     &["datapath"],
     &["port"],
     &["interface"],
     &["ip", "ethernet"],
+    &["interfaces"],
     &["monitor"],
     &["reload", "status"],
     &["daemon"],
@@ -33,7 +33,7 @@ fn row(place: &str) -> Option<usize> {
     ORDER.iter().position(|row| row.contains(&place))
 }
 
-/// One use of a module in a file of another one.
+/// One use of a module in a file of another module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Use {
     from: String,
@@ -42,7 +42,7 @@ struct Use {
     line: usize,
 }
 
-/// Where the daemon's modules do not keep the order.
+/// Violations of the order by the daemon's modules.
 pub fn breaches(tree: &Tree, exceptions: &Exceptions) -> Vec<Breach> {
     let files = files(tree);
     let modules: BTreeSet<&str> = files
@@ -71,7 +71,7 @@ pub fn breaches(tree: &Tree, exceptions: &Exceptions) -> Vec<Breach> {
             ),
         };
         match (place, exceptions.place(module)) {
-            // Its exception names a place that is none: no exception allows that.
+            // The exception has an invalid place: no exception allows that.
             (None, Some(_)) => found.push(Breach {
                 key: "no place".into(),
                 ..breach
@@ -99,8 +99,8 @@ pub fn breaches(tree: &Tree, exceptions: &Exceptions) -> Vec<Breach> {
         }
         let edge = format!("use {from} -> {to}");
         let direction = match row(to) == row(from) {
-            true => "beside it",
-            false => "above it",
+            true => "in the same row",
+            false => "in a later row",
         };
         let shown: Vec<String> = uses
             .iter()
@@ -125,7 +125,7 @@ pub fn breaches(tree: &Tree, exceptions: &Exceptions) -> Vec<Breach> {
         });
         found.push(Breach {
             sentence: format!(
-                "src: {from} uses {to}, which stands {direction}{cycle}. [{edge}]{}{more}",
+                "src: {from} uses {to}, which is {direction}{cycle}. [{edge}]{}{more}",
                 shown.concat()
             ),
             key: edge,
@@ -160,7 +160,7 @@ fn cycle(edges: &BTreeMap<(&str, &str), Vec<Use>>, from: &str, to: &str) -> Opti
     None
 }
 
-/// The files of the daemon's library by module path, those of tests left out.
+/// The files of the daemon's library by module path, without tests.
 fn files(tree: &Tree) -> BTreeMap<Vec<&str>, (&str, &str)> {
     let sources = tree.iter().filter_map(|(path, text)| {
         let module = path.strip_prefix("src/")?.strip_suffix(".rs")?;
@@ -200,7 +200,7 @@ fn files(tree: &Tree) -> BTreeMap<Vec<&str>, (&str, &str)> {
 fn uses(module: &[&str], path: &str, text: &str, modules: &BTreeSet<&str>) -> Vec<Use> {
     let words = shipped(text);
     let mut found = Vec::new();
-    // Inner modules of the file, by where they end.
+    // Inner modules of the file, with their ends.
     let mut inner: Vec<usize> = Vec::new();
     let mut at = 0;
     while at < words.len() {
@@ -240,7 +240,7 @@ fn uses(module: &[&str], path: &str, text: &str, modules: &BTreeSet<&str>) -> Ve
     found
 }
 
-/// The name at `at`, or the first ones of each path in the braces there.
+/// The name at `at`, or the first name of each path in the braces there.
 fn first_names(words: &[Word], at: usize) -> Vec<&Word> {
     if !is_at(words, at, &["{"]) {
         return words.get(at).into_iter().collect();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_without_a_place_stands_where_the_list_says() {
+    fn a_module_without_a_place_has_that_of_the_list() {
         let files = [
             ("src/device.rs", "use crate::{interface, daemon, watch};"),
             ("src/interface.rs", "use crate::device;"),

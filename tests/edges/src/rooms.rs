@@ -1,11 +1,11 @@
-//! Which room may use which: the normal dependencies of each Cargo.toml against [`ROOMS`], which is the
-//! table of `docs/architecture.md`.
+//! Dependencies between rooms: the normal dependencies of each Cargo.toml against [`ROOMS`], the table of
+//! `docs/architecture.md`.
 
 use std::collections::BTreeMap;
 
 use crate::{Breach, Tree};
 
-/// Each room and the rooms that it may use. A room only uses rooms above it, so there is no cycle.
+/// Each room with the rooms that it may use. A room only uses rooms above it, so there is no cycle.
 pub const ROOMS: &[(&str, &[&str])] = &[
     ("edges", &[]),
     ("proto", &[]),
@@ -15,7 +15,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("fabric", &["proto", "rtnl"]),
     ("ipoib", &["proto"]),
     ("vnic", &["proto"]),
-    // For tests only: no room has it among its normal dependencies.
+    // For tests only: no room has it as a normal dependency.
     ("kit", &["proto", "netdev", "fabric"]),
     (
         "ibtap",
@@ -40,7 +40,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Where the rooms do not keep to the table.
+/// Violations of the table.
 pub fn breaches(tree: &Tree) -> Vec<Breach> {
     let manifests = tree.iter().filter(|(path, _)| path.ends_with("Cargo.toml"));
     let rooms: BTreeMap<String, (&String, Vec<String>)> = manifests
@@ -90,7 +90,7 @@ fn name(manifest: &str) -> String {
         .to_owned()
 }
 
-/// The names under `[dependencies]` and `[build-dependencies]`, of targets too.
+/// The names under `[dependencies]` and `[build-dependencies]`, also of targets.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut inside = false;

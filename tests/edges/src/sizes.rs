@@ -1,24 +1,24 @@
-//! How long a file may be, and how much may be methods of `Daemon`.
+//! Limits of the length of files and of the methods of `Daemon`.
 
 use crate::words::{Word, end_of_group, shipped};
 use crate::{Breach, Tree};
 
-/// Lines that a file may have at most.
+/// Maximum number of lines of a file.
 pub const LINES: usize = 700;
 
-/// Methods that `impl Daemon` may have at most, all files together.
+/// Maximum number of methods in `impl Daemon`, all files together.
 pub const METHODS: usize = 60;
 
-/// Files that may have an `impl Daemon` at most.
+/// Maximum number of files with an `impl Daemon`.
 pub const FILES: usize = 3;
 
-/// What a program wrote: it may be as long as it comes.
+/// Generated files: any length.
 pub const GENERATED: &[&str] = &[
     "fabric/src/verbs/sys/bindings.rs",
     "fabric/src/verbs/sys/layout.rs",
 ];
 
-/// Where a file is too long, or `Daemon` too much.
+/// Files that are too long, and excess methods of `Daemon`.
 pub fn breaches(tree: &Tree) -> Vec<Breach> {
     let mut found = Vec::new();
     for (path, text) in tree {
@@ -27,7 +27,7 @@ pub fn breaches(tree: &Tree) -> Vec<Breach> {
             let key = format!("file {path}");
             found.push(Breach {
                 sentence: format!(
-                    "{path} has {lines} lines, and a file has {LINES} at most. [{key} {lines}]"
+                    "{path} has {lines} lines; the maximum is {LINES}. [{key} {lines}]"
                 ),
                 key,
                 number: Some(lines),
@@ -48,7 +48,7 @@ pub fn breaches(tree: &Tree) -> Vec<Breach> {
             let key = format!("daemon {what}");
             found.push(Breach {
                 sentence: format!(
-                    "src: `impl Daemon` has {number} {what}, and may have {limit}. [{key} {number}]"
+                    "src: `impl Daemon` has {number} {what}; the maximum is {limit}. [{key} {number}]"
                 ),
                 key,
                 number: Some(number),
@@ -66,7 +66,7 @@ fn shipped_words(text: &str) -> Vec<Word> {
     }
 }
 
-/// How many functions a file's `impl Daemon` have; `None` without one.
+/// Number of functions in a file's `impl Daemon`; `None` without one.
 fn methods(words: &[Word]) -> Option<usize> {
     let mut found = None;
     for at in 0..words.len() {

@@ -1,15 +1,15 @@
-//! A Rust file as words: names and punctuation without comments, strings and numbers' insides.
+//! A Rust file as words: names and punctuation, without comments, strings and the inside of numbers.
 
 /// One word of a source file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Word {
     /// A name, a number, `::`, or one character.
     pub text: String,
-    /// The line it stands in, from 1.
+    /// Its line, from 1.
     pub line: usize,
 }
 
-/// The words of `source`, what is under `#[cfg(test)]` left out.
+/// The words of `source`, without code under `#[cfg(test)]`.
 pub fn shipped(source: &str) -> Vec<Word> {
     without_tests(all(source))
 }
@@ -62,7 +62,7 @@ fn end_of_line(text: &[char], at: usize) -> usize {
     end.unwrap_or(text.len())
 }
 
-/// Comments of this kind may hold each other.
+/// Comments of this kind may be nested.
 fn end_of_comment(text: &[char], mut at: usize) -> usize {
     let mut depth = 0;
     while at < text.len() {
@@ -90,7 +90,7 @@ fn end_of_string(text: &[char], at: usize) -> usize {
     text.len()
 }
 
-/// A character, or the mark of a lifetime.
+/// A character literal, or the mark of a lifetime.
 fn end_of_quote(text: &[char], at: usize) -> usize {
     match (text.get(at + 1), text.get(at + 2)) {
         (Some('\\'), _) => {
@@ -145,7 +145,7 @@ fn without_tests(words: Vec<Word>) -> Vec<Word> {
     kept
 }
 
-/// The modules that `source` declares for tests only, in files of their own.
+/// The modules in separate files that `source` declares for tests only.
 pub fn test_modules(source: &str) -> Vec<String> {
     let words = all(source);
     let mut found = Vec::new();
@@ -174,7 +174,7 @@ pub fn is_at(words: &[Word], at: usize, texts: &[&str]) -> bool {
     })
 }
 
-/// Behind the item, field or variant that begins at `at`, attributes before it included.
+/// The position after the item, field or variant that begins at `at`, attributes before it included.
 fn end_of_item(words: &[Word], mut at: usize) -> usize {
     while is_at(words, at, &["#", "["]) {
         at = end_of_group(words, at + 1);
@@ -188,7 +188,7 @@ fn end_of_item(words: &[Word], mut at: usize) -> usize {
         match word.text.as_str() {
             "{" => {
                 let end = end_of_group(words, at);
-                // An expression or a list of names goes on to its semicolon.
+                // An expression or a list of names continues to its semicolon.
                 match words.get(end).map(|word| word.text.as_str()) {
                     Some(";" | ",") => return end + 1,
                     _ => return end,
@@ -204,7 +204,7 @@ fn end_of_item(words: &[Word], mut at: usize) -> usize {
     at
 }
 
-/// Behind the bracket that closes the one at `at`.
+/// The position after the bracket that closes the one at `at`.
 pub fn end_of_group(words: &[Word], at: usize) -> usize {
     let mut depth = 0;
     for (i, word) in words.iter().enumerate().skip(at) {

@@ -1,5 +1,6 @@
-//! What goes over a virtual machine's cable, in the eyes of tshark and of `ibtap decode`.
+//! Packets on a virtual machine's cable, checked by tshark and by `ibtap decode`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,10 +11,10 @@ use serde_json::Value;
 use super::station::Background;
 use super::{Done, SOON, Station, eventually, ibtap};
 
-/// Bytes of a pcap file's own header.
+/// Bytes of a pcap file's header.
 const HEADER: u64 = 24;
 
-/// A capture that goes on.
+/// A running capture.
 pub struct Capture {
     file: PathBuf,
     tcpdump: Background,
@@ -35,8 +36,19 @@ impl Capture {
         Capture { file, tcpdump }
     }
 
-    /// Ends it, and leaves the file where it is for someone to look at.
-    pub(super) fn keep(self) -> PathBuf {
+    /// Runs a test, then judges its packets. Keeps the packets of a failed test.
+    pub(super) fn watch(self, test: impl FnOnce()) {
+        match catch_unwind(AssertUnwindSafe(test)) {
+            Ok(()) => self.judge(),
+            Err(panic) => {
+                eprintln!("the packets of the test: {}", self.keep().display());
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    /// Ends the capture, and keeps the file for inspection.
+    fn keep(self) -> PathBuf {
         drop(self.tcpdump);
         let name = self.file.file_name().and_then(|name| name.to_str());
         let name = name.expect("an ASCII path");
@@ -46,20 +58,20 @@ impl Capture {
         kept
     }
 
-    /// Ends it. No packet may be malformed, and every ICRC must be right.
-    pub(super) fn judge(self) {
-        // tcpdump writes each packet as it comes (-U); it may be a moment behind.
+    /// Ends the capture. No packet may be malformed, and every ICRC must be right.
+    fn judge(self) {
+        // tcpdump writes each packet as it arrives (-U); it may be a moment late.
         std::thread::sleep(Duration::from_millis(200));
         drop(self.tcpdump);
         let file = self.file.to_str().expect("an ASCII path");
-        // It takes RPC for what is none, and then finds it malformed.
-        let malformed = said(
+        // tshark takes other traffic for RPC, and reports it as malformed.
+        let malformed = output_of(
             Command::new("tshark")
                 .args(["--disable-protocol", "rpcordma", "-n"])
                 .args(["-r", file, "-Y", "_ws.malformed"]),
         );
         assert_eq!(malformed, "", "malformed packets in {file}");
-        let decoded = said(Command::new(ibtap()).args(["decode", "--json", file]));
+        let decoded = output_of(Command::new(ibtap()).args(["decode", "--json", file]));
         let packets: Vec<Value> = serde_json::from_str(&decoded).expect("JSON");
         let bad = packets.iter().find(|p| p["icrc"]["verdict"] != "good");
         assert!(bad.is_none(), "a wrong ICRC: {bad:?}");
@@ -68,7 +80,7 @@ impl Capture {
     }
 }
 
-fn said(command: &mut Command) -> String {
+fn output_of(command: &mut Command) -> String {
     let done = Done::of(command);
     assert!(done.code == Some(0), "{command:?}: {done:?}");
     done.out

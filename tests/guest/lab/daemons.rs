@@ -1,4 +1,4 @@
-//! Daemons on two nodes, and what passes between them.
+//! Daemons on two nodes, and the traffic between them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Node, Running, SOON, eventually};
 
-/// How the software fabric is asked for, and how verbs are.
+/// Options for the software fabric and for verbs.
 pub const SOFT: &str = "--underlay eth0";
 /// See [`SOFT`].
 pub const VERBS: &str = "--provider verbs --device rxe0";
@@ -33,7 +33,7 @@ pub fn pair<'a>(
 }
 
 impl<'a> Side<'a> {
-    /// Starts a daemon, and gives its interface addresses.
+    /// Starts a daemon, and adds addresses to its interface.
     pub fn start(node: &'a dyn Node, options: &str) -> Side<'a> {
         let daemon = node.start_daemon(options);
         node.configure("ib0");
@@ -44,7 +44,15 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Kills the daemon without a word, and starts another one.
+    /// Ends the daemon by SIGTERM, and waits until its interface is gone.
+    pub fn stop(&mut self, interface: &str) {
+        self.node.ok(&format!(
+            "kill $(cat {}.pid); while ip link show {interface} >/dev/null 2>&1; do sleep 0.1; done",
+            self.node.socket()
+        ));
+    }
+
+    /// Kills the daemon, and starts another one.
     pub fn kill_and_restart(&mut self) {
         self.node.kill_daemon();
         self.daemon.end();
@@ -56,38 +64,42 @@ impl<'a> Side<'a> {
 
     /// Waits until the other side answers over both families.
     pub fn reaches(&self, other: &Side) {
-        self.node.reaches(&other.node.v4());
-        self.node.reaches(&other.node.v6());
+        reach(self.node, other.node);
     }
 
-    /// The connections that this side sends on.
+    /// The connections on which this side sends.
     pub fn connections(&self) -> Vec<Value> {
         let mut all = self.node.ask("conn ib0");
         all.retain(|c| c["role"] == "active" && c["state"] == "ESTABLISHED");
         all
     }
 
-    /// Waits until it has one.
-    pub fn connects_to(&self, other: &Side) {
+    /// Waits until this side sends on a connection.
+    pub fn connects_to(&self, other: &dyn Node) {
         let what = format!("{}: a connection", self.node.name());
         eventually(SOON, &what, || {
-            self.node
-                .run(&format!("ping -c 1 -W 1 {}", other.node.v4()));
+            self.node.run(&format!("ping -c 1 -W 1 {}", other.v4()));
             (!self.connections().is_empty()).then_some(())
         });
     }
 }
 
-/// Address resolution, echoes of all sizes, multicast and streams pass from `a` to `b` and back.
-pub fn all_arrives(a: &Side, b: &Side) {
-    for (from, to) in [(a, b), (b, a)] {
-        echoes(from.node, to.node);
-        multicast(from.node, to.node);
-    }
-    streams(a.node, b.node);
+/// Waits until `to` answers `from` over both families.
+pub fn reach(from: &dyn Node, to: &dyn Node) {
+    from.reaches(&to.v4());
+    from.reaches(&to.v6());
 }
 
-/// Small ones, full ones that nobody may cut, and ones that are cut.
+/// Checks address resolution, echoes of all sizes, multicast and streams from `a` to `b` and back.
+pub fn all_arrives(a: &dyn Node, b: &dyn Node) {
+    for (from, to) in [(a, b), (b, a)] {
+        echoes(from, to);
+        multicast(from, to);
+    }
+    streams(a, b);
+}
+
+/// Small packets, full unfragmentable packets, and fragmented packets.
 pub fn echoes(from: &dyn Node, to: &dyn Node) {
     let mtu = from.mtu("ib0");
     let (v4, v6) = (to.v4(), to.v6());
@@ -106,8 +118,8 @@ pub fn echoes(from: &dyn Node, to: &dyn Node) {
     ));
 }
 
-/// Groups that only the receiver has joined, over both families: what is sent to them arrives at its
-/// interface. (That it is answered would ask for a sender whose host takes a group's address as source.)
+/// Packets to groups that only the receiver has joined arrive at its interface, over both families. (An
+/// answer would need a sender whose host accepts a group's address as source.)
 pub fn multicast(from: &dyn Node, to: &dyn Node) {
     let groups = ["239.1.2.3", "ff15::1:2:3"];
     let [v4, v6] = groups;
@@ -117,15 +129,15 @@ pub fn multicast(from: &dyn Node, to: &dyn Node) {
     let mut seen = to.spawn(&format!(
         "exec tcpdump -p -n -l -i ib0 dst host {v4} or dst host {v6}"
     ));
-    seen.says("listening on");
-    // The sender's own joining takes a moment, in which what it sends reaches nobody.
+    seen.await_output("listening on");
+    // Packets are lost until the sender has joined, which takes a moment.
     eventually(SOON, "packets to groups of both families", || {
         let ping = "ping -q -c 2 -i 0.2 -W 1 -I ib0";
         from.run(&format!("{ping} {v4} & {ping} {v6}; wait"));
-        let said = seen.said();
+        let output = seen.output();
         groups
             .iter()
-            .all(|group| said.contains(group))
+            .all(|group| output.contains(group))
             .then_some(())
     });
     to.ok(&format!(
@@ -136,10 +148,10 @@ pub fn multicast(from: &dyn Node, to: &dyn Node) {
 /// TCP both ways and UDP, over both families.
 fn streams(a: &dyn Node, b: &dyn Node) {
     let mut server = b.spawn("exec iperf3 -s --forceflush");
-    server.says("Server listening");
+    server.await_output("Server listening");
     for address in [b.v4(), b.v6()] {
         for options in ["-n 1M -w 128K", "-n 1M -w 128K -R"] {
-            // The receiver stops counting when the sender has handed over all: a window is missing.
+            // The receiver stops counting when the sender has handed over everything: a window is missing.
             let received = iperf(a, &address, options)["end"]["sum_received"]["bytes"].as_u64();
             assert!(
                 received.is_some_and(|bytes| bytes >= 1 << 19),
@@ -154,10 +166,44 @@ fn streams(a: &dyn Node, b: &dyn Node) {
 
 fn iperf(client: &dyn Node, address: &str, options: &str) -> Value {
     let run = format!("iperf3 -J -c {address} {options}");
-    let done = client.run_for(&run, Duration::from_secs(60));
-    let report: Value = serde_json::from_str(&done.out)
-        .unwrap_or_else(|e| panic!("{}: {run}: {e}: {done:?}", client.name()));
-    // With -J, iperf3 may end with 0 even when it was refused.
-    assert_eq!(report["error"], Value::Null, "{run}: {report}");
-    report
+    eventually(SOON, &format!("{}: {run}", client.name()), || {
+        let done = client.run_for(&run, Duration::from_secs(60));
+        let report: Value = serde_json::from_str(&done.out)
+            .unwrap_or_else(|e| panic!("{}: {run}: {e}: {done:?}", client.name()));
+        let error = report["error"].as_str();
+        // After each run the server closes its socket, and listens with another one a moment later.
+        let between = ["control message", "Connection refused"];
+        if error.is_some_and(|error| between.iter().any(|words| error.contains(words))) {
+            return None;
+        }
+        // With -J, iperf3 may exit with 0 also when the server refuses.
+        assert_eq!(error, None, "{run}: {report}");
+        Some(report)
+    })
+}
+
+/// Waits until `ib0` has its carrier, or has lost it.
+pub fn carrier(node: &dyn Node, on: bool) {
+    let what = format!("{}: carrier {on} on ib0", node.name());
+    eventually(SOON, &what, || {
+        // It cannot be read while the interface is down.
+        let read = node.run("cat /sys/class/net/ib0/carrier").out;
+        ((read.trim() == "1") == on).then_some(())
+    });
+}
+
+/// A ping from one node to another, five requests a second until its end.
+pub fn traffic(from: &dyn Node, to: &dyn Node) -> Running {
+    let mut ping = from.spawn(&format!("exec ping -n -O -i 0.2 {}", to.v4()));
+    ping.await_output("bytes from");
+    ping
+}
+
+/// Waits for more answers.
+pub fn goes_on(ping: &Running) {
+    let answers = || ping.output().matches("bytes from").count();
+    let before = answers();
+    eventually(SOON, "answers to a ping that goes on", || {
+        (answers() > before + 5).then_some(())
+    });
 }

@@ -36,7 +36,7 @@ impl Local {
         local
     }
 
-    /// Its namespace, and what can be asked of it.
+    /// Its namespace, with queries.
     pub fn station(&self) -> &Station {
         &self.station
     }
@@ -74,9 +74,9 @@ impl Node for Local {
     fn spawn(&self, script: &str) -> Running {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let said = self.scratch.join(format!("host{}-{number}", self.number));
+        let output = self.scratch.join(format!("host{}-{number}", self.number));
         let what = format!("{}: {script}", self.name());
-        Running::start(self.shell(script), said, what)
+        Running::start(self.shell(script), output, what)
     }
 
     fn program(&self, name: &str) -> String {

@@ -1,30 +1,44 @@
-//! A virtual machine with `rdma_rxe`, driven by `scripts/rxe-guest`.
+//! A virtual machine with an RDMA device, driven by `scripts/rxe-guest` and `scripts/ib-guest`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::shared::Shared;
 use super::{Done, Node, Running, Station, UNDERLAY_MTU};
 
-/// See the module. Its interface on the Ethernet is `eth0`, its RDMA device there `rxe0`; the folder
-/// with the programs is `/host`.
+/// See the module. Its interface on the Ethernet is `eth0`, with the RDMA device `rxe0`; the folder with the
+/// programs is `/host`.
 pub struct Machine {
     number: usize,
     name: String,
     scratch: PathBuf,
+    link: Link,
 }
 
-/// Mebibytes of a virtual machine: its root file system lies in them, too.
+/// Link layer of a machine's RDMA device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    /// RDMA over Ethernet: `rdma_rxe`.
+    Ethernet,
+    /// An InfiniBand port, whose LID is the machine's number: `rdma_rxe_ib`.
+    InfiniBand,
+}
+
+/// A shell command that waits for the device.
+const ACTIVE: &str = "until rdma link show rxe0/1 | grep -q ACTIVE; do sleep 0.1; done";
+
+/// Memory of a virtual machine in MiB, including its root file system.
 const MEMORY: u32 = 768;
 
 impl Machine {
-    /// Boots virtual machine `number` (11 to 99) at a bridge called `br0`; `share` is its `/host`.
+    /// Boots virtual machine `number` (11 to 99) at a bridge called `br0`.
     pub(super) fn boot(
         switch: &Station,
         number: usize,
-        share: &Path,
-        scratch: &Path,
+        link: Link,
+        shared: &Shared,
     ) -> Result<Machine, ExitStatus> {
         let tap = format!("tap{number}");
         switch.ok(&format!("ip tuntap add {tap} mode tap"));
@@ -34,21 +48,28 @@ impl Machine {
         let machine = Machine {
             number,
             name: format!("ibt{}-{number}", std::process::id()),
-            scratch: scratch.to_owned(),
+            scratch: shared.scratch().to_owned(),
+            link,
         };
-        let status = rxe_guest(&["boot", &machine.name])
+        let mut boot = match link {
+            Link::Ethernet => script("rxe-guest"),
+            Link::InfiniBand => script("ib-guest"),
+        };
+        boot.args(["boot", &machine.name])
             .args(["--netns", switch.namespace().name(), "--tap", &tap])
-            .args(["--addr", &format!("{}/24", machine.underlay_v4())])
-            .args(["--addr", &format!("{}/64", machine.underlay_v6())])
             .args(["--mtu", &UNDERLAY_MTU.to_string()])
             .args(["--memory", &MEMORY.to_string()])
             .args(["--owner", &std::process::id().to_string()])
-            .arg("--rxe")
             .arg("--share")
-            .arg(share)
-            .stdin(Stdio::null())
-            .status()
-            .expect("bash is there");
+            .arg(shared.programs());
+        match link {
+            Link::Ethernet => boot
+                .args(["--addr", &format!("{}/24", machine.underlay_v4())])
+                .args(["--addr", &format!("{}/64", machine.underlay_v6())])
+                .arg("--rxe"),
+            Link::InfiniBand => boot.args(["--lid", &number.to_string()]),
+        };
+        let status = boot.stdin(Stdio::null()).status().expect("bash is there");
         if status.success() {
             Ok(machine)
         } else {
@@ -56,12 +77,12 @@ impl Machine {
         }
     }
 
-    /// The name of its port at the bridge.
+    /// Name of its port at the bridge.
     pub fn port(&self) -> String {
         format!("tap{}", self.number)
     }
 
-    /// Ends whatever runs in it, and makes its network as it was at first.
+    /// Ends all processes in it, and resets its network.
     pub(super) fn reset(&self) {
         self.ok(&format!(
             "
@@ -73,21 +94,56 @@ impl Machine {
             tc qdisc del dev eth0 root 2>/dev/null
             tc qdisc del dev eth0 ingress 2>/dev/null
             ip link set eth0 up mtu {UNDERLAY_MTU}
-            # An interface that was down has lost its IPv6 addresses.
-            ip addr replace {v4}/24 dev eth0
-            ip addr replace {v6}/64 dev eth0 nodad
-            rdma link show rxe0/1 >/dev/null 2>&1 || {{ modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; }}
             modprobe tun
-            until rdma link show rxe0/1 | grep -q ACTIVE; do sleep 0.1; done
-            ",
-            v4 = self.underlay_v4(),
-            v6 = self.underlay_v6(),
+            "
         ));
+        if self.link == Link::Ethernet {
+            self.ok(&format!(
+                "
+                # An interface that was down has lost its IPv6 addresses.
+                ip addr replace {v4}/24 dev eth0
+                ip addr replace {v6}/64 dev eth0 nodad
+                rdma link show rxe0/1 >/dev/null 2>&1 || {{ modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; }}
+                {ACTIVE}
+                ",
+                v4 = self.underlay_v4(),
+                v6 = self.underlay_v6(),
+            ));
+        }
+    }
+
+    /// Reloads the driver of its InfiniBand port, with `parameters`. `ib_ipoib` and the connection manager are not
+    /// loaded afterwards.
+    pub(super) fn renew_port(&self, parameters: &str) {
+        self.ok(&format!(
+            "
+            for module in ib_ipoib rdma_ucm rdma_cm iw_cm ib_cm; do rmmod $module 2>/dev/null; done
+            rdma link del rxe0 2>/dev/null
+            rmmod rdma_rxe_ib 2>/dev/null
+            set -e
+            modprobe rdma_rxe_ib {parameters}
+            rdma link add rxe0 type rxe netdev eth0
+            {ACTIVE}
+            "
+        ));
+    }
+
+    /// Writes a parameter of its InfiniBand port's driver: `pkeys`, `sm_lid`.
+    pub fn set_port(&self, parameter: &str, value: &str) {
+        let folder = "/sys/module/rdma_rxe_ib/parameters";
+        self.ok(&format!("echo {value} >{folder}/{parameter}"));
+    }
+
+    /// Causes an asynchronous event of its InfiniBand port.
+    pub fn port_event(&self, event: u32) {
+        self.set_port("event", &format!("\"rxe0 {event}\""));
     }
 
     fn exec(&self, script: &str, limit: Duration) -> Command {
         let limit = limit.as_secs().to_string();
-        rxe_guest(&["exec", &self.name, "--limit", &limit, script])
+        let mut command = self::script("rxe-guest");
+        command.args(["exec", &self.name, "--limit", &limit, script]);
+        command
     }
 }
 
@@ -107,11 +163,11 @@ impl Node for Machine {
     fn spawn(&self, script: &str) -> Running {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let said = self
+        let output = self
             .scratch
             .join(format!("machine{}-{number}", self.number));
         let what = format!("{}: {script}", self.name());
-        Running::start(self.exec(script, Duration::from_secs(3600)), said, what)
+        Running::start(self.exec(script, Duration::from_secs(3600)), output, what)
     }
 
     fn program(&self, name: &str) -> String {
@@ -123,13 +179,13 @@ impl Node for Machine {
     }
 }
 
-/// A command of the script, which ends with this process.
-pub(super) fn rxe_guest(words: &[&str]) -> Command {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/rxe-guest");
+/// A script of the project, which ends with this process.
+pub(super) fn script(name: &str) -> Command {
     let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "TERM"])
-        .arg(script)
-        .args(words);
+    command.args(["--pdeathsig", "TERM"]).arg(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("scripts")
+            .join(name),
+    );
     command
 }

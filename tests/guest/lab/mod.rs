@@ -1,4 +1,4 @@
-//! Hosts of this machine and virtual machines with `rdma_rxe` on Ethernets.
+//! Hosts of this machine and virtual machines with `rdma_rxe` on Ethernets and on an InfiniBand subnet.
 
 mod capture;
 mod daemons;
@@ -6,9 +6,12 @@ mod local;
 mod machine;
 mod node;
 mod running;
+mod sa;
+mod shared;
 mod stage;
+mod subnet;
 
-// What the whole-system tests of this machine alone use, too.
+// Shared with the whole-system tests.
 #[allow(dead_code)]
 #[path = "../../system/lab/namespace.rs"]
 mod namespace;
@@ -26,17 +29,21 @@ use std::time::Duration;
 
 use namespace::Namespace;
 
-pub use daemons::{SOFT, Side, VERBS, all_arrives, echoes, multicast, pair};
+pub use daemons::{
+    SOFT, Side, VERBS, all_arrives, carrier, echoes, goes_on, multicast, pair, reach, traffic,
+};
 pub use local::Local;
 pub use machine::Machine;
 pub use node::Node;
 pub use patience::eventually;
 pub use programs::{ibtap, ibtap_peer};
 pub use running::Running;
+pub use sa::Sa;
 pub use stage::{Stage, on_both_stages, on_stage};
 pub use station::{Done, Station};
+pub use subnet::{CLIENT_REREGISTER, Framing, P_KEY_CHANGE, gid_of, on_subnet};
 
-/// Patience for what takes a moment, in an emulated machine on a busy host.
+/// Time limit for events that take a moment, in an emulated machine on a busy host.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// The Ethernet's MTU: room for an RDMA MTU of 4096.

@@ -1,4 +1,4 @@
-//! What a host of this machine and a virtual machine have in common.
+//! Common interface of a host of this machine and a virtual machine.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use super::{Done, Running, SOON, eventually};
 
-/// A place where programs run, with addresses of its own on the Ethernet and above it.
+/// A node in which programs run, with addresses on the Ethernet and above it.
 pub trait Node {
-    /// What messages call it.
+    /// Name in messages.
     fn name(&self) -> &str;
 
-    /// The last part of its addresses.
+    /// Last part of its addresses.
     fn number(&self) -> usize;
 
-    /// Runs a shell script that ends in time.
+    /// Runs a shell script with a time limit.
     fn run_for(&self, script: &str, limit: Duration) -> Done;
 
-    /// Starts a shell script beside the test.
+    /// Starts a shell script in the background.
     fn spawn(&self, script: &str) -> Running;
 
-    /// A program of this project, as its shell may call it.
+    /// A program of this project, as a shell word.
     fn program(&self, name: &str) -> String;
 
     /// Runs a shell script for a minute at most.
@@ -28,7 +28,7 @@ pub trait Node {
         self.run_for(script, Duration::from_secs(60))
     }
 
-    /// Runs a script that must succeed; gives back what it printed.
+    /// Runs a script that must succeed; returns its output.
     fn ok(&self, script: &str) -> String {
         let done = self.run(script);
         assert!(done.code == Some(0), "{}: {script}: {done:?}", self.name());
@@ -77,13 +77,13 @@ pub trait Node {
             ibtapd = self.program("ibtapd"),
         ));
         eventually(SOON, &format!("{}: the daemon", self.name()), || {
-            assert!(daemon.is_running(), "it has ended: {}", daemon.said());
+            assert!(daemon.is_running(), "it has ended: {}", daemon.output());
             (self.run(&format!("{} show", self.ibtap())).code == Some(0)).then_some(())
         });
         daemon
     }
 
-    /// Kills that daemon without a word.
+    /// Kills that daemon.
     fn kill_daemon(&self) {
         self.ok(&format!("kill -KILL $(cat {}.pid)", self.socket()));
     }
@@ -100,7 +100,7 @@ pub trait Node {
         ));
     }
 
-    /// Runs `ibtap --json`, which must succeed and print an array; gives back its objects.
+    /// Runs `ibtap --json`, which must succeed and print an array; returns its objects.
     fn ask(&self, words: &str) -> Vec<Value> {
         match self.json(&format!("{} --json {words}", self.ibtap())) {
             Value::Array(objects) => objects,

@@ -1,17 +1,14 @@
-//! What all tests share: stages, each a bridge with a host and a virtual machine on it, and a cable between two of the
-//! bridges that is out unless a test wants both. They are made for the first test, and gone when this
-//! process is.
+//! Resources of all tests: stages, each a bridge with a host and a virtual machine, and a cable between two
+//! of the bridges, unplugged unless a test needs both. They are created for the first test, and removed with
+//! this process.
 
-use std::fs;
-use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::capture::Capture;
-use super::machine::rxe_guest;
-use super::{Local, Machine, Station, UNDERLAY_MTU, programs};
+use super::machine::Link;
+use super::shared::{Shared, say};
+use super::{Local, Machine, Station, UNDERLAY_MTU};
 
 /// An Ethernet with a host of this machine and a virtual machine.
 pub struct Stage {
@@ -20,27 +17,24 @@ pub struct Stage {
     /// Number 11 to 13.
     pub machine: Machine,
     switch: Station,
-    scratch: PathBuf,
+    shared: &'static Shared,
 }
 
-/// Status of `scripts/rxe-guest` where virtual machines cannot be had.
-const NO_GUESTS: i32 = 77;
-
-/// Tests wait more than they compute: three virtual machines are done sooner than two, on two processors as well.
+/// Tests mostly wait: three virtual machines finish sooner than two, also on two processors.
 const STAGES: usize = 3;
 
-/// The two with the cable between them.
+/// The two stages with the cable between them.
 const CABLED: [bool; STAGES] = [true, true, false];
 
-/// Runs a test on a stage that is as it was at first, and judges what its virtual machine sent and got. Where virtual machines
-/// cannot be had it says so instead. As many run at a time as there are stages.
+/// Runs a test on a reset stage, and checks the packets of its virtual machine. Prints the reason if virtual
+/// machines are impossible. As many tests run at a time as there are stages.
 pub fn on_stage(test: impl FnOnce(&Stage)) {
     let Some(stages) = Stages::get() else { return };
     let lease = stages.one();
     lease.stages[0].watch(test);
 }
 
-/// Runs a test with two stages, on one Ethernet.
+/// Runs a test with two stages on one Ethernet.
 pub fn on_both_stages(test: impl FnOnce(&Stage, &Stage)) {
     let Some(stages) = Stages::get() else { return };
     let lease = stages.both();
@@ -51,58 +45,54 @@ pub fn on_both_stages(test: impl FnOnce(&Stage, &Stage)) {
 impl Stage {
     /// A folder for files of the tests.
     pub fn scratch(&self) -> &Path {
-        &self.scratch
+        self.shared.scratch()
+    }
+
+    /// Gives the virtual machine the tests of `fabric`, as `/host/suite` and `/host/verbs`.
+    pub fn add_fabric_tests(&self) {
+        self.shared.add_fabric_tests();
     }
 
     fn watch(&self, test: impl FnOnce(&Stage)) {
         self.machine.reset();
-        let capture = Capture::start(&self.switch, &self.machine.port(), &self.scratch);
-        match catch_unwind(AssertUnwindSafe(|| test(self))) {
-            Ok(()) => capture.judge(),
-            Err(panic) => {
-                eprintln!("the packets of the test: {}", capture.keep().display());
-                resume_unwind(panic);
-            }
-        }
-    }
-
-    /// Its switch, whose port `trunk` is down, and the host; virtual machines are booted later.
-    fn make(number: usize, scratch: &Path, sweeper: &mut Child) -> (Station, Local) {
-        let switch = Station::create(&format!("switch {number}"));
-        sweep(
-            sweeper,
-            &format!("ip netns del {}", switch.namespace().name()),
-        );
-        switch.ok(&format!(
-            "ip link add br0 mtu {UNDERLAY_MTU} type bridge mcast_snooping 0"
-        ));
-        switch.ok("ip link set br0 up");
-        let host = Local::at(&switch, number, scratch);
-        sweep(
-            sweeper,
-            &format!("ip netns del {}", host.station().namespace().name()),
-        );
-        (switch, host)
+        let scratch = self.shared.scratch();
+        let capture = Capture::start(&self.switch, &self.machine.port(), scratch);
+        capture.watch(|| test(self));
     }
 }
 
-/// All stages, and which of them tests have.
+/// A switch, which is a bridge `br0`, and host `number` at it.
+pub(super) fn switch_with_host(number: usize, shared: &Shared) -> (Station, Local) {
+    let switch = Station::create(&format!("switch {number}"));
+    shared.sweep(&format!("ip netns del {}", switch.namespace().name()));
+    switch.ok(&format!(
+        "ip link add br0 mtu {UNDERLAY_MTU} type bridge mcast_snooping 0"
+    ));
+    switch.ok("ip link set br0 up");
+    let host = Local::at(&switch, number, shared.scratch());
+    shared.sweep(&format!(
+        "ip netns del {}",
+        host.station().namespace().name()
+    ));
+    (switch, host)
+}
+
+/// All stages, and the ones in use.
 struct Stages {
     all: [Stage; STAGES],
     taken: Mutex<Taken>,
     given_back: Condvar,
-    // What it is told to remove is removed when this closes.
-    _sweeper: Child,
 }
 
 #[derive(Default)]
 struct Taken {
     stages: [bool; STAGES],
-    /// Tests that wait for the two with the cable: others leave those to them, or they would be the last.
+    /// Number of tests that wait for the cabled stages. Others leave these stages to them, so that they are
+    /// not the last to finish.
     want_both: usize,
 }
 
-/// Stages that a test has.
+/// Stages in use by a test.
 struct Lease<'s> {
     stages: Vec<&'s Stage>,
     of: &'s Stages,
@@ -119,7 +109,7 @@ impl Stages {
         stages
     }
 
-    /// Waits for one that is free.
+    /// Waits for a free stage.
     fn one(&self) -> Lease<'_> {
         self.lease(|taken| {
             let kept = |stage: usize| taken.want_both > 0 && CABLED[stage];
@@ -128,7 +118,7 @@ impl Stages {
         })
     }
 
-    /// Waits for the cabled ones, and puts the cable in.
+    /// Waits for the cabled stages, and plugs the cable in.
     fn both(&self) -> Lease<'_> {
         self.taken().want_both += 1;
         let lease = self.lease(|taken| {
@@ -166,28 +156,8 @@ impl Stages {
     }
 
     fn make() -> Option<Stages> {
-        if !rustix::process::geteuid().is_root() {
-            say("SKIPPED: virtual machines are on a network namespace's bridge, which needs root");
-            return None;
-        }
-        let made = rxe_guest(&["image"]).stdin(Stdio::null()).status();
-        let made = made.expect("bash is there");
-        if made.code() == Some(NO_GUESTS) {
-            say("SKIPPED: virtual machines cannot be had here, as scripts/rxe-guest says above");
-            return None;
-        }
-        assert!(made.success(), "scripts/rxe-guest image: {made}");
-
-        let scratch = tempfile::Builder::new()
-            .prefix("ibtap-guests-")
-            .tempdir()
-            .expect("a scratch folder")
-            .keep();
-        let mut sweeper = sweeper();
-        let share = share_programs(&scratch);
-        let sides: [_; STAGES] =
-            std::array::from_fn(|i| Stage::make(i + 1, &scratch, &mut sweeper));
-        sweep(&mut sweeper, &format!("rm -rf {}", scratch.display()));
+        let shared = Shared::with("rxe-guest")?;
+        let sides: [_; STAGES] = std::array::from_fn(|i| switch_with_host(i + 1, shared));
         let [(switch, _), (other, _), ..] = &sides;
         switch.ok(&format!(
             "ip link add trunk mtu {UNDERLAY_MTU} master br0 type veth \
@@ -196,18 +166,17 @@ impl Stages {
         ));
         other.ok("ip link set trunk master br0 up");
         let all = std::thread::scope(|scope| {
-            let (share, scratch) = (&share, &scratch);
             let mut number = 10;
             sides
                 .map(|(switch, host)| {
                     number += 1;
                     scope.spawn(move || {
-                        let machine = Machine::boot(&switch, number, share, scratch);
+                        let machine = Machine::boot(&switch, number, Link::Ethernet, shared);
                         Stage {
                             host,
                             machine: machine.unwrap_or_else(|e| panic!("rxe-guest boot: {e}")),
                             switch,
-                            scratch: scratch.clone(),
+                            shared,
                         }
                     })
                 })
@@ -217,7 +186,6 @@ impl Stages {
             all,
             taken: Mutex::default(),
             given_back: Condvar::new(),
-            _sweeper: sweeper,
         })
     }
 }
@@ -234,50 +202,4 @@ impl Drop for Lease<'_> {
         }
         self.of.given_back.notify_all();
     }
-}
-
-/// Past libtest, which keeps what a test prints to itself if the test passes.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-/// Copies of the programs, without what debuggers need: virtual machines read them through an emulated bus.
-fn share_programs(scratch: &Path) -> PathBuf {
-    let share = scratch.join("share");
-    fs::create_dir(&share).expect("a folder");
-    for (name, program) in [
-        ("ibtapd", programs::ibtapd()),
-        ("ibtap", programs::ibtap()),
-        ("suite", programs::fabric_tests("suite")),
-        ("verbs", programs::fabric_tests("verbs")),
-    ] {
-        let done = Command::new("strip")
-            .arg("-o")
-            .arg(share.join(name))
-            .arg(program)
-            .status()
-            .expect("binutils are installed");
-        assert!(done.success(), "strip {}: {done}", program.display());
-    }
-    share
-}
-
-/// A shell that runs what it is told when this process has ended, however it has.
-fn sweeper() -> Child {
-    Command::new("setsid")
-        .args([
-            "bash",
-            "-c",
-            "mapfile -t lines; for line in \"${lines[@]}\"; do $line; done",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("util-linux is installed")
-}
-
-fn sweep(sweeper: &mut Child, command: &str) {
-    let stdin = sweeper.stdin.as_mut().expect("it is a pipe");
-    writeln!(stdin, "{command}").expect("the sweeper lives");
 }

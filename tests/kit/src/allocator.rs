@@ -1,30 +1,27 @@
-//! The system's allocator, with counts beside it: allocations of a thread, bytes in use, and the bytes that
-//! one part of a test holds. A test that uses this crate has it as its global allocator.
+//! A counting allocator on top of the system's: allocations of a thread, bytes that a thread holds, bytes held
+//! by a part of a test. Each test that uses this crate has it as its global allocator. All counts are of the
+//! calling thread: the test runner allocates in threads of its own while a test measures.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 struct Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static ALONE: Mutex<()> = Mutex::new(());
-
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    /// Negative in a thread that has freed the memory of others.
+    static HELD: Cell<isize> = const { Cell::new(0) };
     static BALANCE: Cell<Option<isize>> = const { Cell::new(None) };
 }
 
-/// Notes that so many bytes more are in use, or fewer.
+/// Adds to the bytes that the thread holds; `bytes` may be negative.
 fn count(bytes: isize) {
-    // Below zero it wraps, as subtraction does.
-    IN_USE.fetch_add(bytes.cast_unsigned(), Ordering::Relaxed);
-    // A thread that ends has no such cells any more, and no test asks for its counts.
+    // The cells of an ending thread are gone. No test needs its counts.
+    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
     let _ = BALANCE.try_with(|b| b.set(b.get().map(|held| held + bytes)));
 }
 
@@ -33,18 +30,18 @@ fn allocated(bytes: isize) {
     count(bytes);
 }
 
-// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
-// system's allocator unchanged; the counts beside it never allocate.
+// SAFETY: needed because only the global allocator sees every allocation. Every call goes to the system's
+// allocator unchanged; counting never allocates.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocated(layout.size().cast_signed());
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: `System` has the same requirements as this function.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         allocated(layout.size().cast_signed());
-        // SAFETY: as above. Large areas are zero already: those that nobody touches take no room.
+        // SAFETY: as above. Large areas are zero already and take no memory until they are used.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -61,22 +58,31 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How often this thread has allocated.
+/// Number of allocations of this thread.
 pub fn allocations() -> usize {
     ALLOCATIONS.get()
 }
 
-/// The bytes that all threads have in use.
-pub fn in_use() -> usize {
-    IN_USE.load(Ordering::Relaxed)
+/// Counts the bytes that this thread allocates and does not free.
+#[derive(Debug)]
+pub struct Growth {
+    before: isize,
 }
 
-/// Waits until no other test counts [`in_use`]; it is this test's turn while the guard lives.
-pub fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+impl Growth {
+    /// Starts to count.
+    pub fn start() -> Self {
+        let before = HELD.get();
+        Self { before }
+    }
+
+    /// The bytes held now and not at the start.
+    pub fn bytes(&self) -> usize {
+        (HELD.get() - self.before).max(0).cast_unsigned()
+    }
 }
 
-/// The account of one part of a test.
+/// The allocations of a part of a test.
 #[derive(Debug, Default)]
 pub struct Ledger {
     held: isize,
@@ -84,7 +90,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Runs the part: what this thread allocates and frees meanwhile is on its account.
+    /// Runs the part and counts the bytes that this thread allocates and frees meanwhile.
     pub fn within<R>(&mut self, run: impl FnOnce() -> R) -> R {
         BALANCE.set(Some(0));
         let result = run();
@@ -93,7 +99,7 @@ impl Ledger {
         result
     }
 
-    /// The most bytes that the part held when it came to an end of [`Ledger::within`].
+    /// The largest number of bytes held at the end of a [`Ledger::within`].
     pub fn most(&self) -> usize {
         self.most.max(0).cast_unsigned()
     }
@@ -105,8 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_allocated_is_counted_until_it_is_freed() {
-        let _alone = alone();
-        let (calls, bytes) = (allocations(), in_use());
+        let (calls, growth) = (allocations(), Growth::start());
         let mut ledger = Ledger::default();
         let kept = ledger.within(|| {
             drop(vec![0u8; 5000]);
@@ -114,8 +119,18 @@ mod tests {
         });
         assert_eq!(allocations(), calls + 2);
         assert_eq!(ledger.most(), 1000);
-        assert!(in_use() >= bytes + 1000);
+        assert_eq!(growth.bytes(), 1000);
         ledger.within(|| drop(kept));
         assert_eq!((ledger.held, ledger.most()), (0, 1000));
+        assert_eq!(growth.bytes(), 0);
+    }
+
+    #[test]
+    fn other_threads_do_not_count() {
+        let growth = Growth::start();
+        let kept = std::thread::scope(|s| s.spawn(|| Vec::<u8>::with_capacity(1 << 20)).join());
+        let bytes = growth.bytes();
+        assert_eq!(kept.map(|k| k.capacity()).ok(), Some(1 << 20));
+        assert!(bytes < 1 << 20, "{bytes}");
     }
 }

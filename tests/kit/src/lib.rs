@@ -1,4 +1,4 @@
-//! What tests of several rooms share. A dev-dependency only: no program uses it.
+//! Parts shared by tests of several rooms. A dev-dependency only: no program uses this crate.
 
 #![deny(unsafe_code)]
 

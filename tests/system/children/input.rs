@@ -1,4 +1,4 @@
-//! What cannot be: one clear sentence with the kernel's error number, and nothing half-made.
+//! Impossible requests: one clear sentence with the kernel's error number, and nothing half-made.
 
 use rustix::io::Errno;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::lab::Lab;
 
-/// Holds a TAP of this name until it is ended.
+/// Holds a TAP of this name until it ends.
 const HOLDER: &str = "import fcntl, struct, sys, time\n\
 tun = open('/dev/net/tun', 'r+b', buffering=0)\n\
 fcntl.ioctl(tun, 0x400454ca, struct.pack('16sH22s', sys.argv[1].encode(), 0x1002, b''))\n\
@@ -88,7 +88,7 @@ fn c83_requests_that_cannot_be_are_refused_with_the_kernels_numbers() {
             "{asked}"
         );
     }
-    // The sentences are one line for the administrator.
+    // The sentences for the administrator have one line.
     let twice = a.ibtap("child add ib0 0x8001");
     assert!(
         twice
@@ -98,7 +98,7 @@ fn c83_requests_that_cannot_be_are_refused_with_the_kernels_numbers() {
     );
     assert_eq!(twice.err.lines().count(), 1, "{twice:?}");
     assert_eq!((a.ibtap("res").out, a.link_names()), (before, links));
-    // With bit 15 or without, it is the same child.
+    // With or without bit 15, it is the same child.
     done(&a.ibtap("child del ib0 0x0001"));
     assert!(!a.has_link("ib0.8001"));
 }
@@ -123,12 +123,12 @@ fn taps_that_cannot_be_children_are_left_alone_and_logged_once() {
     for name in names.iter().chain(&others) {
         a.ok(&format!("ip tuntap add dev {name} mode tap"));
     }
-    // No TAP, whatever it is called.
+    // No TAP, whatever its name.
     a.ok("ip tuntap add dev ib0.8003 mode tun");
     a.ok("ip link add ib0.8004 type veth peer name other1");
     let lines = |host: &mut Host, name: &str| {
-        let said = format!("{name}: left alone: ");
-        host.daemon().log().matches(&said).count()
+        let line = format!("{name}: left alone: ");
+        host.daemon().log().matches(&line).count()
     };
     for name in names {
         eventually(SOON, &format!("a line on {name}"), || {
@@ -140,12 +140,12 @@ fn taps_that_cannot_be_children_are_left_alone_and_logged_once() {
         assert!(!is_served(a, name), "{name}");
         assert_eq!(alias(a, name), "", "{name}");
     }
-    // Another parent makes the daemon look at all of them again.
+    // A new parent makes the daemon check all of them again.
     let another = "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8009";
     configuration(a, "", another);
     done(&a.ibtap("reload"));
     await_child(a, "ib1");
-    // What comes later has been seen when this one is served.
+    // When this one is in service, the daemon has seen everything before it.
     tuntap(a, "ib0.8005");
     for name in names {
         assert_eq!((name, lines(a, name)), (name, 1));
@@ -181,7 +181,7 @@ fn a_tap_that_another_program_holds_is_not_taken() {
     }
     let lines = a.daemon().log().matches("ib0.8001: left alone: ").count();
     assert_eq!(lines, 1);
-    // Left behind, it can be had.
+    // A TAP left behind can be taken over.
     drop(holder);
     a.ok("ip link set ib0.8001 up");
     await_child(a, "ib0.8001");
@@ -200,11 +200,11 @@ fn a_tap_that_was_left_alone_is_taken_when_what_was_in_the_way_is_gone() {
     let holder = a.spawn(&format!("python3 {} ib0.8002", script.display()));
     for name in ["ib0.8001", "ib0.8002"] {
         eventually(SOON, &format!("a line on {name}"), || {
-            let said = format!("{name}: left alone: ");
-            a.daemon().log().contains(&said).then_some(())
+            let line = format!("{name}: left alone: ");
+            a.daemon().log().contains(&line).then_some(())
         });
     }
-    // Nobody has to delete and make it again: `ip link set up` is enough.
+    // `ip link set up` is enough; the TAP need not be deleted and created again.
     done(&a.ibtap("child del storage"));
     drop(holder);
     for name in ["ib0.8001", "ib0.8002"] {

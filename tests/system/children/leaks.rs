@@ -1,4 +1,4 @@
-//! Children that come and go leave nothing behind.
+//! Children that are created and deleted leave nothing behind.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use super::*;
 use crate::lab::{Lab, Load, Pinging};
 
-/// How many children each process makes and deletes.
+/// Number of children that each process creates and deletes.
 const CYCLES: usize = 250;
-/// Processes at once.
+/// Number of concurrent processes.
 const PROCESSES: usize = 4;
 
-/// What is in use: descriptors and threads of the daemon, queue pairs and groups, interfaces, groups
-/// of the underlay, places of the P_Key table.
+/// Resources in use: descriptors and threads of the daemon, queue pairs and groups, interfaces, groups of the
+/// underlay, entries of the P_Key table.
 fn in_use(host: &mut Host) -> Vec<(&'static str, usize)> {
     let pid = host.daemon().pid();
     let count = |what: &str| {
@@ -47,7 +47,7 @@ fn a_thousand_children_from_several_processes_under_traffic_leave_nothing_behind
     let traffic = Pinging::start(a, &b.v4());
     let namespace = a.namespace().name().to_owned();
     let ibtap = crate::lab::ibtap().display().to_string();
-    // Half of them by ip, half of them by ibtap; a part of those is deleted the other way.
+    // Half of them with ip, half with ibtap; some are deleted with the other program.
     let script = |process: usize| {
         let base = 0x8100 + process * 0x100;
         let tool = format!("{ibtap} --socket {}", socket.display());

@@ -1,4 +1,4 @@
-//! How children come, what they are like, and how they go.
+//! Creation, properties and deletion of children.
 
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ fn c91_a_tap_with_a_childs_name_becomes_one_and_goes_with_it() {
     let (a, b) = lab.two();
     for host in [&*a, &*b] {
         tuntap(host, "ib0.8001");
-        let said = "ibtap: soft/eth0 child of ib0 pkey 0x8001 datagram";
-        assert_eq!(alias(host, "ib0.8001"), said);
+        let expected = "ibtap: soft/eth0 child of ib0 pkey 0x8001 datagram";
+        assert_eq!(alias(host, "ib0.8001"), expected);
         assert_eq!(host.mtu("ib0.8001"), u64::from(LINK_MTU));
         assert!(!host.is_up("ib0.8001"), "that is the user's to do");
         assert_eq!(underlay_groups(host, "8001"), 0);
@@ -45,7 +45,7 @@ fn c91_a_tap_with_a_childs_name_becomes_one_and_goes_with_it() {
     assert_eq!(underlay_groups(a, "8001"), 0);
     assert!(!a.ibtap("res").out.contains("pkey 0x8001"));
     a.reaches(b);
-    // Again, as if nothing had been.
+    // Again, from the beginning.
     tuntap(a, "ib0.8001");
     configure(a, "ib0.8001", 1);
     reaches(a, b, 1);
@@ -206,7 +206,7 @@ fn what_ip_link_does_to_a_child_is_followed() {
     a.ok("ip link set storage0 up");
     reaches(a, b, 1);
 
-    // The parent's new name shows, and its children's names are made from it.
+    // The parent's new name is shown, and names of new children are derived from it.
     a.ok("ip link set ib0 name fab0");
     eventually(SOON, "the alias", || {
         (alias(a, "storage0") == "ibtap: soft/eth0 child of fab0 pkey 0x8001 datagram")
@@ -216,7 +216,7 @@ fn what_ip_link_does_to_a_child_is_followed() {
     tuntap(a, "fab0.8002");
     reaches(a, b, 1);
 
-    // An alias of the administrator's stays.
+    // The administrator's alias stays.
     a.run_script("ip link set storage0 alias 'the storage network'");
     a.ok("ip link set fab0 name ib0");
     eventually(SOON, "the name", || {
@@ -230,7 +230,7 @@ fn a_rename_before_the_parent_does_not_matter() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     a.start(&[]);
-    // A TAP that gets a child's name later, and one whose parent gets the name later.
+    // A TAP that gets a child's name later, and a TAP whose parent gets the name later.
     a.ok("ip tuntap add dev spare mode tap");
     a.ok("ip tuntap add dev fab0.8002 mode tap");
     a.ok("ip link set spare name ib0.8001");
@@ -242,7 +242,7 @@ fn a_rename_before_the_parent_does_not_matter() {
 }
 
 #[test]
-fn who_watches_hears_of_children() {
+fn watchers_get_events_of_children() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     a.start(&[]);

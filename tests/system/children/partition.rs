@@ -1,11 +1,11 @@
-//! Partitions: what is in the table is served, what is not waits, and nothing crosses.
+//! Partitions: interfaces with a P_Key in the table are served, others wait, and no packet crosses.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::lab::{Lab, Pinging, Sniffer};
 
-/// A pair of hosts whose P_Key tables are these.
+/// A pair of hosts with these P_Key tables.
 fn pair(tables: [&str; 2]) -> Option<Lab> {
     let mut lab = Lab::pair()?;
     for (i, table) in tables.into_iter().enumerate() {
@@ -52,7 +52,7 @@ fn c86_c87_c89_a_child_waits_for_its_partition_and_nobody_else_notices() {
         a.await_carrier("ib0.8001", true);
         reaches(a, b, 1);
         reaches(b, a, 1);
-        // C88: at another index it goes on after a moment.
+        // C88: with the P_Key at another index, traffic continues after a moment.
         done(&a.ibtap("pkey set eth0 0xffff,0x8007,0x8001"));
         reaches(a, b, 1);
         done(&a.ibtap("pkey set eth0 0xffff"));
@@ -64,7 +64,7 @@ fn c86_c87_c89_a_child_waits_for_its_partition_and_nobody_else_notices() {
     others.goes_on();
     others.stop().lost_at_most(0);
 
-    // What the interfaces ask for.
+    // The P_Keys that the interfaces request.
     done(&a.ibtap("pkey set eth0 auto"));
     a.await_carrier("ib0.8001", true);
     reaches(a, b, 1);
@@ -84,7 +84,7 @@ fn c84_c90_limited_members_talk_to_full_ones_only() {
     };
     let (a, b) = lab.two();
     for host in [&*a, &*b] {
-        // As the kernel writes it, and as a limited key: it is the same child.
+        // In the kernel's form, and as a limited key: it is the same child.
         tuntap(host, "ib0.0001");
         let shown = host.show("ib0.0001");
         assert_eq!(shown["pkey"], 0x0001, "the entry in use");
@@ -113,20 +113,20 @@ fn nothing_crosses_partitions() {
         return;
     };
     let (a, b) = lab.two();
-    // One subnet, so that only the partition is between them.
+    // One subnet, so that only the partition separates them.
     for (host, name) in [(&*a, "ib0.8001"), (&*b, "ib0.8002")] {
         tuntap(host, name);
         configure(host, name, 1);
         host.await_carrier(name, true);
     }
-    // What came for the host, by the kernel's count: their partitions have no other members.
+    // Packets received for the host, by the kernel's count: the partitions have no other members.
     let arrived = |host: &Host, name: &str| {
         let packets = host.link(name)["stats64"]["rx"]["packets"].clone();
         packets.as_u64().expect("a count")
     };
     let children = |a: &Host, b: &Host| [arrived(a, "ib0.8001"), arrived(b, "ib0.8002")];
     let quiet = children(a, b);
-    // Parents hear each other, so there it counts who speaks.
+    // Parents receive each other's packets, so the sender counts here.
     let spoken_by = |host: &Host, name: &str| {
         let link_local = host.await_link_local(name);
         format!("src host {} or src host {link_local}", address(host, 1))
@@ -137,7 +137,7 @@ fn nothing_crosses_partitions() {
         Sniffer::start(b, "any", &of_a),
     ];
     assert!(!a.pings(&address(b, 1)) && !b.pings(&address(a, 1)));
-    // Broadcast, all hosts, all nodes; from a parent, too.
+    // Broadcast, all hosts, all nodes; also from a parent.
     for target in [
         "-b 10.91.1.255",
         "-I ib0.8001 224.0.0.1",
@@ -150,7 +150,7 @@ fn nothing_crosses_partitions() {
     assert_eq!(children(a, b), quiet);
     assert!(heard.iter().all(Sniffer::is_empty), "something crossed");
     assert!(b.ask("neigh ib0.8002").is_empty());
-    // It is the partition alone: in the same one they reach each other.
+    // Only the partition separates them: in the same one they reach each other.
     tuntap(b, "ib0.8001");
     b.ok("ip addr flush dev ib0.8002");
     configure(b, "ib0.8001", 1);

@@ -1,4 +1,4 @@
-//! What was done by hand outlives the daemon where the interface does.
+//! Manual changes survive the daemon if the interface does.
 
 use super::*;
 use crate::lab::{CONNECTED_MTU, Lab};
@@ -33,7 +33,7 @@ fn children_come_back_with_what_was_changed_by_hand() {
         }
         assert!(!a.pings(&address(b, 1)));
         b.start(&["--persist"]);
-        // Before it says that it is ready, they are there.
+        // They exist before the daemon reports that it is ready.
         let names: Vec<_> = b.ask("child list");
         assert_eq!(names.len(), 3, "{names:?}");
         for subnet in [1, 2, 3] {
@@ -53,7 +53,7 @@ fn children_come_back_with_what_was_changed_by_hand() {
         assert_eq!(b.mtu("storage0"), u64::from(CONNECTED_MTU));
         assert_eq!(b.mtu("ib0.8003"), 1500);
     }
-    // They are persistent by the wish of who made them, and go all the same.
+    // Their creator made them persistent; they are deleted all the same.
     done(&b.ibtap("child del storage0"));
     assert!(!b.has_link("storage0"));
 }
@@ -98,7 +98,7 @@ fn what_ethtool_and_aliases_say_stays() {
         a.start(&["--persist"]);
         states(a);
     }
-    // What was turned off can be turned on.
+    // A setting that was turned off can be turned on.
     a.ok("ethtool -K ib0 tso on");
     assert_eq!(feature(a, "ib0", "tcp-segmentation-offload"), "on");
 }

@@ -1,4 +1,4 @@
-//! Floods at what connected mode adds: requests for connections, and packets of connections.
+//! Floods against connected mode: requests for connections, and packets of connections.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::lab::{CONNECTED_MTU, Host, Lab, Load, iperf_above};
 
 use super::{full_packets_pass, v4_payload};
 
-/// Resident memory may grow by this much, whatever comes.
+/// Maximum growth of resident memory.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
-/// The daemon's limit of connections of an interface unless it is configured.
+/// The daemon's default limit of connections of an interface.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// Makes the next datagram of a flood.
+/// Creates the next datagram of a flood.
 type Hostile = fn(&Attacker, &mut Numbers, usize) -> Vec<u8>;
 
-/// Attackers on host `a`, at that many addresses that nobody has.
+/// Attackers on host `a`, with that many unused addresses.
 fn strangers(a: &Host, b: &Host, count: usize) -> Vec<Attacker> {
     a.ok("sysctl -qw net.ipv6.ip_nonlocal_bind=1");
     let mut numbers = Numbers(17);
@@ -32,15 +32,14 @@ fn strangers(a: &Host, b: &Host, count: usize) -> Vec<Attacker> {
     all
 }
 
-/// Runs a flood from so many addresses that are not host `a`'s.
+/// Runs a flood from that many unused addresses.
 fn survives(addresses: usize, make: Hostile) {
     survives_from(|a, b| strangers(a, b, addresses), make);
 }
 
-/// Runs a flood of 30,000 datagrams from host `a` at host `b`, while large packets and a stream pass
-/// between the two, over connections that were there before. Some may be lost where the flood leaves the
-/// daemons no time to acknowledge, most may not; what is kept stays bounded, and afterwards all is as it
-/// was.
+/// Runs a flood of 30,000 datagrams from host `a` to host `b`, while large packets and a stream pass between
+/// the two over existing connections. Some of these may be lost while the daemons have no time for
+/// acknowledgements, most must not; memory stays bounded, and afterwards everything is as before.
 fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Hostile) {
     let Some(mut lab) = Lab::connected_pair() else {
         return;
@@ -48,7 +47,7 @@ fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Ho
     let (a, b) = lab.two();
     a.connects_to(b);
     b.connects_to(a);
-    // Each data thread has connections of its own, and a ping's number says which one is its.
+    // Each data thread has its own connections; the number of a ping selects the thread.
     for _ in 0..16 {
         full_packets_pass(a, b, CONNECTED_MTU);
     }
@@ -67,13 +66,13 @@ fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Ho
             }
         });
         let payload = v4_payload(CONNECTED_MTU);
-        let said = a.ok(&format!(
+        let output = a.ok(&format!(
             "ping -M do -q -c 20 -i 0.05 -W 5 -s {payload} {}",
             b.v4()
         ));
-        let answered = said.split(" received").next();
+        let answered = output.split(" received").next();
         let answered = answered.and_then(|s| s.rsplit(' ').next()?.parse::<u32>().ok());
-        assert!(answered.is_some_and(|n| n >= 10), "{said}");
+        assert!(answered.is_some_and(|n| n >= 10), "{output}");
         iperf_above(a, b, &b.v6(), "-t 2", 10e6);
     });
     assert!(b.daemon().is_running());
@@ -82,7 +81,7 @@ fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Ho
     goes_on(a, b, memory);
 }
 
-/// Memory has not grown much, and full packets pass both ways.
+/// Checks that memory has not grown much, and that full packets pass both ways.
 fn goes_on(a: &Host, b: &mut Host, memory: u64) {
     let grown = b.daemon().resident_kib().saturating_sub(memory);
     assert!(
@@ -93,7 +92,7 @@ fn goes_on(a: &Host, b: &mut Host, memory: u64) {
     full_packets_pass(b, a, CONNECTED_MTU);
 }
 
-/// A request from the attacker for the service with this id and private data, whatever they are.
+/// A request from the attacker for any service id with any private data.
 fn request(
     attacker: &Attacker,
     numbers: &mut Numbers,
@@ -140,7 +139,7 @@ fn a_flood_of_requests_with_lying_private_data_is_bounded() {
     });
 }
 
-/// Nobody answers a reply that goes to such an address, so all of them stay half-open.
+/// No host answers a reply to such an address, so all of them stay half-open.
 #[test]
 fn a_flood_of_requests_from_unknown_addresses_is_bounded() {
     survives(64, |attacker, numbers, _| {
@@ -150,7 +149,7 @@ fn a_flood_of_requests_from_unknown_addresses_is_bounded() {
     });
 }
 
-/// They take the place of each other, not of the connection that the peer itself uses.
+/// They replace each other, not the connection of the real peer.
 #[test]
 fn a_flood_of_requests_in_a_peers_name_is_bounded() {
     let peer = |a: &Host, b: &Host| vec![Attacker::new(a, b)];
@@ -164,7 +163,7 @@ fn a_flood_of_requests_in_a_peers_name_is_bounded() {
 #[test]
 fn random_messages_of_communication_management_are_dropped() {
     survives(1, |attacker, numbers, number| {
-        // Any of its messages, and anything in it; or cut short.
+        // Any kind of message with any contents, possibly truncated.
         let mut bytes = vec![1, 7, 2, 3];
         bytes.extend(numbers.bytes(252));
         bytes[16] = 0;
@@ -176,7 +175,7 @@ fn random_messages_of_communication_management_are_dropped() {
     });
 }
 
-/// Why packets of connections are refused, or not even looked at: the socket was full.
+/// Drop reasons for packets of connections, including the full socket.
 const REFUSALS: &[&str] = &[
     "rx_length_errors",
     "rx_bad_opcode",
@@ -186,7 +185,7 @@ const REFUSALS: &[&str] = &[
     "rx_socket_drops",
 ];
 
-/// Packets for queue pairs that are not there, and from others than the peer for those that are.
+/// Packets for missing queue pairs, and from strangers for existing ones.
 #[test]
 fn packets_of_no_connection_and_of_other_peoples_are_dropped() {
     let Some(mut lab) = Lab::connected_pair() else {

@@ -1,14 +1,14 @@
-//! An underlay that loses single packets: connections repair what datagrams leave to TCP.
+//! An underlay that loses single packets: connections repair losses that datagrams leave to TCP.
 
 use crate::lab::{Alone, CONNECTED, CONNECTED_MTU, Host, Lab, Loss, arrives_whole, iperf_above};
 
 use super::v4_payload;
 
-/// Far above what TCP alone reaches with segments of 16 packets of which each hundredth is lost, far
-/// below what any machine reaches.
+/// Far above the speed of TCP alone with segments of 16 packets and one percent loss of packets, far below
+/// the speed of any machine.
 const FLOOR: f64 = 50e6;
 
-/// Runs a test on a pair in connected mode whose underlay is about to lose packets.
+/// Runs a test on a pair in connected mode whose underlay will lose packets.
 fn with_loss(test: impl FnOnce(&Host, &Host, &Loss<'_>)) {
     let Some(lab) = Lab::segment(2) else { return };
     let mut lab = lab.run_with(&CONNECTED);
@@ -39,18 +39,18 @@ fn tcp_goes_on_when_each_hundredth_packet_is_lost() {
     });
 }
 
-/// Of such packets, each 32 on the wire with its answer, a quarter would be lost as datagrams.
+/// Each echo has 32 packets on the wire: as datagrams, a quarter of them would be lost.
 #[test]
 fn no_large_packet_is_lost_when_each_hundredth_of_its_parts_is() {
     let _alone = Alone::begin();
     with_loss(|a, b, loss| {
         loss.per_mille(10);
         let payload = v4_payload(CONNECTED_MTU);
-        let said = a.ok(&format!(
+        let output = a.ok(&format!(
             "ping -M do -q -c 200 -i 0.02 -W 5 -s {payload} {}",
             b.v4()
         ));
-        assert!(said.contains(" 0% packet loss"), "{said}");
+        assert!(output.contains(" 0% packet loss"), "{output}");
         assert!(loss.lost() > 10, "{} packets lost", loss.lost());
     });
 }

@@ -1,5 +1,4 @@
-//! Peers that connections do not reach: they get datagrams, and who sends them too much is told how
-//! much fits.
+//! Peers without connections: they get datagrams, and senders of larger packets get an error with the MTU.
 
 use std::time::Duration;
 
@@ -13,38 +12,38 @@ use super::{full_packets_pass, v4_payload};
 
 const DATAGRAM: [&str; 2] = ["--mode", "datagram"];
 
-/// In connected mode, with its MTU, and yet without the flag that invites connections.
+/// In connected mode, with its MTU, but without the flag that invites connections.
 const WITHOUT_CONNECTIONS: [&str; 4] = ["--mode", "connected", "--connections", "0"];
 
-/// Longer than it takes to give up a peer that answers no request.
+/// Longer than the time to give up a peer that answers no request.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
-/// What of a message of ping's or of a route tells an MTU of `bytes`.
-fn tells(said: &str, bytes: u32) -> bool {
+/// The part of a message of ping or of a route that has an MTU of `bytes`.
+fn mentions(output: &str, bytes: u32) -> bool {
     [
         format!("mtu = {bytes}"),
         format!("mtu={bytes}"),
         format!("mtu {bytes} "),
     ]
     .iter()
-    .any(|words| said.contains(words))
+    .any(|words| output.contains(words))
 }
 
-/// A packet that must not be cut and that no datagram to `address` holds is refused with the MTU
-/// that fits; from then on the kernel knows it.
+/// An unfragmentable packet that fits no datagram to `address` is refused with the MTU that fits; from then
+/// on the kernel knows that MTU.
 fn learns_the_mtu(from: &Host, address: &str, limit: Duration) {
     eventually(limit, &format!("{address}: \"packet too big\""), || {
         let done = from.run(&format!("ping -M do -c 2 -i 0.2 -W 1 -s 20000 {address}"));
         assert_ne!(done.code, Some(0), "{done:?}");
-        tells(&format!("{}{}", done.out, done.err), LINK_MTU).then_some(())
+        mentions(&format!("{}{}", done.out, done.err), LINK_MTU).then_some(())
     });
     eventually(SOON, &format!("{address}: the path MTU"), || {
         let route = from.ok(&format!("ip route get {address}"));
-        tells(&route, LINK_MTU).then_some(())
+        mentions(&route, LINK_MTU).then_some(())
     });
 }
 
-/// Everything passes between two hosts that have only datagrams, in sizes that the kernel finds out.
+/// Everything passes between two hosts that only have datagrams, in sizes that the kernel discovers.
 fn everything_passes(a: &Host, b: &Host) {
     for (from, to) in [(a, b), (b, a)] {
         full_packets_pass(from, to, LINK_MTU);
@@ -78,12 +77,12 @@ fn c105_a_peer_without_the_flag_is_sent_datagrams_only() {
     }
     assert_eq!(a.mtu("ib0"), u64::from(CONNECTED_MTU));
     assert_eq!(b.mtu("ib0"), u64::from(LINK_MTU));
-    // A UDP socket's first large send fails with EMSGSIZE, which not every program tries again.
+    // A UDP socket's first large send fails with EMSGSIZE, and not every program retries.
     for address in [b.v4(), b.v6()] {
         learns_the_mtu(a, &address, SOON);
     }
     everything_passes(a, b);
-    // It did not so much as ask.
+    // It sent no request.
     for host in [a, b] {
         assert_eq!(host.connections("ib0").len(), 0);
     }
@@ -113,19 +112,19 @@ fn c111_multicast_over_the_datagram_mtu_is_dropped_and_counted() {
         let (socket, to) = sender(a, "ib0", group);
         let before = a.counter("ib0", "tx_too_big");
         let packet = vec![0; v4_payload(LINK_MTU) as usize + 100];
-        // More than one, for the first only makes the group known; the kernel itself may refuse one
-        // when it has been told of a smaller MTU.
+        // More than one: the first only creates the group, and the kernel may refuse one after it received a
+        // smaller MTU.
         eventually(SOON, "a packet dropped as too big", || {
             let _ = socket.send_to(&packet, to);
             (a.counter("ib0", "tx_too_big") > before).then_some(())
         });
     }
-    // Of multicast nobody is told, C109.
+    // Multicast causes no error, C109.
     assert_eq!(a.counter("ib0", "too_big_answered"), answered);
     a.reaches(b);
 }
 
-/// Both say 65520 when TCP makes its connection, so that nothing but "too big" tells what fits.
+/// Both sides announce 65520 when TCP connects; only "too big" reports the MTU that fits.
 fn both_mtus_are_large_and_datagrams_are_not(options: [&[&str]; 2], limit: Duration) {
     let Some(lab) = Lab::pair() else { return };
     let mut lab = lab.run_each(&options);
@@ -152,7 +151,7 @@ fn both_mtus_are_65520_and_neither_side_takes_connections() {
     both_mtus_are_large_and_datagrams_are_not([&WITHOUT_CONNECTIONS, &WITHOUT_CONNECTIONS], SOON);
 }
 
-/// Nothing to QP1 comes in: neither requests nor replies (BTH: queue pair, after the UDP header).
+/// Drops all packets to QP1: requests and replies (BTH: queue pair, after the UDP header).
 fn hears_no_management(host: &Host) {
     host.nft(
         "table netdev silent {\n\
@@ -164,12 +163,12 @@ fn hears_no_management(host: &Host) {
     );
 }
 
-/// The flag invites connections, and nobody answers.
+/// The flag invites connections, but no side answers.
 #[test]
 fn a_peer_that_answers_no_request_is_served_by_datagrams() {
     let Some(mut lab) = Lab::pair() else { return };
     hears_no_management(lab.host(1));
-    // While a connection is being made small packets go as datagrams: this would fail otherwise.
+    // During connection setup, small packets use datagrams: otherwise this would fail.
     let mut lab = lab.run_with(&CONNECTED);
     let (a, b) = lab.two();
     for (from, to) in [(&*a, &*b), (&*b, &*a)] {
@@ -183,19 +182,19 @@ fn a_peer_that_answers_no_request_is_served_by_datagrams() {
     }
 }
 
-/// Small packets are not delayed by a connection that does not come about.
+/// A connection that cannot be established does not delay small packets.
 #[test]
 fn a_connection_in_the_making_delays_no_small_packet() {
     let Some(mut lab) = Lab::pair() else { return };
     hears_no_management(lab.host(1));
     let mut lab = lab.run_with(&CONNECTED);
     let (a, b) = lab.two();
-    let said = a.ok(&format!("ping -q -c 50 -i 0.05 -W 1 {}", b.v4()));
-    assert!(said.contains(" 0% packet loss"), "{said}");
+    let output = a.ok(&format!("ping -q -c 50 -i 0.05 -W 1 {}", b.v4()));
+    assert!(output.contains(" 0% packet loss"), "{output}");
     without_connections(a);
 }
 
-/// A connection each way is all that host `b` has, and both are busy with `c`.
+/// Host `b` has one connection for each direction, and `c` uses both.
 #[test]
 fn c104_a_peer_out_of_connections_rejects_and_is_served_by_datagrams() {
     let Some(mut lab) = Lab::segment(3) else {
@@ -222,7 +221,7 @@ fn c104_a_peer_out_of_connections_rejects_and_is_served_by_datagrams() {
     assert!(b.connections_with(a, false).is_empty());
 }
 
-/// Host `b` routes between `ib0` and a station behind it, whose interface has an MTU of 65520, too.
+/// Host `b` routes between `ib0` and a station behind it, whose interface also has an MTU of 65520.
 fn behind(a: &Host, b: &Host) -> Station {
     let behind = Station::create("the station behind");
     let peer = behind.namespace().name().to_owned();
@@ -242,7 +241,7 @@ fn behind(a: &Host, b: &Host) -> Station {
     behind
 }
 
-/// TCP's MSS is 65480 on both ends, and neither end is where the narrow way is.
+/// TCP's MSS is 65480 on both ends; the bottleneck is at neither end.
 fn tcp_through_a_router(options: [&[&str]; 2]) {
     let Some(lab) = Lab::pair() else { return };
     let mut lab = lab.run_each(&options);

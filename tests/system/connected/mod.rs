@@ -1,5 +1,4 @@
-//! Connected mode (RFC 4755): what goes over connections, what does not, and what becomes of it when
-//! something changes or fails.
+//! Connected mode (RFC 4755): traffic with and without connections, and the effects of changes and failures.
 
 mod hostile;
 mod loss;
@@ -13,20 +12,20 @@ use std::time::Duration;
 
 use crate::lab::Host;
 
-/// The largest ICMP payload of an IPv4 packet of so many bytes.
+/// The largest ICMP payload of an IPv4 packet of `mtu` bytes.
 fn v4_payload(mtu: u32) -> u32 {
     mtu - 20 - 8
 }
 
-/// The same of IPv6.
+/// The largest ICMPv6 payload of an IPv6 packet of `mtu` bytes.
 fn v6_payload(mtu: u32) -> u32 {
     mtu - 40 - 8
 }
 
-/// How soon traffic flows again after something came back.
+/// Maximum time until traffic flows again after a return.
 const HEALED: Duration = Duration::from_secs(8);
 
-/// Pings with packets of `mtu` bytes that nobody may cut, over both families; all must be answered.
+/// Pings with unfragmentable packets of `mtu` bytes over both families; all must be answered.
 fn full_packets_pass(from: &Host, to: &Host, mtu: u32) {
     for (payload, address) in [(v4_payload(mtu), to.v4()), (v6_payload(mtu), to.v6())] {
         from.ok(&format!(

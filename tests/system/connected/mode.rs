@@ -1,4 +1,4 @@
-//! The mode changes while traffic flows.
+//! Changes of the mode during traffic.
 
 use std::time::Duration;
 
@@ -6,12 +6,16 @@ use crate::lab::{CONNECTED, CONNECTED_MTU, Host, LINK_MTU, Lab, SOON, eventually
 
 use super::full_packets_pass;
 
-/// Changes the mode as an administrator does, and checks that it reads back and what follows it.
+/// Changes the mode with `ibtap`, and checks the result and its consequences.
 fn change(host: &Host, mode: &str) {
     let done = host.ibtap(&format!("mode ib0 {mode}"));
     assert_eq!(done.code, Some(0), "{done:?}");
-    let said = host.ibtap("mode ib0");
-    assert_eq!((said.code, said.out.trim()), (Some(0), mode), "{said:?}");
+    let output = host.ibtap("mode ib0");
+    assert_eq!(
+        (output.code, output.out.trim()),
+        (Some(0), mode),
+        "{output:?}"
+    );
     let mtu = match mode {
         "connected" => CONNECTED_MTU,
         _ => LINK_MTU,
@@ -25,7 +29,7 @@ fn sends_over_a_connection(from: &Host, to: &Host) -> bool {
     !from.connections_with(to, true).is_empty()
 }
 
-/// There and back again on one side, under load.
+/// Changes one side and back, under load.
 fn one_side_changes(options: &str) {
     let Some(mut lab) = Lab::connected_pair() else {
         return;
@@ -42,7 +46,7 @@ fn one_side_changes(options: &str) {
     });
     a.connects_to(b);
     b.connects_to(a);
-    // What was too large for datagrams has told the peer's kernel a smaller path MTU.
+    // Packets too large for datagrams have lowered the path MTU in the peer's kernel.
     for host in [&*a, &*b] {
         host.ok("ip -4 route flush cache");
         host.ok("ip -6 route flush cache");
@@ -66,7 +70,7 @@ fn one_side_changes_while_four_streams_run() {
     one_side_changes("-P 4");
 }
 
-/// A stream that began with small segments goes on in connections, and the other way round.
+/// A stream that began with small segments continues over connections, and vice versa.
 #[test]
 fn both_sides_change_under_load() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -92,7 +96,7 @@ fn both_sides_change_under_load() {
     }
 }
 
-/// The same mode again disturbs nothing.
+/// Setting the same mode again disturbs nothing.
 #[test]
 fn the_same_mode_again_keeps_the_connections() {
     let Some(lab) = Lab::pair() else { return };

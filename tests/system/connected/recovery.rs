@@ -1,4 +1,4 @@
-//! Peers that are killed, come back, or vanish from the network.
+//! Peers that are killed, return, or disappear from the network.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::lab::{
 
 use super::{HEALED, full_packets_pass, v4_payload, v6_payload};
 
-/// For how long others may notice that a peer is gone.
+/// Maximum time in which others may notice the loss of a peer.
 const UNNOTICED: Duration = Duration::from_secs(2);
 
 const PERSISTENT: [&str; 3] = ["--mode", "connected", "--persist"];
 
-/// A load from one host to another that nobody waits for.
+/// A load from one host to another in the background.
 fn load(from: &Host, to: &Host) -> (Load, [Background; 2]) {
     let turn = Load::begin();
     let server = to.spawn("iperf3 -s -p 5301");
@@ -46,7 +46,7 @@ fn heals(a: &Host, b: &Host) {
     }
 }
 
-/// Its stream with a third host does not care.
+/// A peer's stream with a third host continues.
 #[test]
 fn a_peer_killed_under_load_comes_back_and_others_go_on() {
     let Some(lab) = Lab::segment(3) else { return };
@@ -71,7 +71,7 @@ fn a_peer_killed_under_load_comes_back_and_others_go_on() {
     b.connects_to(a);
 }
 
-/// The interface outlives the daemon, and so do the TCP connections over it.
+/// The interface survives the daemon, and so do the TCP connections over it.
 fn streams_outlive_a_kill(options: &str) {
     let Some(lab) = Lab::pair() else { return };
     let mut lab = lab.run_with(&PERSISTENT);
@@ -96,7 +96,7 @@ fn c102_a_stream_outlives_the_kill_of_its_receiver() {
     streams_outlive_a_kill("-R");
 }
 
-/// "Packet too big" while nobody listens would have the peers send small packets for ten minutes.
+/// "Packet too big" from a daemon that is not ready would make the peers send small packets for ten minutes.
 #[test]
 fn a_restart_under_load_leaves_the_path_mtu_as_it_was() {
     let Some(lab) = Lab::pair() else { return };
@@ -113,7 +113,7 @@ fn a_restart_under_load_leaves_the_path_mtu_as_it_was() {
     assert_eq!(a.counter("ib0", "too_big_answered"), 0);
 }
 
-/// A clean end says goodbye, and the peer drops its ends at once.
+/// A daemon that ends disconnects, and the peer drops its ends at once.
 #[test]
 fn c103_a_daemon_that_ends_disconnects() {
     let Some(mut lab) = Lab::connected_pair() else {
@@ -130,13 +130,13 @@ fn c103_a_daemon_that_ends_disconnects() {
     assert_eq!(
         a.counter("ib0", "retry_exceeded_err"),
         0,
-        "told, not found out"
+        "by the disconnect, not by a timeout"
     );
 }
 
-/// Nobody says anything any more: after its retries the connection fails, and nobody else waits.
+/// A silent peer: after its retries the connection fails, without delay for other peers.
 #[test]
-fn a_peer_that_vanishes_holds_up_nobody_and_is_found_again() {
+fn a_peer_that_disappears_delays_no_other_and_is_found_again() {
     let Some(lab) = Lab::segment(3) else { return };
     let mut lab = lab.run_with(&CONNECTED);
     let (hosts, switch) = lab.hosts_and_switch();
@@ -163,8 +163,8 @@ fn a_peer_that_vanishes_holds_up_nobody_and_is_found_again() {
     heals(a, b);
 }
 
-/// Connections are of a path MTU; when the underlay's shrinks, those that no longer fit end at once,
-/// used or not, and new ones are made that do. When it grows, they stay.
+/// Connections have a path MTU. When the underlay's MTU shrinks, connections that no longer fit end at once,
+/// used or not, and smaller ones are made. When it grows, they stay.
 #[test]
 fn connections_follow_the_underlays_mtu() {
     let Some(mut lab) = Lab::connected_pair() else {

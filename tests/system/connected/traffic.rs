@@ -8,7 +8,7 @@ use crate::lab::{
 
 use super::{full_packets_pass, v4_payload, v6_payload};
 
-/// A floor that only a broken data path misses.
+/// Only a broken data path is slower.
 const FLOOR: f64 = 200e6;
 
 #[test]
@@ -28,14 +28,14 @@ fn c100_65520_bytes_pass_and_65521_do_not() {
             assert_ne!(done.code, Some(0), "{done:?}");
         }
     }
-    // What the kernel allows a TAP is one byte more.
+    // The kernel allows a TAP one byte more.
     a.run("ip link set ib0 mtu 65521");
     eventually(SOON, "an MTU that connected mode has", || {
         (a.mtu("ib0") <= u64::from(CONNECTED_MTU)).then_some(())
     });
 }
 
-/// Nobody has said anything before, so there is no connection, and no datagram holds it.
+/// There was no packet before, so there is no connection, and no datagram can hold this one.
 #[test]
 fn the_first_packet_waits_for_its_connection() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -45,12 +45,12 @@ fn the_first_packet_waits_for_its_connection() {
         host.configure("ib0");
     }
     let payload = v4_payload(CONNECTED_MTU);
-    let said = a.ok(&format!("ping -M do -c 1 -W 10 -s {payload} {}", b.v4()));
-    assert!(said.contains(" 0% packet loss"), "{said}");
+    let output = a.ok(&format!("ping -M do -c 1 -W 10 -s {payload} {}", b.v4()));
+    assert!(output.contains(" 0% packet loss"), "{output}");
     assert_eq!(a.counter("ib0", "too_big_answered"), 0);
 }
 
-/// Both ends of each connection from `from` to `to` say the same of it.
+/// Both ends of each connection from `from` to `to` report the same values.
 fn ends_agree(from: &Host, to: &Host) {
     eventually(SOON, "both ends to agree", || {
         let sends = from.connections_with(to, true);
@@ -104,7 +104,7 @@ fn tcp_runs_both_ways_over_both_families_in_connections_that_count_it() {
     }
 }
 
-/// C96 here: who accepted a connection sends nothing on it, so each direction has its own.
+/// C96: the acceptor of a connection sends nothing on it, so each direction has its own.
 #[test]
 fn c96_each_direction_has_a_connection_of_its_own() {
     let Some(mut lab) = Lab::connected_pair() else {
@@ -181,7 +181,7 @@ fn one_queue_and_four_queues_carry_tcp() {
     ends_agree(b, a);
 }
 
-/// The ICRC covers the identification that the kernel gives each IPv4 packet.
+/// The ICRC covers the kernel's identification of each IPv4 packet.
 #[test]
 fn connections_between_ipv4_gids_carry_full_packets_and_tcp() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -201,7 +201,7 @@ fn connections_between_ipv4_gids_carry_full_packets_and_tcp() {
     }
 }
 
-/// The IPoIB MTU may be smaller than the mode's.
+/// The IPoIB MTU may be smaller than that of the mode.
 #[test]
 fn a_small_mtu_of_the_administrators_uses_connections_too() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -265,12 +265,12 @@ fn conn_lists_connections_for_people_and_for_programs() {
     for word in ["ib0", "active", "passive", "ESTABLISHED"] {
         assert!(text.out.contains(word), "{word}: {}", text.out);
     }
-    // Without a name, all interfaces; of one that is not there, nothing.
+    // Without a name: all interfaces; with the name of a missing one: none.
     assert_eq!(a.ask("conn").len(), listed.len());
     assert_eq!(a.ibtap("conn ib7").code, Some(1));
 }
 
-/// Those that docs/connected-mode.md explains.
+/// The counters explained in docs/connected-mode.md.
 #[test]
 fn stats_have_the_counters_that_are_documented() {
     let Some(mut lab) = Lab::connected_pair() else {

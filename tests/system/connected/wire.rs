@@ -1,4 +1,4 @@
-//! What a daemon answers to a peer that is made by hand, packet for packet.
+//! A daemon's answers to a handmade peer, packet by packet.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::lab::reliable::{Rc, Request, attribute, opcode, private_data, syndrom
 use crate::lab::{CONNECTED, Host, Lab, SOON, eventually};
 
 const PATH_MTU: usize = 4096;
-/// Where the datagrams of [`udp4`] go.
+/// Destination of the datagrams of [`udp4`].
 const DISCARD: u16 = 9;
-/// An answer that must not come would have come by then.
+/// An unwanted answer would have arrived in this time.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Runs a test with a peer by hand and the daemon of the host that it talks to.
+/// Runs a test with a handmade peer and the daemon of the other host.
 fn with_peer(test: impl FnOnce(&RcPeer, &mut Host)) {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
@@ -23,7 +23,7 @@ fn with_peer(test: impl FnOnce(&RcPeer, &mut Host)) {
     test(&RcPeer::on(a, b), b);
 }
 
-/// A socket that hears what comes to the discard port of a host's `ib0`.
+/// A socket on the discard port of a host's `ib0`.
 fn listener(host: &Host) -> UdpSocket {
     let to = (host.v4(), DISCARD);
     let socket = host
@@ -39,7 +39,7 @@ fn hears(socket: &UdpSocket) -> Option<Vec<u8>> {
     Some(bytes[..n].to_vec())
 }
 
-/// An IPoIB message of so many bytes of UDP data for that socket, in pieces of the path MTU.
+/// An IPoIB message with this UDP data for that socket, split by the path MTU.
 fn message(host: &Host, data: &[u8]) -> Vec<Vec<u8>> {
     let to: Ipv4Addr = host.v4().parse().expect("an address");
     let frame = udp4(([0; 6], [0; 6]), Ipv4Addr::new(10, 9, 0, 1), to, data);
@@ -52,8 +52,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| ((i * 31) >> 3) as u8).collect()
 }
 
-/// The packets of a message, of which the last asks for an acknowledgement; `first` is how many were
-/// sent before them.
+/// The packets of a message; the last requests an acknowledgement. `first` packets were sent before.
 fn packets(to: &Accepted, first: u32, pieces: &[Vec<u8>]) -> Vec<Rc> {
     let last = pieces.len() - 1;
     let packet = |(i, piece): (usize, &Vec<u8>)| Rc {
@@ -71,7 +70,7 @@ fn packets(to: &Accepted, first: u32, pieces: &[Vec<u8>]) -> Vec<Rc> {
     pieces.iter().enumerate().map(packet).collect()
 }
 
-/// Of our packet `n`.
+/// An acknowledgement of packet `n`.
 fn is_ack(accepted: &Accepted, n: u32) -> impl Fn(u32, u8, u32) -> bool {
     let expected = accepted.psn(n);
     move |psn, code, _| psn == expected && syndrome::is_ack(code)
@@ -99,8 +98,8 @@ fn c92_c93_linuxs_and_the_rfcs_service_ids_are_served_and_no_others() {
     });
 }
 
-/// What the kernel's rdma_cm lets through, where it owns communication management: several interfaces
-/// share the service, and the request says which of them is meant.
+/// A form that the kernel's rdma_cm passes, where it owns communication management: several interfaces share
+/// the service, and the request names one of them.
 #[test]
 fn the_service_of_rdma_cm_is_served_in_the_name_of_a_queue_pair() {
     with_peer(|peer, b| {
@@ -164,7 +163,7 @@ fn a_message_of_several_packets_arrives_and_is_acknowledged() {
     });
 }
 
-/// The kernel confirms after its first message, whose sending does not wait for the confirmation.
+/// The kernel confirms after its first message, which does not wait for the confirmation.
 #[test]
 fn a_message_that_comes_before_the_ready_to_use_arrives() {
     with_peer(|peer, b| {
@@ -195,7 +194,7 @@ fn a_gap_is_reported_and_what_fills_it_completes_the_message() {
             psn == accepted.psn(1) && code == syndrome::NAK_SEQUENCE
         });
         assert!(b.counter("ib0", "out_of_sequence") > 0);
-        // A peer that goes back sends everything from the gap on, whether it had arrived or not.
+        // A peer that goes back repeats everything from the gap, whether it arrived or not.
         peer.send(&sent[1]);
         peer.send(&sent[2]);
         peer.acknowledgement("an acknowledgement", is_ack(&accepted, 2));
@@ -220,7 +219,7 @@ fn what_comes_twice_is_acknowledged_twice_and_delivered_once() {
     });
 }
 
-/// Refused with this answer; the connection is over and a new one can be made.
+/// Refused with this answer; the connection has ended and a new one can be made.
 fn is_refused(counter: &str, codes: &[u8], spoil: impl Fn(&Accepted) -> Vec<Rc>) {
     with_peer(|peer, b| {
         let accepted = peer.connect(&peer.request(LINUX_SERVICE, 0x100, 0x40));
@@ -265,7 +264,7 @@ fn a_middle_without_a_first_is_an_invalid_request() {
     );
 }
 
-/// The memory that they name is nobody's (RETH: address, key, length).
+/// They name invalid memory (RETH: address, key, length).
 #[test]
 fn reads_and_writes_of_memory_are_refused() {
     for code in [opcode::RDMA_READ_REQUEST, opcode::RDMA_WRITE_ONLY] {
@@ -294,12 +293,12 @@ fn reads_and_writes_of_memory_are_refused() {
 fn c103_a_disconnect_is_answered_and_answered_again() {
     with_peer(|peer, b| {
         let accepted = peer.connect(&peer.request(LINUX_SERVICE, 0x100, 0x40));
-        // The second as after the loss of the first answer.
+        // The second request simulates the loss of the first answer.
         for _ in 0..2 {
             peer.disconnect(&accepted);
         }
         assert!(!b.connections("ib0").iter().any(|c| c.is_established()));
-        // What comes late to a queue pair that is gone harms nobody.
+        // Late packets to a removed queue pair are harmless.
         for packet in packets(&accepted, 0, &message(b, &[0; 100])) {
             peer.send(&packet);
         }
@@ -311,9 +310,9 @@ fn c103_a_disconnect_is_answered_and_answered_again() {
     });
 }
 
-/// The request's address must be that of the packet it came in.
+/// The address in the request must be the source address of its packet.
 #[test]
-fn a_request_in_somebody_elses_name_is_not_accepted() {
+fn a_request_with_a_false_source_is_refused() {
     with_peer(|peer, b| {
         let mut request = peer.request(LINUX_SERVICE, 0x100, 0x40);
         request.own = "fe80::1:2:3:4".parse().expect("an address");
@@ -327,7 +326,7 @@ fn a_request_in_somebody_elses_name_is_not_accepted() {
     });
 }
 
-/// A request sent again is answered again, by one connection.
+/// A repeated request gets the same answer, and creates one connection.
 #[test]
 fn a_request_that_comes_twice_makes_one_connection() {
     with_peer(|peer, b| {

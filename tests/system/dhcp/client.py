@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A DHCPv4 client as kernel IPoIB hosts have one: hardware type 32, no hardware address, a client
+"""A DHCPv4 client like that of kernel IPoIB hosts: hardware type 32, no hardware address, a client
 identifier, and the BROADCAST flag while it has no address (RFC 4390, sections 2.1 and 2.2).
 
 usage: client.py INTERFACE CLIENT-ID-HEX
 
-Asks for an address and prints the answers as lines of JSON; ends with status 1 without a lease.
+Requests an address and prints the answers as lines of JSON; exits with status 1 without a lease.
 """
 
 import ipaddress
@@ -41,7 +41,7 @@ def decode(data):
 
 
 def ask(link, kind, expected, xid, options):
-    """Sends until the expected answer comes: gives back the address and the server."""
+    """Sends until the expected answer arrives. Returns the address and the server."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         link.sendto(encode(kind, xid, options), ("255.255.255.255", 67))

@@ -1,16 +1,16 @@
-//! DHCP messages and router advertisements as Ethernet frames, made without any of the daemon's
-//! code, so that the two cannot be wrong together.
+//! DHCP messages and router advertisements as Ethernet frames, independent of the daemon's code, so that both
+//! cannot have the same error.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Where the IP packet begins.
+/// Offset of the IP packet.
 pub const ETHERNET: usize = 14;
 
 /// The xid of every message of [`discover`].
 const XID: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 
-/// A DISCOVER of a client with this hardware address: a whole BOOTP message (RFC 951), the magic
-/// cookie and options (RFC 2131).
+/// A DISCOVER of a client with this hardware address: a whole BOOTP message (RFC 951), the magic cookie and
+/// options (RFC 2131).
 pub fn discover(mac: [u8; 6]) -> Vec<u8> {
     let mut message = vec![1, 1, 6, 0];
     message.extend(XID);
@@ -21,7 +21,7 @@ pub fn discover(mac: [u8; 6]) -> Vec<u8> {
     message
 }
 
-/// A frame to everybody with a UDP datagram in IPv4, from nobody, with right checksums.
+/// A broadcast frame with a UDP datagram in IPv4 from 0.0.0.0, with correct checksums.
 pub fn udp4(mac: [u8; 6], source_port: u16, port: u16, message: &[u8]) -> Vec<u8> {
     let (source, destination) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
     let length = (8 + message.len()) as u16;
@@ -46,7 +46,7 @@ pub fn udp4(mac: [u8; 6], source_port: u16, port: u16, message: &[u8]) -> Vec<u8
     [&[0xff; 6][..], &mac, &[8, 0], &ip, &udp].concat()
 }
 
-/// Writes the IPv4 header's checksum anew.
+/// Updates the checksum of the IPv4 header.
 pub fn fix_ipv4_header(frame: &mut [u8]) {
     frame[ETHERNET + 10..ETHERNET + 12].fill(0);
     let sum = checksum(&frame[ETHERNET..ETHERNET + 20]);
@@ -72,7 +72,7 @@ pub fn mtu_option(mtu: u32) -> Vec<u8> {
     [&[5, 1, 0, 0][..], &mtu.to_be_bytes()].concat()
 }
 
-/// An RSA signature option, whose signature nobody here can check (RFC 3971, section 5.2).
+/// An RSA signature option with an arbitrary signature (RFC 3971, section 5.2).
 pub fn signature_option() -> Vec<u8> {
     let mut option = vec![12, 5];
     option.extend(2..40);

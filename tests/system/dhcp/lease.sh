@@ -1,7 +1,7 @@
 #!/bin/sh
-# What a DHCP client calls when something happens: gives the interface its addresses, takes them
-# away, and writes "EVENT ADDRESS" to a file beside itself. udhcpc(8) names the event in $1,
-# dhclient-script(8) in $reason. Nothing but the interface is touched.
+# Script of a DHCP client for its events: adds the addresses to the interface or removes them, and writes
+# "EVENT ADDRESS" to a file beside itself. udhcpc(8) has the event in $1, dhclient-script(8) in $reason. It
+# touches only the interface.
 
 event=${reason:-$1}
 case $event in
@@ -14,5 +14,5 @@ EXPIRE6 | RELEASE6 | STOP6 | DEPREF6)
 PREINIT | PREINIT6) ip link set "$interface" up ;;
 esac
 [ -z "$address" ] || ip addr replace "$address" dev "$interface"
-# The client has its address when the line is there.
+# The address is configured before the line appears.
 echo "$event ${address%/*}" >>"${0%.sh}.log"

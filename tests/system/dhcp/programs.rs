@@ -1,5 +1,5 @@
-//! DHCP clients and servers, and a look at what passes between them. None touches the machine's own
-//! configuration: each has its files in a folder that goes with the test.
+//! DHCP clients and servers, and captures of their packets. They do not touch the machine's configuration:
+//! each has its files in a temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub fn script(name: &str) -> String {
     format!("{}/tests/system/dhcp/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A new folder of a program's own.
+/// A new folder for a program.
 fn folder() -> TempDir {
     tempfile::Builder::new()
         .prefix("ibtap-dhcp-")
@@ -38,10 +38,10 @@ fn lines(file: &Path) -> Vec<String> {
 
 /// A server that is ready.
 pub trait Server {
-    /// Whether it has been told that `address` is free again.
+    /// Whether the server has received the release of `address`.
     fn has_back(&self, address: &str) -> bool;
 
-    /// Waits for that.
+    /// Waits for that release.
     fn await_release(&self, address: &str) {
         eventually(SOON, "a release at the server", || {
             self.has_back(address).then_some(())
@@ -56,14 +56,14 @@ pub struct Dnsmasq {
 }
 
 impl Dnsmasq {
-    /// Leases are for two minutes, its minimum.
+    /// Leases last two minutes, dnsmasq's minimum.
     pub fn v4(station: &Station, interface: &str, first: &str, last: &str) -> Dnsmasq {
         let options = format!("--dhcp-range={first},{last},255.255.255.0,2m --dhcp-option=3");
         Dnsmasq::start(station, interface, &options, "DHCP, IP range")
     }
 
-    /// Router advertisements for SLAAC with this MTU option, and DHCPv6 with addresses from
-    /// `prefix` and 100 to 1ff.
+    /// Router advertisements for SLAAC with this MTU option, and DHCPv6 with addresses `prefix`100 to
+    /// `prefix`1ff.
     pub fn v6(station: &Station, interface: &str, prefix: &str, mtu: u32) -> Dnsmasq {
         let options = format!(
             "--enable-ra --dhcp-range={prefix}100,{prefix}1ff,slaac,64,2m \
@@ -97,7 +97,7 @@ impl Dnsmasq {
         dnsmasq
     }
 
-    /// Whether a line of its log has all of these.
+    /// Whether a line of its log has all of these words.
     pub fn logged(&self, words: &[&str]) -> bool {
         lines(&self.folder.path().join("log"))
             .iter()
@@ -109,8 +109,8 @@ impl Drop for Dnsmasq {
     fn drop(&mut self) {
         if thread::panicking() {
             for name in ["log", "leases"] {
-                let said = lines(&self.folder.path().join(name)).join("\n");
-                eprintln!("--- {name} of dnsmasq:\n{said}");
+                let output = lines(&self.folder.path().join(name)).join("\n");
+                eprintln!("--- {name} of dnsmasq:\n{output}");
             }
         }
     }
@@ -130,7 +130,7 @@ pub struct InfinibandServer {
 }
 
 impl InfinibandServer {
-    /// Leases from `first` on, for 100 s.
+    /// Leases from `first`, for 100 s.
     pub fn start(station: &Station, interface: &str, own: &str, first: &str) -> InfinibandServer {
         let folder = folder();
         let program = station.spawn(&format!(
@@ -148,7 +148,7 @@ impl InfinibandServer {
         server
     }
 
-    /// What it got of one type.
+    /// The received messages of one type.
     pub fn requests(&self, kind: &str) -> Vec<Value> {
         lines(&self.folder.path().join("log"))
             .iter()
@@ -166,11 +166,11 @@ impl Server for InfinibandServer {
     }
 }
 
-/// A client on an interface, which it gives its addresses.
+/// A client on an interface; it configures the leased addresses.
 pub struct Client {
     program: Background,
     folder: TempDir,
-    /// The words that make it give its lease back, where that is another call of it.
+    /// Command line of a separate call that releases the lease, if the client needs one.
     release: Option<String>,
 }
 
@@ -192,7 +192,7 @@ impl Client {
     /// ISC's dhclient, for IPv4 (`-4`) or IPv6 (`-6`).
     pub fn dhclient(station: &Station, interface: &str, family: &str) -> Client {
         let folder = folder();
-        // AppArmor confines the program at its usual place to its usual files.
+        // AppArmor confines the program at its usual path to its usual files.
         let program = path(&folder, "dhclient");
         let installed = ["/usr/sbin/dhclient", "/sbin/dhclient"];
         let installed = installed.iter().find(|p| Path::new(p).exists());
@@ -222,8 +222,8 @@ impl Client {
         }
     }
 
-    /// Kills a dhclient and starts it again when, by its file of leases, it should have renewed its
-    /// DHCPv6 lease a moment after getting it.
+    /// Kills a dhclient and restarts it when, by its file of leases, it should have renewed its DHCPv6 lease
+    /// a moment after getting it.
     pub fn back_when_it_is_time_to_renew(
         self,
         station: &Station,
@@ -238,12 +238,12 @@ impl Client {
         Client::dhclient_in(self.folder, station, interface, family)
     }
 
-    /// What its script was called for: "EVENT ADDRESS".
+    /// The events of its script: "EVENT ADDRESS".
     fn events(&self) -> Vec<String> {
         lines(&self.folder.path().join("events.log"))
     }
 
-    /// The address that it was given last for one of these events.
+    /// The last address of one of these events.
     fn address_of(&self, events: &[&str]) -> Option<String> {
         let mut seen = self.events().into_iter().rev();
         seen.find_map(|line| {
@@ -252,14 +252,14 @@ impl Client {
         })
     }
 
-    /// Waits for its first lease and gives back the address.
+    /// Waits for its first lease and returns the address.
     pub fn await_lease(&self) -> String {
         eventually(SOON, "a lease", || {
             self.address_of(&["bound", "BOUND", "REBOOT", "BOUND6"])
         })
     }
 
-    /// Waits until a lease is renewed, which dhclient is configured to do after 4 s.
+    /// Waits until a lease is renewed, which dhclient does after 4 s by its configuration.
     pub fn renews(&self) -> String {
         if self.release.is_none() {
             self.signal(Signal::USR1);
@@ -269,12 +269,12 @@ impl Client {
         })
     }
 
-    /// Gives its lease of `address` back to `server`, and waits until that knows.
+    /// Releases its lease of `address`, and waits until `server` has the release.
     pub fn release(&self, station: &Station, server: &dyn Server, address: &str) {
         match &self.release {
             None => {
                 self.signal(Signal::USR2);
-                // Once it has said so it takes the address away, if it is let.
+                // After the release, the client removes the address, if permitted.
                 eventually(SOON, "the address to be taken away", || {
                     let last = self.events().pop()?;
                     last.starts_with("deconfig").then_some(())
@@ -285,11 +285,11 @@ impl Client {
         server.await_release(address);
     }
 
-    /// Calls another one of its kind, which says it once and waits for no answer: on a machine where
-    /// other tests fill the queues that all namespaces share, that may be lost.
+    /// Runs a second client, which sends the release once and waits for no answer. On a machine where other
+    /// tests fill the queues shared by all namespaces, it may be lost.
     fn release_by(&self, words: &str, station: &Station, is_done: impl Fn() -> bool) {
         let file = self.folder.path().join("leases");
-        // What is written there is all that it knows; whoever writes it says so first.
+        // The file is all that the second client knows. Its writer reports before it writes.
         let leases = eventually(SOON, "the lease to be on file", || {
             let leases = fs::read_to_string(&file).expect("its leases");
             leases.trim_end().ends_with('}').then_some(leases)
@@ -298,7 +298,7 @@ impl Client {
             fs::write(&file, &leases).expect("a file");
             let done = station.run(words);
             assert_eq!(done.code, Some(0), "{words}: {done:?}");
-            // Shown only when the test fails.
+            // Shown only if the test fails.
             println!("{words}: {done:?}");
             let end = Instant::now() + SOON / 5;
             while Instant::now() < end && !is_done() {
@@ -315,21 +315,21 @@ impl Client {
     }
 }
 
-/// `lease.sh` in a client's own folder, beside which it writes `events.log`.
+/// `lease.sh` in a client's folder, which writes `events.log` beside itself.
 fn events_script(folder: &TempDir) -> String {
     let copy = path(folder, "events.sh");
     fs::copy(script("lease.sh"), &copy).expect("a copy");
     copy
 }
 
-/// A capture that runs until it is looked at.
+/// A capture that runs until it is read.
 pub struct Capture {
     _program: Background,
     folder: TempDir,
 }
 
 impl Capture {
-    /// Captures what satisfies a filter of pcap-filter(7).
+    /// Captures packets that match a filter of pcap-filter(7).
     pub fn start(station: &Station, interface: &str, filter: &str) -> Capture {
         let folder = folder();
         let file = folder.path().join("pcap");
@@ -347,7 +347,7 @@ impl Capture {
         }
     }
 
-    /// The packets so far that satisfy a display filter, each as the values of these fields.
+    /// The packets so far that match a display filter, each as the values of these fields.
     pub fn fields(&self, station: &Station, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
         dissect(&self.file(), station, filter, fields)
     }
@@ -365,7 +365,7 @@ impl Capture {
         })
     }
 
-    /// The file, in which tcpdump writes each packet as it comes.
+    /// The file, in which tcpdump writes each packet as it arrives.
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("pcap")
     }
@@ -390,7 +390,7 @@ impl Capture {
     }
 }
 
-/// IPv4 packets taken out of their encapsulation.
+/// IPv4 packets without their encapsulation.
 pub struct Inner {
     folder: TempDir,
 }
@@ -402,14 +402,14 @@ impl Inner {
     }
 }
 
-/// The packets of a capture that satisfy a display filter, each as the values of these fields.
+/// The packets of a capture that match a display filter, each as the values of these fields.
 fn dissect(file: &Path, station: &Station, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let wanted: String = fields.iter().map(|field| format!(" -e {field}")).collect();
     let done = station.run_script(&format!(
         "exec tshark -n -r {} -o udp.check_checksum:TRUE -Y '{filter}' -T fields{wanted}",
         file.display()
     ));
-    // A packet that is being written makes tshark complain after the others.
+    // tshark complains about the last packet while it is being written.
     assert!(matches!(done.code, Some(0 | 2)), "tshark: {done:?}");
     let split = |line: &str| line.split('\t').map(str::to_owned).collect();
     done.out.lines().map(split).collect()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends Ethernet frames as they are. usage: send.py INTERFACE FRAME-HEX..."""
+"""Sends raw Ethernet frames. usage: send.py INTERFACE FRAME-HEX..."""
 
 import socket
 import sys

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A DHCPv4 server as RFC 4390 wants one on an InfiniBand link.
+"""A DHCPv4 server for an InfiniBand link (RFC 4390).
 
-Its answers have hardware type 32, hardware length 0 and no hardware address (section 2.1). It knows
-of no Ethernet address, so a client that has no IP address yet and does not ask for a broadcast
-answer (section 2.2) gets none. Clients are told apart by their client identifier, or by their
-hardware address where they sent none.
+Its answers have hardware type 32, hardware length 0 and no hardware address (section 2.1). It ignores
+Ethernet addresses, so a client without an IP address that does not request a broadcast answer
+(section 2.2) gets no answer. The client identifier identifies a client, or the hardware address if
+the client sent none.
 
 usage: server.py LOG INTERFACE OWN-ADDRESS FIRST-LEASE SECONDS RENEW-AFTER REBIND-AFTER
 
@@ -77,7 +77,7 @@ class Server:
         return self.leases[client]
 
     def answer(self, message):
-        """The type of the answer and the address leased, or None."""
+        """The type of the answer and the leased address, or None."""
         chosen = message.options.get(SERVER)
         if message.type == RELEASE:
             self.leases.pop(message.client(), None)

@@ -1,4 +1,4 @@
-//! Somebody on the underlay who sends what he should not.
+//! An attacker on the underlay.
 
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use super::packet::{ROCE_PORT, Ud};
 use super::{Host, Load};
 
-/// A small generator of numbers that are the same in every run (xorshift64, Marsaglia 2003).
+/// A small random number generator with the same numbers in every run (xorshift64, Marsaglia 2003).
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// The next one.
+    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -18,7 +18,7 @@ impl Numbers {
         self.0
     }
 
-    /// So many of them, a byte of each.
+    /// `count` random bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.next() as u8).collect()
     }
@@ -27,7 +27,7 @@ impl Numbers {
 /// An attacker on host `a`'s underlay, and its victim's queue pair.
 pub struct Attacker {
     socket: UdpSocket,
-    /// The address that it sends from.
+    /// Source address.
     pub own: Ipv6Addr,
     /// The victim's port.
     pub victim: SocketAddrV6,
@@ -36,12 +36,12 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// With a socket on `from`'s underlay, against `ib0`.
+    /// Creates a socket on `from`'s underlay, against `ib0`.
     pub fn new(from: &Host, victim: &Host) -> Attacker {
         Attacker::of(from, victim, "ib0")
     }
 
-    /// The same against another interface, which both hosts have.
+    /// The same against another interface that both hosts have.
     pub fn of(from: &Host, victim: &Host, interface: &str) -> Attacker {
         let gid = |host: &Host| -> Ipv6Addr {
             let shown = host.show(interface);
@@ -66,7 +66,7 @@ impl Attacker {
         }
     }
 
-    /// Goes on from another address, which nobody need have.
+    /// Changes the source address, which may be unused.
     pub fn move_to(&mut self, from: &Host, address: Ipv6Addr) {
         let scope = self.victim.scope_id();
         self.own = address;
@@ -75,7 +75,7 @@ impl Attacker {
             .within(|| UdpSocket::bind(SocketAddrV6::new(address, 0, 0, scope)).expect("a socket"));
     }
 
-    /// A packet that is right in every respect, to be spoiled.
+    /// A correct packet, to be modified.
     pub fn packet(&self, payload: Vec<u8>) -> Ud {
         Ud {
             source: self.own,
@@ -90,14 +90,14 @@ impl Attacker {
         }
     }
 
-    /// The UDP port that it sends from.
+    /// Source UDP port.
     pub fn source_port(&self) -> u16 {
         self.socket.local_addr().expect("an address").port()
     }
 
     /// Sends a datagram to the victim.
     pub fn send(&self, datagram: &[u8]) {
-        // The victim's socket may be full, and a datagram too long for the link: both are fine.
+        // Errors are fine: the victim's socket may be full, and a datagram too long for the link.
         let _ = self.socket.send_to(datagram, self.victim);
     }
 
@@ -114,7 +114,7 @@ impl Attacker {
         }
     }
 
-    /// Sends `count` datagrams in bursts that leave the victim some of the processor.
+    /// Sends `count` datagrams in bursts that leave some CPU time to the victim.
     pub fn flood(&self, count: usize, mut make: impl FnMut(usize) -> Vec<u8>) {
         let _turn = Load::begin();
         for number in 0..count {

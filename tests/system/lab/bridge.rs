@@ -1,5 +1,5 @@
-//! A Linux bridge over `ib0`, and guests behind it: namespaces with an Ethernet address of their own,
-//! joined to the bridge by a veth, as containers and virtual machines are.
+//! A Linux bridge over `ib0`, and guests behind it: namespaces with their own Ethernet addresses, connected
+//! to the bridge by a veth, like containers and virtual machines.
 
 use std::ops::Deref;
 
@@ -23,8 +23,8 @@ impl Deref for Guest {
 }
 
 impl Guest {
-    /// Makes guest `number` (1 to 99) behind the host's bridge, with its addresses, duplicate
-    /// address detection left out.
+    /// Creates guest `number` (1 to 99) behind the host's bridge, with its addresses, without duplicate
+    /// address detection.
     pub fn attach(host: &Host, number: usize) -> Guest {
         let guest = Guest::attach_bare(host, number);
         guest.ok(&format!("ip addr add {}/24 dev eth0", guest.v4()));
@@ -32,7 +32,7 @@ impl Guest {
         guest
     }
 
-    /// The same without addresses.
+    /// Creates a guest without addresses.
     pub fn attach_bare(host: &Host, number: usize) -> Guest {
         let guest = Guest {
             station: Station::create(&format!("guest {number}")),
@@ -51,28 +51,28 @@ impl Guest {
         guest
     }
 
-    /// The name of its bridge port on the host.
+    /// Name of its bridge port on the host.
     pub fn port(&self) -> String {
         format!("guest{}", self.number)
     }
 
-    /// Its Ethernet address, of the range that QEMU uses.
+    /// Ethernet address, from the range of QEMU.
     pub fn mac(&self) -> String {
         format!("52:54:00:09:00:{:02x}", self.number)
     }
 
-    /// Its IPv4 address.
+    /// IPv4 address.
     pub fn v4(&self) -> String {
         format!("10.9.0.{}", 100 + self.number)
     }
 
-    /// Its IPv6 address.
+    /// IPv6 address.
     pub fn v6(&self) -> String {
         format!("fd09::{}", 100 + self.number)
     }
 
-    /// Pulls its cable out of one host and into another, as live migration does: the guest keeps
-    /// its addresses, its neighbours and its connections, and sees the carrier go and come.
+    /// Moves its cable from one host to another, like live migration: the guest keeps its addresses, its
+    /// neighbours and its connections, and sees the carrier go and return.
     pub fn migrate(&self, from: &Host, to: &Host) {
         from.ok(&format!("ip link set {} nomaster", self.port()));
         from.ok(&format!(
@@ -91,7 +91,7 @@ impl Guest {
 }
 
 impl Host {
-    /// Puts `ib0` under a new bridge that has this host's addresses instead of it.
+    /// Puts `ib0` under a new bridge, which gets this host's addresses.
     pub fn bridge(&self) {
         self.bridge_over("ib0");
     }
@@ -121,8 +121,8 @@ pub struct Bridged {
 }
 
 impl Bridged {
-    /// Starts all of it, with further options for the daemons, and waits until every guest has
-    /// reached every host.
+    /// Starts all of it, with further options for the daemons, and waits until every guest has reached every
+    /// host.
     pub fn start(options: &[&str]) -> Option<Bridged> {
         let mut lab = Lab::running_segment_with(3, options)?;
         let (a, b, _) = lab.three();

@@ -1,15 +1,15 @@
-//! What `ibtap conn` says of a connection.
+//! Output of `ibtap conn` about a connection.
 
 use serde_json::Value;
 
 use super::{Host, SOON, eventually};
 
-/// One end of a connection, as the daemon on that side lists it.
+/// One end of a connection, as its daemon lists it.
 #[derive(Clone, Debug)]
 pub struct Connection(Value);
 
 impl Connection {
-    /// Whether this side asked for it, and therefore sends on it.
+    /// Whether this side requested the connection, and therefore sends on it.
     pub fn is_active(&self) -> bool {
         match self.text("role") {
             "active" => true,
@@ -45,8 +45,7 @@ impl Host {
         listed.into_iter().map(Connection).collect()
     }
 
-    /// Those of `ib0` that are established with another host and that this one sends on (`active`),
-    /// or receives on.
+    /// Established connections of `ib0` with another host on which this host sends (`active`) or receives.
     pub fn connections_with(&self, other: &Host, active: bool) -> Vec<Connection> {
         let gid = other.show("ib0")["gid"].clone();
         let mut all = self.connections("ib0");

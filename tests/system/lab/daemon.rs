@@ -1,4 +1,4 @@
-//! A running `ibtapd`, or another program that says when it is ready.
+//! A running `ibtapd`, or another program with a readiness notification.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Host, SOON, eventually, programs};
 
-/// Killed when this value goes; its log is printed when the test has failed.
+/// Killed when dropped; the log is printed if the test has failed.
 pub struct Daemon {
     child: Child,
     log: PathBuf,
@@ -21,14 +21,14 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and waits for its readiness notification (sd_notify(3)).
+    /// Starts the daemon and waits for its readiness notification (sd_notify(3)).
     pub(super) fn start(host: &Host, socket: &Path, options: &[&str]) -> Daemon {
         let (mut daemon, notify) = Daemon::spawn(host, socket, options);
         daemon.await_ready(&notify);
         daemon
     }
 
-    /// The same for another program, all of whose options are given.
+    /// The same for another program with exactly these options.
     pub(super) fn start_program(
         host: &Host,
         name: &'static str,
@@ -40,7 +40,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts it and waits for nothing; also gives the socket that its notifications come to.
+    /// Starts the program without waiting; also returns the socket of its notifications.
     fn spawn(host: &Host, socket: &Path, options: &[&str]) -> (Daemon, UnixDatagram) {
         let mut all = vec![OsStr::new("--socket"), socket.as_os_str()];
         all.extend(options.iter().map(OsStr::new));
@@ -61,8 +61,8 @@ impl Daemon {
         notified
             .set_read_timeout(Some(Duration::from_millis(100)))
             .expect("a timeout");
-        // setpriv and ip replace themselves by what they start: the child is the daemon itself,
-        // and it does not outlive this test even when that is killed.
+        // setpriv and ip replace themselves with the program: the child is the daemon itself. It ends with
+        // this test, also if the test is killed.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "ip", "netns", "exec"])
             .arg(host.namespace().name())
@@ -75,7 +75,7 @@ impl Daemon {
         (Daemon { child, log, name }, notified)
     }
 
-    /// Starts it and waits until its log holds `words`, as it does before it is ready.
+    /// Starts the daemon and waits until its log contains `words`, which may be before it is ready.
     pub(super) fn start_until(host: &Host, socket: &Path, options: &[&str], words: &str) -> Daemon {
         let (mut daemon, _) = Daemon::spawn(host, socket, options);
         eventually(SOON, &format!("{words:?} in the log"), || {
@@ -106,12 +106,12 @@ impl Daemon {
         }
     }
 
-    /// Its process id.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).expect("its log")
     }
@@ -128,7 +128,7 @@ impl Daemon {
         number.parse().expect("a number")
     }
 
-    /// Whether it is still there.
+    /// Whether the process is running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
@@ -141,7 +141,7 @@ impl Daemon {
         })
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL, and waits for the end.
     pub(super) fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();

@@ -8,20 +8,20 @@ use serde_json::Value;
 
 use super::{Daemon, Done, Host, programs};
 
-/// `ibtap-em` on a host, whose daemon is running. Killed when this value goes.
+/// `ibtap-em` on a host with a running daemon. Killed when dropped.
 pub struct Em {
     daemon: Option<Daemon>,
     files: [PathBuf; 3],
 }
 
 impl Em {
-    /// Starts it with a configuration that has no state directory, which is given a place of this host's
-    /// own, and waits until it is ready.
+    /// Starts the manager with a configuration, to which a state directory of this host is added, and waits
+    /// until it is ready.
     pub fn start(host: &Host, em: &str, switches: &str) -> Em {
         Em::start_as(host, "em", em, switches)
     }
 
-    /// The same of a second one on a host, behind the same daemon.
+    /// The same for a second manager on a host, with the same daemon.
     pub fn start_second(host: &Host, em: &str, switches: &str) -> Em {
         Em::start_as(host, "em2", em, switches)
     }
@@ -39,7 +39,7 @@ impl Em {
         em
     }
 
-    /// Starts it with the configuration and the state that are there.
+    /// Starts the manager with the present configuration and state.
     pub fn start_again(&mut self, host: &Host) {
         let [config, socket, _] = &self.files;
         let daemon = host.socket();
@@ -56,33 +56,33 @@ impl Em {
         self.daemon = Some(started);
     }
 
-    /// Ends it by a signal.
+    /// Ends the manager by a signal.
     pub fn end_by(&mut self, signal: Signal) {
         let mut daemon = self.daemon.take().expect("it was started");
         let status = daemon.end_by(signal);
         assert!(status.success() || signal == Signal::KILL, "{status}");
     }
 
-    /// What it has logged since it was started last.
+    /// The log since the last start.
     pub fn log(&self) -> String {
         self.daemon.as_ref().expect("it was started").log()
     }
 
-    /// Writes another configuration, which it is not told of.
+    /// Writes another configuration, without a reload.
     pub fn reconfigure(&self, change: impl FnOnce(&str) -> String) {
         let config = &self.files[0];
         let text = std::fs::read_to_string(config).expect("the configuration");
         std::fs::write(config, change(&text)).expect("written");
     }
 
-    /// Has it read the configuration again.
+    /// Makes the manager read the configuration again.
     pub fn reload(&self) {
         let pid = self.daemon.as_ref().expect("it was started").pid();
         let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id");
         rustix::process::kill_process(pid, Signal::HUP).expect("it is alive");
     }
 
-    /// Runs one of its commands.
+    /// Runs a command of `ibtap-em`.
     pub fn run(&self, words: &str) -> Done {
         let mut command = Command::new(programs::ibtap_em());
         command
@@ -92,7 +92,7 @@ impl Em {
         Done::of(&mut command)
     }
 
-    /// Runs one of its commands with `--json`, which must succeed and print an array of objects.
+    /// Runs a command with `--json`, which must succeed and print an array of objects.
     pub fn ask(&self, words: &str) -> Vec<Value> {
         let done = self.run(&format!("--json {words}"));
         assert!(done.code == Some(0), "ibtap-em {words}: {done:?}");

@@ -1,4 +1,4 @@
-//! An `ibtap` that goes on: what it has printed so far, and how it ends.
+//! An `ibtap` that keeps running: its output so far, and its end.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Host, SOON, eventually, programs};
 
-/// Killed when this value goes.
+/// Killed when dropped.
 pub struct Follow {
     child: Child,
     out: PathBuf,
@@ -35,17 +35,17 @@ impl Follow {
         Follow { child, out, err }
     }
 
-    /// What it has printed so far.
+    /// Output so far.
     pub fn text(&self) -> String {
         std::fs::read_to_string(&self.out).expect("its output")
     }
 
-    /// What it has complained about so far.
+    /// Errors so far.
     pub fn complaints(&self) -> String {
         std::fs::read_to_string(&self.err).expect("its errors")
     }
 
-    /// The objects that it has printed so far, one in each line.
+    /// The objects printed so far, one in each line.
     pub fn objects(&self) -> Vec<Value> {
         let text = self.text();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -53,7 +53,7 @@ impl Follow {
         whole.lines().map(parse).collect()
     }
 
-    /// Waits until one of its objects satisfies the condition, and gives that.
+    /// Waits until one of its objects matches, and returns that object.
     pub fn await_object(&self, what: &str, found: impl Fn(&Value) -> bool) -> Value {
         eventually(SOON, what, || self.objects().into_iter().find(&found))
     }
@@ -74,7 +74,7 @@ impl Follow {
 
 impl Drop for Follow {
     fn drop(&mut self) {
-        // Either may fail because it has ended by itself, which is as good.
+        // Either may fail because the process has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

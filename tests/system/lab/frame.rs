@@ -1,4 +1,4 @@
-//! Ethernet frames made by hand, for guests that say what no kernel would.
+//! Handmade Ethernet frames, for packets that no kernel sends.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,14 +10,14 @@ use super::{Background, Station};
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Everybody.
+/// Broadcast.
 pub const BROADCAST: Mac = [0xff; 6];
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 
-/// Reads "52:54:00:09:00:01".
+/// Parses "52:54:00:09:00:01".
 pub fn mac(text: &str) -> Mac {
     let bytes: Vec<u8> = text
         .split(':')
@@ -26,7 +26,7 @@ pub fn mac(text: &str) -> Mac {
     bytes.try_into().expect("six bytes")
 }
 
-/// An Ethernet header, to which the payload is added.
+/// An Ethernet header without payload.
 pub fn ethernet(destination: Mac, source: Mac, kind: u16) -> Vec<u8> {
     let mut frame = destination.to_vec();
     frame.extend(source);
@@ -34,7 +34,7 @@ pub fn ethernet(destination: Mac, source: Mac, kind: u16) -> Vec<u8> {
     frame
 }
 
-/// An ARP request (RFC 826) by broadcast.
+/// A broadcast ARP request (RFC 826).
 pub fn arp_request(sender: (Mac, Ipv4Addr), target: Ipv4Addr) -> Vec<u8> {
     let mut frame = ethernet(BROADCAST, sender.0, ARP);
     frame.extend([0, 1, 8, 0, 6, 4, 0, 1]);
@@ -107,8 +107,7 @@ pub fn mld_report(from: Mac, source: Ipv6Addr, group: Ipv6Addr) -> Vec<u8> {
     ipv6(from, 0, 1, source, group, &rest)
 }
 
-/// A neighbour solicitation for `target` with these options (RFC 4861, 4.3), to its solicited-node
-/// group.
+/// A neighbour solicitation for `target` with these options (RFC 4861, 4.3), to its solicited-node group.
 pub fn solicitation(from: Mac, source: Ipv6Addr, target: Ipv6Addr, options: &[u8]) -> Vec<u8> {
     let [.., a, b, c] = target.octets();
     let low = [0xff00 | u16::from(a), u16::from(b) << 8 | u16::from(c)];
@@ -133,7 +132,7 @@ fn ipv6(from: Mac, next: u8, hops: u8, source: Ipv6Addr, group: Ipv6Addr, rest: 
     frame
 }
 
-/// Of a message whose checksum field is zero (RFC 4443, 2.3).
+/// The checksum of a message whose checksum field is zero (RFC 4443, 2.3).
 pub fn icmpv6_checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> [u8; 2] {
     let mut bytes = source.octets().to_vec();
     bytes.extend(destination.octets());
@@ -156,7 +155,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
 }
 
 impl Station {
-    /// Sends frames on an interface, so many a second.
+    /// Sends frames on an interface at a rate per second.
     pub fn send_frames<'a>(
         &self,
         interface: &str,
@@ -168,7 +167,7 @@ impl Station {
         assert!(status.success(), "frames.py: {status}");
     }
 
-    /// The same beside the test.
+    /// The same in the background.
     pub fn start_frames<'a>(
         &self,
         interface: &str,

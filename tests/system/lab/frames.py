@@ -8,7 +8,7 @@ import struct
 import sys
 import time
 
-# Sleeping is no more exact than this, in seconds: frames of that time go in one burst.
+# Resolution of sleeping, in seconds: frames within that time are sent in one burst.
 GRAIN = 0.003
 
 
@@ -32,7 +32,7 @@ def main():
         try:
             link.send(frame)
         except OSError as error:
-            # A full queue is the network's way of losing frames.
+            # A full queue: the network loses frames in this way.
             if error.errno != 105:
                 raise
 

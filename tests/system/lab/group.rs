@@ -1,4 +1,4 @@
-//! Multicast groups: who hears them, who sends to them.
+//! Multicast groups: receivers and senders.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -10,12 +10,12 @@ use super::{Host, SOON, Station, eventually};
 
 const PORT: u16 = 7000;
 
-/// A group, and the MGID it maps to for P_Key 0xffff and link-local scope
-/// (RFC 4391, section 4; `ip_ib_mc_map` and `ipv6_ib_mc_map` of Linux).
+/// A group, and its MGID for P_Key 0xffff and link-local scope (RFC 4391, section 4; `ip_ib_mc_map` and
+/// `ipv6_ib_mc_map` of Linux).
 pub struct Group {
     /// The IP group.
     pub address: IpAddr,
-    /// As `ibtap mcg` shows it.
+    /// The MGID as in `ibtap mcg`.
     pub mgid: &'static str,
 }
 
@@ -45,7 +45,7 @@ fn interface_of(station: &Station, interface: &str) -> (u32, Ipv4Addr) {
     )
 }
 
-/// A socket on `interface` that hears the group.
+/// A socket on `interface` that has joined the group.
 pub fn receiver(station: &Station, interface: &str, group: &Group) -> UdpSocket {
     let socket = join(station, interface, group.address);
     socket
@@ -67,7 +67,7 @@ pub fn join(station: &Station, interface: &str, group: IpAddr) -> UdpSocket {
     })
 }
 
-/// Sockets that have joined all these groups, as many on one socket as its option memory holds.
+/// Sockets that have joined all these groups, as many on each socket as its option memory allows.
 pub fn join_all_v6(station: &Station, interface: &str, groups: &[Ipv6Addr]) -> Vec<UdpSocket> {
     let (index, _) = interface_of(station, interface);
     station.namespace().within(|| {
@@ -82,7 +82,7 @@ pub fn join_all_v6(station: &Station, interface: &str, groups: &[Ipv6Addr]) -> V
     })
 }
 
-/// How many hops the socket's multicast lives.
+/// Hop limit of the socket's multicast.
 pub fn set_hops(socket: &UdpSocket, hops: u8) {
     match socket.local_addr().expect("an address") {
         SocketAddr::V4(_) => socket.set_multicast_ttl_v4(hops.into()).expect("hops"),
@@ -92,7 +92,7 @@ pub fn set_hops(socket: &UdpSocket, hops: u8) {
     }
 }
 
-/// A socket that sends to the group on `interface`, and where it sends.
+/// A socket that sends to the group on `interface`, and the destination.
 pub fn sender(station: &Station, interface: &str, group: &Group) -> (UdpSocket, SocketAddr) {
     let (index, local) = interface_of(station, interface);
     station.namespace().within(|| match group.address {
@@ -110,7 +110,7 @@ pub fn sender(station: &Station, interface: &str, group: &Group) -> (UdpSocket, 
     })
 }
 
-/// The next packet within the receiver's patience of 0.3 s.
+/// The next packet within the receiver's timeout of 0.3 s.
 pub fn receive(socket: &UdpSocket) -> Option<Vec<u8>> {
     let mut bytes = [0; 2048];
     loop {
@@ -130,10 +130,10 @@ pub fn is_full_member(host: &Host, group: &Group) -> bool {
         .any(|mgid| mgid == group.mgid)
 }
 
-/// One packet that nobody waits for makes the sender's daemon resolve the group first.
+/// Sends a packet without a receiver, so that the sender's daemon resolves the group.
 pub fn heard(sender: &(UdpSocket, SocketAddr), receiver: &UdpSocket, what: &str) {
     eventually(SOON, what, || {
-        // While thousands of groups come and go, the kernel has no way to one of them for a moment.
+        // While thousands of groups change, the kernel has no route to one of them for a moment.
         sender.0.send_to(b"hello", sender.1).ok()?;
         receive(receiver)
     });

@@ -1,4 +1,4 @@
-//! A host: a namespace, programs run in it, and at most one daemon.
+//! A host: a namespace with programs and at most one daemon.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::{Daemon, Done, Follow, SOON, Service, Station, eventually, programs};
 
 /// A [`Station`] with a daemon.
 pub struct Host {
-    // Dropped first: a daemon must be gone before its namespace is.
+    // Dropped first: the daemon must end before its namespace is removed.
     daemon: Option<Daemon>,
     station: Station,
     scratch: PathBuf,
@@ -37,27 +37,27 @@ impl Host {
         }
     }
 
-    /// Its IPv4 address on `ib0`.
+    /// IPv4 address on `ib0`.
     pub fn v4(&self) -> String {
         format!("10.9.0.{}", self.number + 1)
     }
 
-    /// Its IPv6 address on `ib0`.
+    /// IPv6 address on `ib0`.
     pub fn v6(&self) -> String {
         format!("fd09::{}", self.number + 1)
     }
 
-    /// Its IPv4 address on the underlay.
+    /// IPv4 address on the underlay.
     pub fn underlay_v4(&self) -> String {
         format!("10.8.0.{}", self.number + 1)
     }
 
-    /// A path of this host's own, for a file that the test or the daemon writes.
+    /// A path of this host, for a file of the test or the daemon.
     pub fn file(&self, name: &str) -> PathBuf {
         self.scratch.join(format!("{}-{name}", self.number))
     }
 
-    /// The control socket.
+    /// Control socket.
     pub fn socket(&self) -> PathBuf {
         self.file("ibtapd.sock")
     }
@@ -77,7 +77,7 @@ impl Host {
         )
     }
 
-    /// The same with this host's socket, for options that it must refuse.
+    /// The same with this host's socket, for options that the daemon must refuse.
     pub fn refused(&self, options: &[&str]) -> Done {
         let socket = self.socket();
         let mut all = vec!["--socket", socket.to_str().expect("an ASCII path")];
@@ -100,36 +100,36 @@ impl Host {
         self.daemon.insert(daemon)
     }
 
-    /// Starts another daemon beside it, whose socket is called `socket`.
+    /// Starts another daemon on this host, with the socket `socket`.
     pub fn start_other(&self, socket: &str, options: &[&str]) -> Daemon {
         Daemon::start(self, &self.file(socket), options)
     }
 
-    /// Starts the daemon with this host's socket, and waits for nothing.
+    /// Starts the daemon with this host's socket, without waiting.
     pub fn start_unready(&self, options: &[&str]) -> Daemon {
         Daemon::start_until(self, &self.socket(), options, "")
     }
 
-    /// Starts another daemon, and waits only until its log holds `words`.
+    /// Starts another daemon, and waits only until its log contains `words`.
     pub fn start_other_until(&self, socket: &str, options: &[&str], words: &str) -> Daemon {
         Daemon::start_until(self, &self.file(socket), options, words)
     }
 
-    /// Starts the daemon for `ib0` on `eth0` under a service manager that keeps up to `store` of
-    /// its descriptors, and waits until it is ready.
+    /// Starts the daemon for `ib0` on `eth0` under a service manager that keeps up to `store` of its
+    /// descriptors, and waits until it is ready.
     pub fn start_service(&self, store: usize, options: &[&str]) -> Service {
         let mut words = vec!["--underlay", "eth0"];
         words.extend(options);
         self.start_service_with(store, &words)
     }
 
-    /// The same with these options alone.
+    /// The same with only these options.
     pub fn start_service_with(&self, store: usize, options: &[&str]) -> Service {
         Service::start(self, store, options)
     }
 
-    /// The same with a daemon of that path, which finds descriptors in the store, `LABEL=INTERFACE=QUEUES` each,
-    /// that a former one has left; `prepare` runs when they are open, before the daemon starts.
+    /// The same with the daemon at that path. It finds descriptors in the store, `LABEL=INTERFACE=QUEUES`
+    /// each, left by a former daemon. `prepare` runs when they are open, before the daemon starts.
     pub fn start_service_after(
         &self,
         store: usize,
@@ -146,14 +146,14 @@ impl Host {
         self.daemon.as_mut().expect("the daemon was started")
     }
 
-    /// Ends the daemon as an administrator would, and expects success.
+    /// Ends the daemon with SIGTERM, and expects success.
     pub fn stop(&mut self) {
         let mut daemon = self.daemon.take().expect("the daemon was started");
         let status = daemon.end_by(Signal::TERM);
         assert!(status.success(), "ibtapd ended with {status}");
     }
 
-    /// Kills the daemon without a word.
+    /// Kills the daemon.
     pub fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().expect("the daemon was started");
         daemon.kill();
@@ -165,7 +165,7 @@ impl Host {
         self.await_carrier(interface, true);
     }
 
-    /// The same without waiting, for an interface that nobody serves yet.
+    /// The same without waiting, for an interface that is not in service yet.
     pub fn configure_addresses(&self, interface: &str) {
         self.ok(&format!("ip addr add {}/24 dev {interface}", self.v4()));
         self.ok(&format!(
@@ -194,12 +194,12 @@ impl Host {
         Done::of(&mut command)
     }
 
-    /// Starts an `ibtap` that goes on until it is ended.
+    /// Starts an `ibtap` that keeps running.
     pub fn follow(&self, words: &str) -> Follow {
         Follow::start(self, words)
     }
 
-    /// Runs `ibtap --json`, which must succeed and print an array; gives back its objects.
+    /// Runs `ibtap --json`, which must succeed and print an array; returns its objects.
     pub fn ask(&self, words: &str) -> Vec<Value> {
         let done = self.ibtap(&format!("--json {words}"));
         assert!(done.code == Some(0), "ibtap {words}: {done:?}");
@@ -209,20 +209,20 @@ impl Host {
         }
     }
 
-    /// What `ibtap show` says of an interface.
+    /// The object of an interface in `ibtap show`.
     pub fn show(&self, interface: &str) -> Value {
         let mut objects = self.ask(&format!("show {interface}"));
         assert_eq!(objects.len(), 1, "{objects:?}");
         objects.remove(0)
     }
 
-    /// The sum of all counters called `name` that `ibtap stats` shows for an interface, of the
-    /// device, the protocol and every worker. There must be one.
+    /// The sum of all counters called `name` of an interface in `ibtap stats`: of the interface, the protocol
+    /// and every worker. At least one must exist.
     pub fn counter(&self, interface: &str, name: &str) -> u64 {
         self.counters(interface, &[name])
     }
 
-    /// The sum of the counters of all these names, each of which must be there.
+    /// The sum of the counters with these names; each must exist.
     pub fn counters(&self, interface: &str, names: &[&str]) -> u64 {
         fn collect(value: &Value, name: &str, found: &mut Vec<u64>) {
             match value {
@@ -248,7 +248,7 @@ impl Host {
         names.iter().map(sum_of).sum()
     }
 
-    /// The MGIDs of an interface's groups that satisfy `keep`.
+    /// The MGIDs of an interface's groups that `keep` accepts.
     pub fn groups(&self, interface: &str, keep: impl Fn(&Value) -> bool) -> Vec<String> {
         self.ask(&format!("mcg {interface}"))
             .iter()
@@ -257,6 +257,6 @@ impl Host {
             .collect()
     }
 
-    /// How long a daemon may take to be ready: it waits up to 10 s for a usable GID.
+    /// Time limit for a daemon to be ready: it waits up to 10 s for a usable GID.
     pub const READY: Duration = Duration::from_secs(20);
 }

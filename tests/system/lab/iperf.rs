@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use super::{Host, Load, SOON, Station, eventually};
 
-/// What both ends counted.
+/// Results of both ends.
 #[derive(Debug)]
 pub struct IperfReport {
-    /// Bits per second that arrived.
+    /// Received bits per second.
     pub bits_per_second: f64,
     /// Percentage of datagrams lost (UDP only).
     pub lost_percent: Option<f64>,
 }
 
-/// Runs iperf3 from `client` to `server` for some seconds, and `interrupt` in the middle of it. The
-/// connection must survive that, and carry data at its end.
+/// Runs iperf3 from `client` to `server` for some seconds, and `interrupt` in the middle. The connection must
+/// survive, and carry data at its end.
 pub fn iperf_across(
     client: &mut Host,
     server: &Host,
@@ -58,7 +58,7 @@ pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -
     let _server = server.spawn("iperf3 -s -1 --forceflush");
     await_server(server);
     let report = client.json(&format!("iperf3 -J -c {address} {options}"));
-    // With -J, iperf3 exits with 0 even when it was refused.
+    // With -J, iperf3 exits with 0 also when the server refuses.
     assert_eq!(report["error"], Value::Null, "iperf3 {options}: {report}");
     let end = &report["end"];
     let (received, lost_percent) = match &end["sum_received"] {
@@ -71,8 +71,8 @@ pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -
     }
 }
 
-/// Runs iperf3 so that more than `floor` bits per second arrive. A machine that is busy elsewhere slows
-/// a run down; a fault of ours slows down each of three.
+/// Runs iperf3 until more than `floor` bits per second arrive. Another load on the machine slows down a
+/// single run; a fault of ibtap slows down each of three.
 pub fn iperf_above(
     client: &Station,
     server: &Station,
@@ -97,8 +97,8 @@ pub fn udp_arrives(from: &Host, to: &Host, rate: u32, lengths: &[usize]) {
     let _turn = Load::begin();
     for address in [to.v4(), to.v6()] {
         for length in lengths {
-            // A machine that is busy elsewhere overruns the TAP's ring now and then; a fault of
-            // ours loses in every run.
+            // Another load on the machine sometimes overruns the TAP's ring; a fault of ibtap loses in every
+            // run.
             let what = format!("{length} bytes to {address} unlost");
             eventually(4 * SOON, &what, || {
                 let options = format!("-u -b {rate}M -l {length} -t 1");

@@ -1,22 +1,22 @@
-//! Who may keep a processor busy, and who must be alone.
+//! Scheduling of tests with load.
 //!
-//! Most tests mostly wait, so that many of them run at once. Those that generate load, and would
-//! disturb each other's rates and deadlines, take turns: as many at a time as there are processors.
-//! Those whose result hangs on nobody else's load have the machine for themselves.
+//! Most tests mostly wait, so many of them run at once. Tests that generate load would disturb each other's
+//! rates and deadlines: only as many run at a time as there are processors. Tests whose result must not
+//! depend on any other load run alone.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-/// What runs now.
+/// Running tests.
 struct Running {
     /// Turns.
     busy: usize,
-    /// Labs of tests that are not alone.
+    /// Labs of tests that do not run alone.
     labs: usize,
-    /// Tests that are alone, or wait to be.
+    /// Tests that run alone, or wait for that.
     alone: usize,
-    /// One of them runs.
+    /// A test runs alone now.
     is_alone: bool,
 }
 
@@ -29,9 +29,9 @@ static RUNNING: Mutex<Running> = Mutex::new(Running {
 static CHANGED: Condvar = Condvar::new();
 
 thread_local! {
-    /// Whether this thread has a turn: then it need not wait for another one.
+    /// Whether this thread has a turn and need not wait for another.
     static HAS_TURN: Cell<bool> = const { Cell::new(false) };
-    /// Whether this thread's test is alone.
+    /// Whether this thread's test runs alone.
     static IS_ALONE: Cell<bool> = const { Cell::new(false) };
     /// Labs of this thread's test.
     static LABS: Cell<usize> = const { Cell::new(0) };
@@ -50,7 +50,7 @@ fn wait_while(
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A turn, which ends with this value. It stays on the thread that began it.
+/// A turn; dropping it ends the turn. It stays on its thread.
 pub struct Load {
     taken: bool,
 }
@@ -81,12 +81,12 @@ fn most() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// The whole machine, as far as other tests with labs are concerned. To be taken before the test has a
-/// lab of its own: two that waited for each other's would wait for ever.
+/// The whole machine, without labs of other tests. Take it before the test has a lab: two tests that wait for
+/// each other's labs would deadlock.
 pub struct Alone(());
 
 impl Alone {
-    /// Waits until the labs of all other tests are gone; meanwhile no new ones are made.
+    /// Waits until the labs of all other tests are gone; new labs wait meanwhile.
     pub fn begin() -> Alone {
         assert_eq!(LABS.get(), 0, "a lab is made after this");
         let mut running = lock();
@@ -108,14 +108,14 @@ impl Drop for Alone {
     }
 }
 
-/// A lab is there. It may end on another thread than it was made on.
+/// An existing lab. It may end on another thread than it was created on.
 pub struct Presence {
     counted: bool,
 }
 
 impl Presence {
-    /// Waits while another test is alone, or is about to be. A test that has a lab already may have
-    /// another one.
+    /// Waits while another test runs alone, or is about to. A test that already has a lab need not wait for
+    /// another lab.
     pub fn begin() -> Presence {
         let own = LABS.get();
         LABS.set(own + 1);

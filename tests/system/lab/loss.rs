@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use super::{Host, Lab, Station, UNDERLAY_MTU, iperf};
 
-/// What a forwarding namespace drops, for as long as it is not told otherwise.
+/// The rules of the forwarding namespace.
 ///
-/// Packets are single there: the hosts' interfaces do not cut trains, so the kernel does before they
-/// leave, and nothing merges them at the ports.
+/// All packets there are single: the hosts' interfaces do not segment, so the kernel segments trains before
+/// they leave, and no port merges packets.
 pub struct Loss<'a> {
     switch: &'a Station,
     ports: usize,
 }
 
 impl<'a> Loss<'a> {
-    /// Prepares a segment's hosts and its switch; nothing is lost yet.
+    /// Prepares a segment's hosts and its switch; no packet is lost yet.
     pub fn on(hosts: &[Host], switch: &'a Station) -> Loss<'a> {
         for (i, host) in hosts.iter().enumerate() {
             host.ok("ethtool -K eth0 tx-udp-segmentation off");
@@ -29,10 +29,10 @@ impl<'a> Loss<'a> {
         }
     }
 
-    /// From now on loses so many of 1000 RoCE packets that come in at any port.
+    /// From now on, loses this many of 1000 RoCE packets that arrive at any port.
     pub fn per_mille(&self, lost: u32) {
         let ports: Vec<String> = (0..self.ports).map(|i| format!("\"port{i}\"")).collect();
-        // What is longer than the underlay's MTU would be a train, lost as a whole.
+        // A packet longer than the underlay's MTU is a train, which would be lost as a whole.
         self.switch.nft(&format!(
             "table netdev ibtap\n\
              delete table netdev ibtap\n\
@@ -49,7 +49,7 @@ impl<'a> Loss<'a> {
         ));
     }
 
-    /// How many packets were lost since the last change. Fails if one was not single.
+    /// Number of lost packets since the last change. Fails if one was not single.
     pub fn lost(&self) -> u64 {
         let [trains, lost] = ["trains", "lost"].map(|name| {
             let listed = self
@@ -69,7 +69,7 @@ impl<'a> Loss<'a> {
 }
 
 impl Station {
-    /// Runs nft(8) on these rules.
+    /// Runs nft(8) with these rules.
     pub fn nft(&self, rules: &str) {
         let mut file = tempfile::tempfile().expect("a scratch file");
         file.write_all(rules.as_bytes()).expect("a scratch file");
@@ -88,7 +88,7 @@ impl Station {
     }
 }
 
-/// Also of trains, which is what a stream is sent as.
+/// Also for trains, which carry streams.
 #[test]
 fn single_packets_of_a_stream_are_lost() {
     let Some(mut lab) = Lab::running_segment(2) else {

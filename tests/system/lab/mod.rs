@@ -1,4 +1,4 @@
-//! Network namespaces that stand for hosts, joined by a veth or a bridge.
+//! Network namespaces as hosts, connected by a veth or a bridge.
 
 pub mod attacker;
 mod bridge;
@@ -24,6 +24,7 @@ mod resolution;
 mod service;
 mod sniffer;
 mod station;
+mod subnet;
 mod transfer;
 
 pub use bridge::{Bridged, Guest};
@@ -43,16 +44,17 @@ pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
 pub use sniffer::Sniffer;
 pub use station::{Background, Done, Station};
+pub use subnet::Subnet;
 use tempfile::TempDir;
 pub use transfer::arrives_whole;
 
-/// The underlay's MTU unless a test says otherwise: room for an IB MTU of 4096.
+/// Default MTU of the underlay: room for an IB MTU of 4096.
 pub const UNDERLAY_MTU: u32 = 9000;
-/// The IPoIB MTU that goes with it: the IB MTU without the 4-byte encapsulation header.
+/// The corresponding IPoIB MTU: the IB MTU without the 4-byte encapsulation header.
 pub const LINK_MTU: u32 = 4092;
 /// The IPoIB MTU of connected mode.
 pub const CONNECTED_MTU: u32 = 65_520;
-/// What makes a daemon use connections.
+/// Options for connected mode.
 pub const CONNECTED: [&str; 2] = ["--mode", "connected"];
 
 /// Hosts `0..n`, each with an interface `eth0` on one Ethernet segment. Host `i` has
@@ -61,17 +63,17 @@ pub struct Lab {
     hosts: Vec<Host>,
     switch: Option<Station>,
     _scratch: TempDir,
-    /// Last, so that it ends when all else is gone.
+    /// Last, so that it ends after everything else.
     _presence: Presence,
 }
 
 impl Lab {
-    /// Two hosts joined by a veth. `None`, said loudly, without root.
+    /// Two hosts connected by a veth. `None`, with a message, without root.
     pub fn pair() -> Option<Lab> {
         Lab::pair_with_mtu(UNDERLAY_MTU)
     }
 
-    /// Two hosts joined by a veth of that MTU.
+    /// Two hosts connected by a veth with that MTU.
     pub fn pair_with_mtu(mtu: u32) -> Option<Lab> {
         let mut lab = Lab::unconnected(2)?;
         let peer = lab.hosts[1].namespace().name().to_owned();
@@ -140,7 +142,7 @@ impl Lab {
         })
     }
 
-    /// Joins the first two hosts by a second Ethernet, `eth1`.
+    /// Connects the first two hosts by a second Ethernet, `eth1`.
     pub fn add_second_underlay(&mut self) {
         let (a, b) = self.two();
         let peer = b.namespace().name().to_owned();
@@ -181,8 +183,8 @@ impl Lab {
         self
     }
 
-    /// Starts a daemon on each host with options of its own, configures `ib0`, and waits until all
-    /// can ping the first.
+    /// Starts a daemon on each host with separate options, configures `ib0`, and waits until all can ping the
+    /// first.
     pub fn run_each(mut self, options: &[&[&str]]) -> Lab {
         assert_eq!(options.len(), self.hosts.len());
         for (host, options) in self.hosts.iter_mut().zip(options) {

@@ -1,4 +1,4 @@
-//! A named network namespace that is gone when this value is.
+//! A named network namespace; dropping it removes it.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -14,14 +14,14 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one, with `lo` up.
+    /// Creates a namespace with `lo` up.
     pub fn create() -> Namespace {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Namespace::called(&format!("ibt{}-{number}", std::process::id()))
     }
 
-    /// Makes one of a name that no other test has meanwhile.
+    /// Creates a namespace with a name that no other test uses meanwhile.
     pub fn called(name: &str) -> Namespace {
         let name = name.to_owned();
         let namespace = Namespace { name };
@@ -30,7 +30,7 @@ impl Namespace {
         namespace
     }
 
-    /// As `ip netns` shows it.
+    /// Its name in `ip netns`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -42,7 +42,7 @@ impl Namespace {
         ip(&all);
     }
 
-    /// Runs a closure in it, on a thread of its own. Sockets made there stay there.
+    /// Runs a closure in the namespace on a separate thread. Sockets created there stay there.
     pub fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         let file = File::open(Path::new("/run/netns").join(&self.name)).expect("the namespace");
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! RoCEv2 UD packets over IPv6, made and checked without any of the daemon's code, so that the two
-//! cannot be wrong together; and packets of the captures in `tests/data`.
+//! RoCEv2 UD packets over IPv6, made and checked independently of the daemon's code, so that both cannot have
+//! the same error; and packets of the captures in `tests/data`.
 
 use std::net::Ipv6Addr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 pub const ROCE_PORT: u16 = 4791;
 /// The queue pair of management datagrams (IBA vol. 1, 3.9.2).
 pub const GSI_QPN: u32 = 1;
-/// Its key.
+/// Its Q_Key.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
 const UD_SEND_ONLY: u8 = 0x64;
@@ -16,7 +16,7 @@ const BTH: usize = 12;
 const DETH: usize = 8;
 const ICRC: usize = 4;
 
-/// A UD SEND_ONLY packet: what the UDP datagram says, and the addresses around it.
+/// A UD SEND_ONLY packet: the fields of the UDP datagram, and the addresses around it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ud {
     /// IPv6 source.
@@ -56,7 +56,7 @@ impl Ud {
         out
     }
 
-    /// Reads a UDP payload. `None` when it is no UD SEND_ONLY packet or its ICRC is wrong.
+    /// Parses a UDP payload. `None` if it is not a UD SEND_ONLY packet or its ICRC is wrong.
     pub fn parse(
         source: Ipv6Addr,
         destination: Ipv6Addr,
@@ -87,9 +87,9 @@ impl Ud {
     }
 }
 
-/// The ICRC of a packet without it, over IPv6: CRC-32 over eight bytes ff, the IPv6 and UDP headers and
-/// the packet, with what routers may change as ones (IBA vol. 1, annex A17.3.3), least significant
-/// byte first.
+/// The ICRC of a packet without it, over IPv6: CRC-32 over eight bytes ff, the IPv6 and UDP headers and the
+/// packet, with fields that routers may change as ones (IBA vol. 1, annex A17.3.3), least significant byte
+/// first.
 pub fn icrc(source: Ipv6Addr, destination: Ipv6Addr, source_port: u16, covered: &[u8]) -> [u8; 4] {
     let udp_length = (8 + covered.len() + ICRC) as u16;
     let mut bytes = vec![0xff; 8];
@@ -108,7 +108,7 @@ pub fn icrc(source: Ipv6Addr, destination: Ipv6Addr, source_port: u16, covered: 
     crc32(&bytes).to_le_bytes()
 }
 
-/// CRC-32 of IEEE 802.3, a bit at a time.
+/// CRC-32 of IEEE 802.3, bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = !0u32;
     for &byte in bytes {
@@ -121,8 +121,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The UD packets over IPv6 of a capture in `tests/data/captures/kernel-ipoib`, by their numbers
-/// there, from 1. Each one's ICRC is checked.
+/// The UD packets over IPv6 of a capture in `tests/data/captures/kernel-ipoib`, by their numbers there, from
+/// 1. All ICRCs are checked.
 pub fn kernel_packets(capture: &str) -> impl Iterator<Item = (usize, Ud)> {
     kernel_capture(capture)
         .into_iter()
@@ -130,7 +130,7 @@ pub fn kernel_packets(capture: &str) -> impl Iterator<Item = (usize, Ud)> {
         .filter_map(|(index, frame)| Some((index + 1, ud_of_frame(&frame)?)))
 }
 
-/// The packet of that number in a capture.
+/// The packet with that number in a capture.
 pub fn kernel_packet(capture: &str, number: usize) -> Ud {
     kernel_packets(capture)
         .find(|&(n, _)| n == number)
@@ -138,7 +138,7 @@ pub fn kernel_packet(capture: &str, number: usize) -> Ud {
         .1
 }
 
-/// The frames of a classic little-endian pcap file, as far as it is written.
+/// The complete frames of a classic little-endian pcap file.
 pub fn frames(file: &[u8]) -> Vec<Vec<u8>> {
     assert_eq!(&file[..4], [0xd4, 0xc3, 0xb2, 0xa1], "a classic pcap file");
     let mut rest = &file[24..];

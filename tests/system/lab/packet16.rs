@@ -1,5 +1,5 @@
-//! Omni-Path's 16B packets with Ethernet in them, made and read without any of the daemon's code, so that
-//! the two cannot be wrong together (kernel Documentation/infiniband/opa_vnic.rst).
+//! Omni-Path's 16B packets with Ethernet in them, made and read independently of the daemon's code, so that
+//! both cannot have the same error (kernel Documentation/infiniband/opa_vnic.rst).
 
 /// The largest UD payload of an IB MTU of 4096 holds frames of 4071 bytes: 18 more than this.
 pub const VNIC_MTU: u64 = 4053;
@@ -12,7 +12,7 @@ pub const fn data_qkey(vesw: u16) -> u32 {
 const HEADER: usize = 20;
 const ICRC: usize = 4;
 
-/// What a packet says, and its frame. The ICRC is that of the fabric below: four bytes of zero here.
+/// The fields of a packet, and its frame. The ICRC is that of the fabric below: four zero bytes here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet16 {
     /// Source LID, 24 bits.
@@ -25,12 +25,12 @@ pub struct Packet16 {
     pub pkey: u16,
     /// The virtual switch.
     pub vesw: u16,
-    /// Ethernet without its check sequence.
+    /// Ethernet frame without its check sequence.
     pub frame: Vec<u8>,
 }
 
 impl Packet16 {
-    /// The packet.
+    /// Encodes the packet.
     pub fn bytes(&self) -> Vec<u8> {
         let pad = 7 - self.frame.len() % 8;
         let quads = (HEADER + self.frame.len() + pad + ICRC + 1) / 8;
@@ -54,7 +54,7 @@ impl Packet16 {
         bytes
     }
 
-    /// Reads a packet; `None` when lengths or constants are wrong.
+    /// Parses a packet; `None` if lengths or constants are wrong.
     pub fn parse(bytes: &[u8]) -> Option<Packet16> {
         let word = |at: usize| -> Option<u64> {
             Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
@@ -100,7 +100,7 @@ fn a_packet_of_the_reference_is_written_and_read() {
     assert_eq!(bytes[..HEADER], head);
     assert_eq!(bytes[80..], [0, 0, 0, 0, 0, 0, 0, 0x43]);
     assert_eq!(Packet16::parse(&bytes), Some(packet.clone()));
-    // All of both LIDs and of the service class count, wherever they lie.
+    // All bits of both LIDs and of the service class count, in all their fields.
     let odd = Packet16 {
         slid: 0xab_cdef,
         dlid: 0x12_3456,

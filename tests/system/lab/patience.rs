@@ -1,8 +1,8 @@
-//! Waiting for what takes a moment.
+//! Polling with a time limit.
 
 use std::time::{Duration, Instant};
 
-/// Asks until there is an answer, and panics with `what` after `limit`.
+/// Polls until there is an answer, and panics with `what` after `limit`.
 pub fn eventually<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
@@ -14,5 +14,5 @@ pub fn eventually<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Optio
     }
 }
 
-/// Patience for what takes a moment: a reaction to an event, a retry.
+/// Time limit for events that take a moment: a reaction, a retry.
 pub const SOON: Duration = Duration::from_secs(15);

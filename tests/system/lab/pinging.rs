@@ -1,4 +1,4 @@
-//! A ping that goes on while something else happens, and for how long it had no answer.
+//! A ping in the background, and its gaps.
 
 use std::fs::File;
 use std::time::{Duration, SystemTime};
@@ -11,26 +11,26 @@ use super::{Background, SOON, Station, eventually};
 /// A running ping(8), twenty requests a second.
 pub struct Pinging {
     ping: Background,
-    said: NamedTempFile,
+    output: NamedTempFile,
     what: String,
 }
 
 const INTERVAL: Duration = Duration::from_millis(50);
 const ANSWERS_OF_A_SECOND: usize = 20;
 
-/// What ping says of each answer.
+/// Part of ping's line about an answer.
 const ANSWER: &str = "bytes from";
 
-/// What it saw.
+/// Results.
 #[derive(Debug)]
 pub struct Answers {
-    /// Who pinged whom.
+    /// Source and destination.
     pub what: String,
-    /// Requests sent. Those that the kernel refused for want of a neighbour are not all among them.
+    /// Number of requests sent. Requests that the kernel refused for want of a neighbour may be missing.
     pub sent: usize,
-    /// Requests that were answered.
+    /// Number of answered requests.
     pub answered: usize,
-    /// The longest time without an answer, between two of them or after the last.
+    /// Longest time without an answer, between two answers or after the last.
     pub longest_gap: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Answers {
         assert!(self.answered > 10, "{}: too short: {self:?}", self.what);
     }
 
-    /// Checks that answers never stayed away for so long.
+    /// Checks that no gap was as long as this.
     pub fn gap_below(&self, limit: Duration) {
         assert!(self.longest_gap < limit, "{}: {self:?}", self.what);
         assert!(self.answered > 10, "{}: too short: {self:?}", self.what);
@@ -50,20 +50,19 @@ impl Answers {
 }
 
 impl Pinging {
-    /// Starts it; the first answer must have been seen before, by [`Station::pings`].
+    /// Starts a ping; [`Station::pings`] must have succeeded before.
     pub fn start(from: &Station, address: &str) -> Pinging {
-        let said = NamedTempFile::new().expect("a scratch file");
-        let out = File::create(said.path()).expect("a scratch file");
+        let output = NamedTempFile::new().expect("a scratch file");
+        let out = File::create(output.path()).expect("a scratch file");
         let words = format!("ping -n -D -i {} -W 1 {address}", INTERVAL.as_secs_f32());
         Pinging {
             ping: from.spawn_to(&words, out.into()),
-            said,
+            output,
             what: format!("{} to {address}", from.name()),
         }
     }
 
-    /// Waits until answers have come for another second; how long they stayed away before is for
-    /// [`Answers::gap_below`] to tell.
+    /// Waits for answers during another second; [`Answers::gap_below`] checks the gaps before.
     pub fn goes_on(&self) {
         let before = self.answers();
         eventually(SOON, &format!("{}: answers", self.what), || {
@@ -72,36 +71,36 @@ impl Pinging {
     }
 
     fn answers(&self) -> usize {
-        let said = std::fs::read_to_string(self.said.path()).expect("what it said");
-        said.matches(ANSWER).count()
+        let output = std::fs::read_to_string(self.output.path()).expect("what it output");
+        output.matches(ANSWER).count()
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Ends the ping with SIGINT.
     pub fn stop(mut self) -> Answers {
         kill_process(Pid::from_child(&self.ping.0), Signal::INT).expect("a child");
         self.ping.0.wait().expect("a child");
         let ended = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .expect("after 1970");
-        let said = std::fs::read_to_string(self.said.path()).expect("what it said");
-        read(self.what, &said, ended)
+        let output = std::fs::read_to_string(self.output.path()).expect("what it output");
+        read(self.what, &output, ended)
     }
 }
 
-/// Reads lines "[1700000000.123456] 64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=0.2 ms" and the
-/// last one, "120 packets transmitted, 118 received, …".
-fn read(what: String, said: &str, ended: Duration) -> Answers {
-    let mut times: Vec<f64> = said
+/// Parses lines "[1700000000.123456] 64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=0.2 ms" and the last one,
+/// "120 packets transmitted, 118 received, …".
+fn read(what: String, output: &str, ended: Duration) -> Answers {
+    let mut times: Vec<f64> = output
         .lines()
         .filter(|line| line.contains(ANSWER) && !line.contains("DUP!"))
         .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
         .collect();
     let answered = times.len();
     times.push(ended.as_secs_f64());
-    let sent = said
+    let sent = output
         .lines()
         .find_map(|line| line.split(" packets transmitted").next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no summary: {said}"));
+        .unwrap_or_else(|| panic!("no summary: {output}"));
     let longest = times
         .windows(2)
         .map(|pair| pair[1] - pair[0])

@@ -1,4 +1,4 @@
-//! Where the programs under test are.
+//! Paths of the programs under test.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// `ibtapd`, which cargo has built for these tests.
+/// `ibtapd`, built by cargo for these tests.
 pub fn ibtapd() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_ibtapd"))
 }
 
-/// The folder with the programs of an older version, where `IBTAP_BEFORE` names one.
+/// The folder with the programs of an older version, from `IBTAP_BEFORE`.
 pub fn older() -> Option<PathBuf> {
     std::env::var_os("IBTAP_BEFORE").map(PathBuf::from)
 }
@@ -41,10 +41,9 @@ pub fn ibtap_peer() -> &'static Path {
     IBTAP_PEER.get_or_init(|| of_workspace("ibtap-peer"))
 }
 
-/// A program of another package of the workspace: cargo does not build it for these tests, so they
-/// ask for it, with the same profile and target directory, and for the whole workspace as scripts/test has
-/// built it: its packages' features are united, alone each would be built again. A no-op where it is up to
-/// date.
+/// A program of another package of the workspace. cargo does not build it for these tests, so they do, with
+/// the same profile and target directory. They build the whole workspace, like scripts/test: built alone,
+/// each package would have other features and be built again. A no-op if everything is up to date.
 fn of_workspace(program: &str) -> PathBuf {
     let done = cargo("build", "dev")
         .args(["--quiet", "--workspace", "--bin", program])
@@ -54,12 +53,12 @@ fn of_workspace(program: &str) -> PathBuf {
     folder().join(program)
 }
 
-/// Tests of `fabric` that want an RDMA device: the program of a target, `suite` or `verbs`.
+/// Tests of `fabric` that need an RDMA device: the program of a target, `suite` or `verbs`.
 #[allow(dead_code, reason = "only the tests in guests run them")]
 pub fn fabric_tests(target: &str) -> &'static Path {
     static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        // For the whole workspace, as scripts/test has built it: its packages' features are united.
+        // The whole workspace, like scripts/test: this unites the features of its packages.
         let done = cargo("test", "test")
             .args(["--workspace", "--test", "suite", "--test", "verbs"])
             .args(["--no-run", "--message-format", "json"])
@@ -67,8 +66,8 @@ pub fn fabric_tests(target: &str) -> &'static Path {
             .output()
             .expect("cargo runs");
         assert!(done.status.success(), "cannot build the tests of fabric");
-        let said = String::from_utf8_lossy(&done.stdout);
-        let messages = said
+        let output = String::from_utf8_lossy(&done.stdout);
+        let messages = output
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).expect("cargo's messages are JSON"));
         let built = messages.filter_map(|m| {
@@ -77,16 +76,16 @@ pub fn fabric_tests(target: &str) -> &'static Path {
         });
         built.collect()
     });
-    built.get(target).expect("cargo says where it is")
+    built.get(target).expect("cargo reports its path")
 }
 
-/// The folder of the programs, which is named after the profile.
+/// The folder of the programs, named after the profile.
 fn folder() -> &'static Path {
     ibtapd().parent().expect("a program is in a folder")
 }
 
-/// A command of cargo's with the profile and the target directory of these tests, whose profile is
-/// called `usual` where it is not another one on purpose.
+/// A cargo command with the profile and the target directory of these tests; `usual` is the default name of
+/// the profile.
 fn cargo(verb: &str, usual: &str) -> Command {
     let target = folder()
         .parent()

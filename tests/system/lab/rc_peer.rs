@@ -1,4 +1,4 @@
-//! The other end of a connection, made by hand on a host without a daemon.
+//! The other end of a connection, handmade, on a host without a daemon.
 
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -8,18 +8,18 @@ use super::packet::{GSI_QKEY, GSI_QPN, ROCE_PORT, Ud};
 use super::reliable::{CmMessage, Ends, Rc, Request, attribute, private_data};
 use super::{Host, SOON};
 
-/// Code of 4096 bytes.
+/// Code of the MTU 4096.
 const MTU_4096: u8 = 5;
 
-/// What Linux's service ids begin with; the rest is the listener's UD queue pair.
+/// First bytes of Linux's service ids; the listener's UD queue pair follows.
 pub const LINUX_SERVICE: u64 = 0x10 << 56;
-/// The same of RFC 4755, section 3.5.
+/// The same for RFC 4755, section 3.5.
 pub const RFC_SERVICE: u64 = 0x01 << 56;
 
 /// Port 4755 of rdma_cm's TCP port space.
 const RDMA_CM_SERVICE: u64 = 0x0106_1293;
 
-/// A socket on a host's RoCE port, and the daemon that it talks to.
+/// A socket on a host's RoCE port, and the daemon of the other host.
 pub struct RcPeer {
     socket: UdpSocket,
     ends: Ends,
@@ -37,21 +37,21 @@ pub enum Answer {
     Rc(Rc),
 }
 
-/// What the daemon said of its end.
+/// The daemon's values of its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
-    /// Our communication id.
+    /// The peer's communication id.
     pub own_id: u32,
     /// The daemon's communication id.
     pub id: u32,
     /// Its RC queue pair.
     pub qpn: u32,
-    /// Where it wants us to start sending.
+    /// First sequence number for packets to the daemon.
     pub first_psn: u32,
 }
 
 impl Accepted {
-    /// What a reply to our request `own_id` says.
+    /// The values of a reply to the request `own_id`.
     pub fn of(own_id: u32, reply: &CmMessage) -> Accepted {
         assert_eq!(reply.word(4), own_id, "for our request");
         Accepted {
@@ -62,14 +62,14 @@ impl Accepted {
         }
     }
 
-    /// The sequence number of our packet `n`, counted from 0.
+    /// The sequence number of packet `n` to the daemon, counted from 0.
     pub fn psn(&self, n: u32) -> u32 {
         (self.first_psn + n) & 0xff_ffff
     }
 }
 
 impl RcPeer {
-    /// On `host`, which has no daemon, for the daemon of `other`.
+    /// Creates a peer on `host`, which has no daemon, for the daemon of `other`.
     pub fn on(host: &Host, other: &Host) -> RcPeer {
         let gid = other.show("ib0")["gid"].clone();
         let destination: Ipv6Addr = gid.as_str().expect("a GID").parse().expect("an address");
@@ -120,7 +120,7 @@ impl RcPeer {
         self.send_datagram(&packet.datagram(self.ends));
     }
 
-    /// The first answer within `limit` that `keep` makes something of.
+    /// The first answer within `limit` for which `keep` returns a value.
     pub fn answer<T>(&self, limit: Duration, keep: impl Fn(&Answer) -> Option<T>) -> Option<T> {
         let end = Instant::now() + limit;
         let mut bytes = [0; 9000];
@@ -140,13 +140,13 @@ impl RcPeer {
         None
     }
 
-    /// The same, which must come.
+    /// The same; panics without such an answer.
     pub fn expect<T>(&self, what: &str, keep: impl Fn(&Answer) -> Option<T>) -> T {
         self.answer(SOON, keep)
             .unwrap_or_else(|| panic!("waited in vain for {what}"))
     }
 
-    /// An acknowledgement, good or bad, for one of our packets: PSN, syndrome and message number.
+    /// An acknowledgement, positive or negative, of a packet: PSN, syndrome and message number.
     pub fn acknowledgement(&self, what: &str, keep: impl Fn(u32, u8, u32) -> bool) {
         self.expect(what, |answer| match answer {
             Answer::Rc(rc) => {
@@ -180,7 +180,7 @@ impl RcPeer {
             .map(Answer::Cm)
     }
 
-    /// A request for a service whose id begins so, as the kernel makes it.
+    /// A request for a service whose id begins with these bytes, like the kernel's.
     pub fn request(&self, service: u64, id: u32, qpn: u32) -> Request {
         Request {
             id,
@@ -195,9 +195,9 @@ impl RcPeer {
         }
     }
 
-    /// A request as rdma_cm makes it for port 4755: its header of addresses (kernel
-    /// drivers/infiniband/core/cma.c, `struct cma_hdr`) is in front of IPoIB's bytes, and the UD queue
-    /// pair of the listener in the last four of all.
+    /// A request like rdma_cm's for port 4755: its header of addresses (kernel drivers/infiniband/core/cma.c,
+    /// `struct cma_hdr`) precedes IPoIB's bytes, and the UD queue pair of the listener is in the last four of
+    /// all.
     pub fn request_by_rdma_cm(&self, listener: u32, id: u32, qpn: u32) -> Request {
         let mut data = vec![0, 6 << 4, 0xc0, 0x01];
         data.extend(self.ends.source.octets());

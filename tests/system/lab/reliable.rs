@@ -1,5 +1,5 @@
-//! Packets of reliable connections and the messages that set them up, made and read without any of
-//! the daemon's code.
+//! Packets of reliable connections and the messages that set them up, made and read independently of the
+//! daemon's code.
 
 use std::net::Ipv6Addr;
 
@@ -9,30 +9,30 @@ use super::packet::{icrc, kernel_capture, kernel_packets, roce_of_frame};
 pub mod opcode {
     /// The first packet of a message.
     pub const SEND_FIRST: u8 = 0x00;
-    /// One in the middle.
+    /// A middle packet of a message.
     pub const SEND_MIDDLE: u8 = 0x01;
-    /// The last.
+    /// The last packet of a message.
     pub const SEND_LAST: u8 = 0x02;
     /// A message of one packet.
     pub const SEND_ONLY: u8 = 0x04;
-    /// A write to memory of the peer.
+    /// An RDMA write.
     pub const RDMA_WRITE_ONLY: u8 = 0x0a;
-    /// A question for memory of the peer.
+    /// An RDMA read request.
     pub const RDMA_READ_REQUEST: u8 = 0x0c;
-    /// The acknowledgement, good or bad.
+    /// An acknowledgement, positive or negative.
     pub const ACKNOWLEDGE: u8 = 0x11;
 }
 
 /// AETH syndromes (IBA vol. 1, table 45).
 pub mod syndrome {
-    /// The packet before the one that came is missing.
+    /// PSN sequence error: a packet before this one is missing.
     pub const NAK_SEQUENCE: u8 = 0x60;
-    /// The request makes no sense, or is not served.
+    /// Invalid request.
     pub const NAK_INVALID_REQUEST: u8 = 0x61;
-    /// The memory may not be touched.
+    /// Remote access error.
     pub const NAK_REMOTE_ACCESS: u8 = 0x62;
 
-    /// Whether it is a positive acknowledgement, whatever its credits.
+    /// Whether it is a positive acknowledgement, with any credits.
     pub fn is_ack(syndrome: u8) -> bool {
         syndrome & 0xe0 == 0
     }
@@ -41,7 +41,7 @@ pub mod syndrome {
 const BTH: usize = 12;
 const ICRC: usize = 4;
 
-/// Where a packet comes from and goes to.
+/// Source and destination of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// IPv6 source.
@@ -61,9 +61,9 @@ pub struct Rc {
     pub destination_qpn: u32,
     /// BTH: sequence number.
     pub psn: u32,
-    /// BTH: whether an acknowledgement is asked for.
+    /// BTH: whether an acknowledgement is requested.
     pub asks_ack: bool,
-    /// What follows the BTH.
+    /// The bytes after the BTH.
     pub rest: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ impl Rc {
         out
     }
 
-    /// Reads a UDP payload of the RC transport. `None` for other transports and a wrong ICRC.
+    /// Parses a UDP payload of the RC transport. `None` for other transports and a wrong ICRC.
     pub fn parse(ends: Ends, datagram: &[u8]) -> Option<Rc> {
         let (covered, found) = datagram.split_at_checked(datagram.len().checked_sub(ICRC)?)?;
         let word = |at: usize| {
@@ -102,7 +102,7 @@ impl Rc {
         (rc.opcode >> 5 == 0 && found == expected).then_some(rc)
     }
 
-    /// The AETH's syndrome and message sequence number, of an acknowledgement.
+    /// Syndrome and message sequence number of the AETH of an acknowledgement.
     pub fn aeth(&self) -> Option<(u8, u32)> {
         let &[syndrome, a, b, c] = self.rest.get(..4)? else {
             return None;
@@ -127,12 +127,12 @@ pub mod attribute {
     pub const DREP: u16 = 0x16;
 }
 
-/// A message of communication management: what follows the MAD header.
+/// A message of communication management: the data after the MAD header.
 #[derive(Clone, Debug)]
 pub struct CmMessage {
     /// See [`attribute`].
     pub attribute: u16,
-    /// Of the MAD header.
+    /// Transaction id of the MAD header.
     pub transaction: u64,
     /// 232 bytes.
     pub data: Vec<u8>,
@@ -142,7 +142,7 @@ const MAD_HEADER: usize = 24;
 const CM_DATA: usize = 232;
 
 impl CmMessage {
-    /// With these first bytes; the others are zero.
+    /// A message with these first bytes; the others are zero.
     pub fn new(attribute: u16, transaction: u64, begin: &[u8]) -> CmMessage {
         let mut data = begin.to_vec();
         data.resize(CM_DATA, 0);
@@ -163,7 +163,7 @@ impl CmMessage {
         out
     }
 
-    /// Reads a management datagram of this class.
+    /// Parses a management datagram of this class.
     pub fn parse(mad: &[u8]) -> Option<CmMessage> {
         let (header, data) = mad.split_at_checked(MAD_HEADER)?;
         (header[..4] == [1, 7, 2, 3] && data.len() == CM_DATA).then(|| CmMessage {
@@ -184,19 +184,19 @@ impl CmMessage {
     }
 }
 
-/// A ConnectRequest as the kernel's IPoIB makes it (drivers/infiniband/ulp/ipoib/ipoib_cm.c,
-/// `ipoib_cm_send_req`), with what a peer can choose.
+/// A ConnectRequest like the kernel's IPoIB (drivers/infiniband/ulp/ipoib/ipoib_cm.c, `ipoib_cm_send_req`),
+/// with the values that a peer can choose.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Local communication id.
     pub id: u32,
     /// Service id.
     pub service: u64,
-    /// GUID of the asking node.
+    /// GUID of the requesting node.
     pub guid: u64,
-    /// The asking RC queue pair.
+    /// RC queue pair of the requesting node.
     pub qpn: u32,
-    /// Where the answerer starts sending.
+    /// First sequence number for packets of the responder.
     pub psn: u32,
     /// Primary local GID.
     pub own: Ipv6Addr,

@@ -1,8 +1,8 @@
-//! What a station knows about addresses on its link.
+//! Addresses that a station has resolved on its link.
 
 use super::{SOON, Station, eventually};
 
-/// Waits until duplicate address detection has come to an end; whether it found a duplicate.
+/// Waits for the end of duplicate address detection; returns whether it found a duplicate.
 pub fn is_duplicate(station: &Station, interface: &str, address: &str) -> bool {
     station.ok(&format!("ip addr add {address}/64 dev {interface}"));
     eventually(SOON, "the end of duplicate address detection", || {
@@ -20,7 +20,7 @@ pub fn is_duplicate(station: &Station, interface: &str, address: &str) -> bool {
     })
 }
 
-/// The Ethernet address that an address has in the kernel's neighbour table.
+/// The Ethernet address for an IP address in the kernel's neighbour table.
 pub fn neighbour(station: &Station, interface: &str, address: &str) -> String {
     let entries = station.json(&format!("ip -j neigh show to {address} dev {interface}"));
     entries[0]["lladdr"]

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Host, SOON, eventually, programs};
 
-/// Ended, with the daemon and all that was kept, when this value goes.
+/// Dropping it ends the manager, the daemon and the descriptors.
 pub struct Service {
     manager: Child,
     events: PathBuf,
@@ -16,8 +16,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a manager that keeps up to `store` descriptors, and a daemon under it; waits until the
-    /// daemon is ready.
+    /// Starts a manager that keeps up to `store` descriptors, with a daemon; waits until the daemon is ready.
     pub(super) fn start(host: &Host, store: usize, options: &[&str]) -> Service {
         Service::start_after(host, store, programs::ibtapd(), &[], || {}, options)
     }
@@ -44,7 +43,7 @@ impl Service {
             .args(["python3".as_ref(), script.as_os_str()])
             .arg(host.file("service.notify"))
             .args([store.to_string().as_str(), "0.1"])
-            // It ends with its manager, however that ends.
+            // It ends with its manager in any case.
             .args(["setpriv", "--pdeathsig", "KILL"])
             .arg(daemon)
             .arg("--socket")
@@ -73,12 +72,12 @@ impl Service {
         lines.map(str::to_owned).collect()
     }
 
-    /// What all daemons have logged so far.
+    /// The log of all daemons so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).expect("its log")
     }
 
-    /// The process id of the daemon that was started last.
+    /// Process id of the last daemon.
     pub fn pid(&self) -> u32 {
         let started = self.events("started");
         let last = started.last().and_then(|line| line.split(' ').nth(1));
@@ -91,7 +90,7 @@ impl Service {
         let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
         kill_process(pid, signal).expect("it is alive");
         self.await_count("started", starts + 1);
-        // A reload says that it is ready, too.
+        // A reload also notifies readiness.
         eventually(SOON, "the next daemon to be ready", || {
             let all = self.events("");
             let started = all.iter().rposition(|line| line.starts_with("started"))?;
@@ -115,7 +114,7 @@ impl Drop for Service {
             eprintln!("--- the service manager:\n{}", read(&self.events));
             eprintln!("--- its daemons:\n{}", read(&self.log));
         }
-        // The daemon dies with it.
+        // The daemon ends with it.
         let _ = self.manager.kill();
         let _ = self.manager.wait();
     }

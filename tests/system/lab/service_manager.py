@@ -1,14 +1,14 @@
-"""A service manager in small, for tests: keeps a daemon running, and keeps its descriptors.
+"""A small service manager for tests: keeps a daemon running, and stores its descriptors.
 
     service_manager.py NOTIFY_SOCKET STORE_MAX DELAY COMMAND...
 
-Starts COMMAND with NOTIFY_SOCKET in its environment, and again DELAY seconds after it has ended,
-as systemd does with Restart=always. What COMMAND stores (sd_notify(3): FDSTORE=1 with FDNAME, at most
-STORE_MAX descriptors) it passes to the next one (sd_listen_fds(3): LISTEN_FDS, LISTEN_PID,
-LISTEN_FDNAMES). Prints a line for each event. The descriptors go when it is killed.
+Starts COMMAND with NOTIFY_SOCKET in its environment, and again DELAY seconds after its end, like
+systemd with Restart=always. Passes stored descriptors (sd_notify(3): FDSTORE=1 with FDNAME, at most
+STORE_MAX) to the next COMMAND (sd_listen_fds(3): LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES). Prints a
+line for each event. The descriptors close when the manager is killed.
 
-LEFT=LABEL=INTERFACE=QUEUES:... in the environment has it begin with the queues of these TAPs, as an earlier
-daemon would have stored them; COMMAND starts once the file GO is there.
+With LEFT=LABEL=INTERFACE=QUEUES:... in the environment, the store starts with the queues of these TAPs, as if
+left by a former daemon; COMMAND starts once the file GO exists.
 """
 
 import array
@@ -21,7 +21,7 @@ import struct
 import sys
 import time
 
-KCMP = 312  # x86-64; others do not tell two descriptors of one file apart here
+KCMP = 312  # x86-64; other architectures: no comparison of descriptors
 KCMP_FILE = 0
 
 TUNSETIFF, TUNSETVNETHDRSZ = 0x400454CA, 0x400454D8
@@ -34,7 +34,7 @@ def say(*words):
 
 
 def same_file(one, other):
-    """As systemd: a descriptor that is kept already is not kept again (kcmp(2))."""
+    """Like systemd: a stored descriptor is not stored again (kcmp(2))."""
     if os.uname().machine != "x86_64":
         return False
     pid = os.getpid()
@@ -50,7 +50,7 @@ class Manager:
         self.path = path
 
     def leave(self, label, interface, queues):
-        """Keeps the queues of a TAP as a former daemon had them."""
+        """Stores the queues of a TAP, as if left by a former daemon."""
         flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
         for _ in range(queues):
             queue = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
@@ -63,7 +63,7 @@ class Manager:
         pid = os.fork()
         if pid:
             return pid
-        # Out of the way of the numbers from 3 on.
+        # Not among the numbers from 3.
         high = [os.dup2(fd, 500 + n, inheritable=False) for n, (_, fd) in enumerate(self.store)]
         for number, fd in enumerate(high):
             os.dup2(fd, 3 + number, inheritable=True)
@@ -74,21 +74,21 @@ class Manager:
         os.environ["NOTIFY_SOCKET"] = self.path
         os.execvp(command[0], command)
 
-    def hear(self):
-        """Takes one notification."""
+    def notification(self):
+        """Processes one notification."""
         size = array.array("i").itemsize
         data, control, _, _ = self.notify.recvmsg(4096, socket.CMSG_SPACE(64 * size))
         fds = array.array("i")
         for level, kind, payload in control:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds.frombytes(payload[: len(payload) - len(payload) % size])
-        said = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line)
-        name = said.get("FDNAME", "stored")
-        if said.get("FDSTORE") == "1":
+        fields = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line)
+        name = fields.get("FDNAME", "stored")
+        if fields.get("FDSTORE") == "1":
             self.keep(name, fds)
-        elif said.get("FDSTOREREMOVE") == "1":
+        elif fields.get("FDSTOREREMOVE") == "1":
             self.remove(name)
-        if said.get("READY") == "1":
+        if fields.get("READY") == "1":
             say("ready")
 
     def keep(self, name, fds):
@@ -97,7 +97,7 @@ class Manager:
             if known or len(self.store) >= self.store_max:
                 os.close(fd)
             else:
-                # As systemd's: the daemon gets copies, and no others.
+                # Like systemd's: the daemon gets copies of these descriptors, and no others.
                 os.set_inheritable(fd, False)
                 self.store.append((name, fd))
         say("stored", name, sum(1 for kept, _ in self.store if kept == name))
@@ -117,7 +117,7 @@ class Manager:
             while True:
                 readable, _, _ = select.select([self.notify, ended], [], [])
                 if self.notify in readable:
-                    self.hear()
+                    self.notification()
                 elif ended in readable:
                     break
             os.close(ended)

@@ -1,10 +1,10 @@
-//! A packet capture that runs, by tcpdump.
+//! A running packet capture with tcpdump.
 
 use std::path::{Path, PathBuf};
 
 use super::{Background, Host, SOON, eventually};
 
-/// Bytes of a pcap file's own header.
+/// Bytes of a pcap file's header.
 const HEADER: u64 = 24;
 
 /// Captures until it is dropped.
@@ -14,7 +14,7 @@ pub struct Sniffer {
 }
 
 impl Sniffer {
-    /// Captures what a filter takes on an interface, or on `any`; one at a time on a host.
+    /// Captures packets that match a filter on an interface, or on `any`; one capture at a time on a host.
     pub fn start(host: &Host, interface: &str, filter: &str) -> Sniffer {
         let file = host.file("sniffed.pcap");
         let _ = std::fs::remove_file(&file);

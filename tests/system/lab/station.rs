@@ -1,4 +1,4 @@
-//! A place on the network where programs run: a namespace, and what administrators ask it.
+//! A namespace in which programs run, with common queries of administrators.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::{Namespace, SOON, eventually};
 
-/// What a program said and how it ended.
+/// Output and end of a program.
 #[derive(Debug)]
 pub struct Done {
-    /// Its exit status; `None` when a signal ended it.
+    /// Exit status; `None` if a signal ended the program.
     pub code: Option<i32>,
-    /// Its standard output.
+    /// Standard output.
     pub out: String,
-    /// Its standard error.
+    /// Standard error.
     pub err: String,
 }
 
@@ -31,12 +31,12 @@ impl Done {
     }
 }
 
-/// A program that runs beside the test and is killed when this value goes.
+/// A program in the background; dropping this value kills it.
 pub struct Background(pub Child);
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Either may fail because it has ended by itself, which is as good.
+        // Either may fail because the program has ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -49,7 +49,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// A new one, called `name` in messages.
+    /// Creates a station called `name` in messages.
     pub fn create(name: &str) -> Station {
         Station {
             namespace: Namespace::create(),
@@ -57,7 +57,7 @@ impl Station {
         }
     }
 
-    /// A new one in a namespace of that name, which no other test has meanwhile.
+    /// Creates a station in a namespace with that name, which no other test uses meanwhile.
     pub fn called(namespace: &str) -> Station {
         Station {
             namespace: Namespace::called(namespace),
@@ -65,7 +65,7 @@ impl Station {
         }
     }
 
-    /// What messages call it.
+    /// Name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -75,7 +75,7 @@ impl Station {
         &self.namespace
     }
 
-    /// Brings an interface up whose link-local address is not to be tentative.
+    /// Brings an interface up without a tentative link-local address.
     pub fn bring_up(&self, interface: &str) {
         self.ok(&format!(
             "sysctl -qw net.ipv6.conf.{interface}.accept_dad=0"
@@ -83,7 +83,7 @@ impl Station {
         self.ok(&format!("ip link set {interface} up"));
     }
 
-    /// A command that runs in the namespace and does not outlive this test.
+    /// A command that runs in the namespace and ends with this test.
     pub(super) fn command(&self, words: &str) -> Command {
         let mut command = Command::new("setpriv");
         command
@@ -92,7 +92,7 @@ impl Station {
         command
     }
 
-    /// The same, ended after a minute at the latest.
+    /// The same with an end after one minute.
     pub(super) fn limited_command(&self, words: &str) -> Command {
         let mut command = Command::new("timeout");
         command
@@ -108,12 +108,12 @@ impl Station {
             .chain(words.split_whitespace())
     }
 
-    /// Runs a program; words are separated by spaces.
+    /// Runs a program; spaces separate the words.
     pub fn run(&self, words: &str) -> Done {
         Done::of(&mut self.limited_command(words))
     }
 
-    /// Runs a program that must succeed; gives back what it printed.
+    /// Runs a program that must succeed; returns its output.
     pub fn ok(&self, words: &str) -> String {
         let done = self.run(words);
         assert!(
@@ -133,12 +133,12 @@ impl Station {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{words}: {e}: {text}"))
     }
 
-    /// Runs a line of shell in the namespace.
+    /// Runs a shell command in the namespace.
     pub fn run_script(&self, line: &str) -> Done {
         Done::of(self.limited_command("sh -c").arg(line))
     }
 
-    /// Starts a program beside the test.
+    /// Starts a program in the background.
     pub fn spawn(&self, words: &str) -> Background {
         self.spawn_to(words, Stdio::null())
     }
@@ -163,7 +163,7 @@ impl Station {
         Background(command.spawn().expect("the program is installed"))
     }
 
-    /// What `ip -j link show` says of an interface.
+    /// The interface's object in `ip -j link show`.
     pub fn link(&self, interface: &str) -> Value {
         self.json(&format!("ip -s -j link show dev {interface}"))[0].clone()
     }
@@ -183,7 +183,7 @@ impl Station {
         self.link(interface)["mtu"].as_u64().expect("an MTU")
     }
 
-    /// Whether the interface is there.
+    /// Whether the interface exists.
     pub fn has_link(&self, interface: &str) -> bool {
         self.run(&format!("ip link show dev {interface}")).code == Some(0)
     }
@@ -197,7 +197,7 @@ impl Station {
         });
     }
 
-    /// Whether one ping of a few comes back.
+    /// Whether one ping of a few is answered.
     pub fn pings(&self, address: &str) -> bool {
         self.run(&format!("ping -c 1 -W 1 {address}")).code == Some(0)
     }
@@ -219,11 +219,10 @@ impl Station {
             .is_some_and(|flags| flags.iter().any(|flag| flag == "UP"))
     }
 
-    /// The link-local address of an interface, as `ip -j addr` describes it; `None` if there is
-    /// none yet.
+    /// The link-local address of an interface, as in `ip -j addr`; `None` if it has none yet.
     pub fn link_local(&self, interface: &str) -> Option<Value> {
         let shown = self.json(&format!("ip -6 -j addr show dev {interface} scope link"));
-        // ip prints an empty object for each address that the filter leaves out.
+        // ip prints an empty object for each address that the filter omits.
         shown[0]["addr_info"]
             .as_array()?
             .iter()
@@ -231,7 +230,7 @@ impl Station {
             .cloned()
     }
 
-    /// Waits until an interface has a link-local address that may be used.
+    /// Waits until an interface has a usable link-local address.
     pub fn await_link_local(&self, interface: &str) -> String {
         eventually(SOON, "a usable link-local address", || {
             let address = self.link_local(interface)?;

@@ -1,4 +1,4 @@
-//! A TCP connection whose bytes are compared.
+//! A TCP connection with compared bytes.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use super::{Load, Station};
 const BYTES: usize = 32 << 20;
 const PORT: u16 = 7007;
 
-/// Sends 32 MiB from one station to an address of another, which must get them as they were.
+/// Sends 32 MiB from one station to an address of another, which must receive them unchanged.
 pub fn arrives_whole(from: &Station, to: &Station, address: &str) {
     let _turn = Load::begin();
     let address: IpAddr = address.parse().expect("an address");
@@ -19,7 +19,7 @@ pub fn arrives_whole(from: &Station, to: &Station, address: &str) {
         .namespace()
         .within(|| TcpStream::connect((address, PORT)).expect("a connection"));
     let (mut receiver, _) = listener.accept().expect("accepted");
-    // No period that a segment's length divides, so that any lost or moved piece shows.
+    // The pattern's period is not a multiple of a segment: a lost or moved segment shows.
     let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 11) as u8;
     std::thread::scope(|scope| {
         scope.spawn(move || {

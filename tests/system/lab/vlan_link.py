@@ -1,7 +1,7 @@
 """A VLAN link for kernels without 802.1Q: vlan_link.py LOWER NAME VID
 
-Makes the TAP NAME with LOWER's MAC. What the host sends there leaves on LOWER with the tag,
-what LOWER receives with the tag arrives there, large sends uncut. Goes when this ends.
+Creates the TAP NAME with LOWER's MAC. Frames that the host sends on the TAP leave on LOWER with the
+tag; frames with the tag on LOWER arrive on the TAP. Large sends stay whole. The TAP is removed at the end.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ def open_lower(lower):
 
 
 def tagged(frame, vid):
-    """A frame with a virtio-net header of ten bytes, whose offsets count the tag."""
+    """Adds a tag to a frame with a virtio-net header of ten bytes, and adjusts the offsets."""
     flags, kind, headers, size, start, offset = struct.unpack_from("<BBHHHH", frame)
     if flags & 1:
         start += 4
@@ -56,7 +56,7 @@ def tagged(frame, vid):
 
 
 def vlan_of(ancillary):
-    """The VLAN id that the kernel took out of a frame."""
+    """The VLAN id that the kernel removed from a frame."""
     for level, kind, data in ancillary:
         if level == SOL_PACKET and kind == PACKET_AUXDATA:
             status, _, _, _, _, control, _ = struct.unpack("=IIIHHHH", data)
@@ -70,7 +70,7 @@ def up(tap, link, vid):
     try:
         link.send(tagged(frame, vid))
     except OSError:
-        # A full queue, or LOWER is down: the network's ways of losing frames.
+        # A full queue, or LOWER is down: the network loses frames in these ways.
         pass
 
 
@@ -80,7 +80,7 @@ def down(tap, link, vid):
         try:
             os.write(tap, frame)
         except OSError:
-            # It is down.
+            # LOWER is down.
             pass
 
 
@@ -96,7 +96,7 @@ def main():
                     while True:
                         move(tap, link, vid)
                 except OSError:
-                    # There is no more, or LOWER went down.
+                    # No more frames, or LOWER went down.
                     pass
 
 

@@ -9,7 +9,7 @@ fn write(host: &Host, text: &str) -> String {
     path.to_str().expect("an ASCII path").to_owned()
 }
 
-/// `ib0` at home and in two other namespaces, each in a partition of its own.
+/// `ib0` at home and in two other namespaces, each in its own partition.
 fn three_places(blue: &Station, green: &Station) -> String {
     let (blue, green) = (blue.namespace().name(), green.namespace().name());
     format!(
@@ -86,7 +86,7 @@ fn what_persists_in_a_namespace_is_taken_up_there() {
 }
 
 #[test]
-fn equal_names_of_one_partition_are_told_apart_and_found_again() {
+fn equal_names_in_one_partition_are_distinguished_and_found_again() {
     let Some(mut lab) = Lab::pair() else { return };
     let places = [beside("blue"), beside("green")];
     let (a, b) = lab.two();
@@ -114,7 +114,7 @@ fn equal_names_of_one_partition_are_told_apart_and_found_again() {
     for place in &places {
         place.ok("ip link set ib0 up");
     }
-    // By its name where the MAC is another one, and one place after the other in either order.
+    // By name if the MAC differs, and one place after the other in either order.
     places[0].ok("ip link set ib0 address 02:00:00:00:00:77");
     eventually(SOON, "the MAC", || {
         (shown(a)[0][0] == "02:00:00:00:00:77").then_some(())

@@ -1,4 +1,4 @@
-//! Interfaces that are moved while they are served.
+//! Interfaces that are moved while they are in service.
 
 use super::{await_place, await_shown, beside, carry, configure, meet};
 use crate::lab::{CONNECTED, Lab, SOON, Station, eventually};
@@ -38,7 +38,7 @@ fn an_interface_is_found_after_moves_in_quick_succession() {
     };
     let (blue, green) = (beside("blue"), beside("green"));
     let (a, b) = lab.two();
-    // Each time faster than the daemon can look, and ending elsewhere.
+    // Each time faster than the daemon notices, and to another final place.
     let names = [a.namespace(), blue.namespace(), green.namespace()].map(|n| n.name());
     for end in [1, 2, 0, 2, 1, 0] {
         let here = (0..3)
@@ -99,7 +99,7 @@ fn what_ip_link_changes_there_is_followed() {
     });
     assert!(!b.pings(&a.v4()));
     blue.ok("ip link set storage0 up");
-    // The kernel takes IPv6 addresses away with the link.
+    // The kernel removes IPv6 addresses with the link.
     blue.ok(&format!("ip addr replace {}/64 dev storage0 nodad", a.v6()));
     meet(&blue, a, b);
     assert!(holds(broadcast));
@@ -128,7 +128,7 @@ fn what_ip_link_changes_there_is_followed() {
         log.contains("storage0: coalescing off").then_some(())
     });
 
-    // A bridge of that namespace.
+    // A bridge in that namespace.
     blue.ok("ip link add br0 type bridge");
     blue.ok("ip link set br0 up");
     blue.ok("ip addr flush dev storage0");
@@ -149,7 +149,7 @@ fn a_move_may_change_the_name() {
     await_place(a, "fast0", Some(&blue));
     configure(&blue, "fast0", a);
     meet(&blue, a, b);
-    // The index is taken there by another.
+    // Another interface there has the index.
     let index = blue.link("fast0")["ifindex"].clone();
     a.ok(&format!(
         "ip link add other index {index} type veth peer name another"
@@ -177,7 +177,7 @@ fn an_interface_that_is_deleted_there_is_forgotten() {
     assert!(a.daemon().is_running() && b.daemon().is_running());
 }
 
-/// Descriptors that a process has open.
+/// Open descriptors of a process.
 fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("it is alive")

@@ -1,4 +1,4 @@
-//! Daemons that end while their interfaces are in other namespaces, and find them there again.
+//! Daemons that end while their interfaces are in other namespaces, and find them again.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -6,13 +6,13 @@ use serde_json::Value;
 use super::{await_place, beside, carry, configure, meet};
 use crate::lab::{Lab, Station};
 
-/// What a restart must not change.
+/// State that a restart must not change.
 fn state(station: &Station, interface: &str) -> Value {
     let link = station.json(&format!("ip -d -j link show dev {interface}"))[0].clone();
     let addresses = station.json(&format!("ip -j addr show dev {interface}"));
     let mut routes = station.json(&format!("ip -j route show dev {interface}"));
     for route in routes.as_array_mut().expect("routes") {
-        // Whether the link has a carrier just now.
+        // Whether the link has a carrier now.
         route["flags"].take();
     }
     let mut all = serde_json::Map::new();
@@ -74,7 +74,7 @@ fn a_child_that_was_made_and_moved_by_hand_is_found_too() {
     await_place(a, "storage0", Some(&blue));
     configure(&blue, "storage0", a);
     meet(&blue, a, b);
-    // Its parent may be elsewhere, too.
+    // Its parent may also be elsewhere.
     for parent in [None, Some(&green)] {
         if let Some(green) = parent {
             carry("ib0", a, green);
@@ -84,7 +84,7 @@ fn a_child_that_was_made_and_moved_by_hand_is_found_too() {
         a.stop();
         a.start(&["--persist"]);
         await_place(a, "ib0", parent);
-        // A parent that is down takes its children's carrier.
+        // A parent that is down removes its children's carrier.
         parent.unwrap_or(&**a).ok("ip link set ib0 up");
         await_place(a, "storage0", Some(&blue));
         assert_eq!(a.show("storage0")["parent"], "ib0");
@@ -102,7 +102,7 @@ fn another_hosts_interface_is_left_alone() {
     carry("ib0", a, &blue);
     await_place(a, "ib0", Some(&blue));
     a.stop();
-    // The same underlay's name, the same partition, the same name.
+    // The same underlay name, the same partition, the same interface name.
     b.start(&["--persist"]);
     await_place(b, "ib0", None);
     a.start(&["--persist"]);

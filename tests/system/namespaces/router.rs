@@ -1,9 +1,9 @@
-//! A namespace that routes between two partitions, as one with two interfaces of one daemon.
+//! A namespace that routes between two partitions, with two interfaces of one daemon.
 
 use super::{await_place, beside, carry, meet};
 use crate::lab::{Lab, SOON, eventually};
 
-/// `ip tuntap add` beside a parent that is in another namespace.
+/// `ip tuntap add` beside a parent in another namespace.
 #[test]
 fn children_are_made_and_deleted_where_their_parent_is() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -16,7 +16,7 @@ fn children_are_made_and_deleted_where_their_parent_is() {
     blue.ok("ip link set ib0 up");
     b.ok("ip tuntap add dev ib0.8001 mode tap");
     b.configure("ib0.8001");
-    // One command after the other, as people write them.
+    // One command after the other, as users type them.
     let (v4, v6) = (a.v4(), a.v6());
     let script = format!(
         "ip tuntap add dev ib0.8001 mode tap && ip addr add {v4}/24 dev ib0.8001 && \
@@ -41,14 +41,14 @@ fn children_are_made_and_deleted_where_their_parent_is() {
     eventually(SOON, "the child to be forgotten", || {
         (a.ask("show").len() == 2).then_some(())
     });
-    // One elsewhere.
+    // A child elsewhere.
     let name = green.namespace().name();
     let added = a.ibtap(&format!("child add ib0 0x8003 --name far --netns {name}"));
     assert_eq!(added.out, "far\n", "{added:?}");
     await_place(a, "far", Some(&green));
     assert_eq!(a.show("far")["parent"], "ib0");
     assert!(green.has_link("far"));
-    // The parent takes its children with it, wherever they are.
+    // The parent's children are deleted with it, in all namespaces.
     blue.ok("ip link del ib0");
     eventually(SOON, "all of them to go", || {
         let gone = !blue.has_link("ib0.8002") && !green.has_link("far");
@@ -85,7 +85,7 @@ fn a_router_namespace_forwards_between_two_partitions() {
     router.ok("sysctl -qw net.ipv4.ip_forward=1");
     b.reaches_all(&["10.1.0.1", "10.2.0.2"]);
     c.reaches_all(&["10.2.0.1", "10.1.0.2"]);
-    // Nothing but the router joins them.
+    // Only the router connects them.
     router.ok("sysctl -qw net.ipv4.ip_forward=0");
     assert!(!b.pings("10.2.0.2"));
 }

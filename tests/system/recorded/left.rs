@@ -1,23 +1,23 @@
-//! Today's daemon on what the record says that an older one has left: persistent TAPs with their aliases,
-//! or queues that a service manager keeps under their labels.
+//! Today's daemon with the recorded traces of an older one: persistent TAPs with their aliases, or queues
+//! that a service manager keeps under their labels.
 
 use serde_json::Value;
 
 use super::*;
 
 /// An interface of a record.
-struct Left<'a> {
+struct LeftTap<'a> {
     name: &'a str,
     home: &'a Station,
     station: &'a Station,
     link: &'a Value,
-    /// What its queues are stored under, and how many there are.
+    /// Label and number of its queues.
     label: String,
     queues: u64,
 }
 
-impl Left<'_> {
-    /// What an older daemon and an administrator have set up, once the TAP is there.
+impl LeftTap<'_> {
+    /// State set up by an older daemon and an administrator, once the TAP exists.
     fn prepare(&self, number: usize) {
         let (name, link) = (self.name, self.link);
         let alias = link["alias"].as_str().expect("text");
@@ -39,15 +39,15 @@ impl Left<'_> {
     }
 }
 
-/// The interfaces of a record, with the labels that were theirs: an interface that was renamed has that of
-/// its first name, which `first` knows.
+/// The interfaces of a record with their labels: a renamed interface has the label of its first name, from
+/// `first`.
 fn left<'a>(
     case: &'a Case,
     record: &'a Value,
     host: &'a Host,
     elsewhere: Option<&'a Station>,
     first: &'a [(&str, &str)],
-) -> Vec<Left<'a>> {
+) -> Vec<LeftTap<'a>> {
     let all = placed(case, host, elsewhere).map(|(name, station)| {
         let renamed = first.iter().find(|(now, _)| *now == name);
         let stored = renamed.map_or(name, |(_, first)| first);
@@ -58,7 +58,7 @@ fn left<'a>(
                 .is_some_and(|rest| rest == stored || rest.rsplit('/').next() == Some(stored))
         };
         let label = labels.keys().find(ends).expect("a label").clone();
-        Left {
+        LeftTap {
             name,
             home: host,
             station,
@@ -70,7 +70,7 @@ fn left<'a>(
     all.collect()
 }
 
-/// Whether today's daemon takes both over.
+/// Checks that today's daemon takes over both.
 fn check(case: &Case, first: &[(&str, &str)]) {
     persistent(case, first);
     stored(case, first);
@@ -120,7 +120,7 @@ fn stored(case: &Case, first: &[(&str, &str)]) {
         .collect();
     let states = || -> Value {
         let all = placed(case, host, elsewhere);
-        // A TAP has a carrier until its daemon says otherwise.
+        // A TAP has a carrier until its daemon clears it.
         all.map(|(name, station)| {
             let carrier = record["interfaces"][name]["carrier"] == true;
             state(case, station, name, carrier)
@@ -144,7 +144,7 @@ fn stored(case: &Case, first: &[(&str, &str)]) {
     });
 }
 
-/// Waits until the interfaces are described as they are recorded.
+/// Waits until the interfaces match their records.
 fn await_record(case: &Case, record: &Value, host: &Host, elsewhere: Option<&Station>) {
     let mut expected = Map::new();
     for (name, _) in case.interfaces {
@@ -185,7 +185,7 @@ fn in_a_configured_namespace() {
     check(&NETNS_CASE, &[]);
 }
 
-/// Only a store finds a VNIC again that was moved or renamed.
+/// Only the store identifies a VNIC that was moved or renamed.
 #[test]
 fn moved_and_renamed_by_hand() {
     let first = [("storage0", "ib1")];

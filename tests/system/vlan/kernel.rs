@@ -1,10 +1,10 @@
-//! The kernel's own VLANs above `ib0`, where it has them.
+//! The kernel's VLAN links above `ib0`, if the kernel has them.
 
 use crate::lab::{Host, Lab, iperf};
 
 use super::config;
 
-/// Two hosts whose `ib0` takes tags. `None`, said loudly, where the kernel has no 802.1Q.
+/// Two hosts whose `ib0` accepts tags. `None`, with a message, if the kernel has no 802.1Q.
 fn pair() -> Option<Lab> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
@@ -20,7 +20,7 @@ fn pair() -> Option<Lab> {
     Some(lab)
 }
 
-/// The hosts talk in a VLAN's network, and nothing of it is in the interface's own partition.
+/// The hosts communicate in a VLAN's network, and no packet reaches the interface's own partition.
 fn talk(a: &Host, b: &Host, vid: u16) {
     a.reaches_in(vid, b);
     a.ok(&format!("ping -c 2 -i 0.2 -W 5 -s 4000 {}", b.v4_in(vid)));

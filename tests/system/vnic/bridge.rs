@@ -1,4 +1,4 @@
-//! A Linux bridge that joins a VNIC and a veth: hosts behind it are hosts of the switch.
+//! A Linux bridge of a VNIC and a veth: hosts behind it are hosts on the switch.
 
 use std::time::Duration;
 
@@ -28,18 +28,18 @@ fn guests_reach_each_other_and_the_hosts() {
     one.reaches_all(&[two.v4(), two.v6(), a.v4(), b.v4(), b.v6()]);
     two.reaches_all(&[one.v4(), one.v6(), a.v4(), a.v6(), b.v4()]);
     a.reaches_all(&[two.v4(), two.v6(), b.v4()]);
-    // Each is known where it is, under its own address.
+    // Each is known at its place, with its own address.
     await_known(a, "vnic0", &two.mac(), lid(b, "vnic0"));
     await_known(b, "vnic0", &one.mac(), lid(a, "vnic0"));
     for (from, to, address) in [(&one, &two, two.v4()), (&two, &one, one.v6())] {
         iperf_above(from, to, &address, "-n 32M", 100e6);
     }
     arrives_whole(&one, &two, &two.v4());
-    // Unlike IPoIB, the switch carries whatever is Ethernet.
+    // Unlike IPoIB, the switch carries all Ethernet.
     other_protocols_pass(&one, b, mac(&two.mac()));
 }
 
-/// Frames that are not IP, of every length that Ethernet has, arrive behind the other bridge.
+/// Frames that are not IP, of every length of Ethernet, arrive behind the other bridge.
 fn other_protocols_pass(from: &Station, behind: &Host, to: Mac) {
     let heard = Sniffer::start(behind, "guest2", "ether proto 0x88b5 or ether proto 0x88cc");
     let own = mac_of(from, "eth0");
@@ -56,7 +56,7 @@ fn other_protocols_pass(from: &Station, behind: &Host, to: Mac) {
         })
         .collect();
     from.send_frames("eth0", 500, &sent);
-    // Order is a flow's own: those to the group and those to one address may pass each other.
+    // Only a flow keeps its order: frames to the group and frames to one address may pass each other.
     let flows = |frames: Vec<Vec<u8>>| -> (Vec<_>, Vec<_>) {
         frames.into_iter().partition(|frame| frame[..6] == to)
     };
@@ -75,7 +75,7 @@ fn a_guest_that_moves_to_another_host_is_found_there() {
     let (a, b) = lab.two();
     two.reaches_all(&[one.v4(), one.v6()]);
     let there = lid(b, "vnic0");
-    // From behind the bridge that it comes to, and from the host that it leaves.
+    // From behind its new bridge, and from the host that it leaves.
     let pings = [
         Pinging::start(&two, &one.v4()),
         Pinging::start(a, &one.v6()),
@@ -92,7 +92,7 @@ fn a_guest_that_moves_to_another_host_is_found_there() {
     iperf_above(a, &one, &one.v4(), "-n 8M", 50e6);
 }
 
-/// What nobody has heard of for so long is forgotten.
+/// Addresses that are silent for the ageing time are forgotten.
 #[test]
 fn addresses_age() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -111,8 +111,8 @@ fn addresses_age() {
     a.reaches_all(&[guest.v4()]);
 }
 
-/// Without learning, as the kernel's driver: a guest's address, which is local, has no LID in it that
-/// anybody has.
+/// Without learning, like the kernel's driver: a guest's locally administered address contains a LID that no
+/// port has.
 #[test]
 fn without_learning_only_addresses_with_a_lid_are_reached() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -127,6 +127,6 @@ fn without_learning_only_addresses_with_a_lid_are_reached() {
     assert!(!a.pings(&guest.v4()));
     assert!(known(a, "vnic0", &guest.mac()).is_none());
     assert_eq!(count(a, "mac_learned") + count(a, "tx_flooded"), 0);
-    // It went to that LID, which is nobody's.
+    // The frame went to that unused LID.
     assert!(count(b, "rx_other_lid") > 0);
 }

@@ -1,4 +1,4 @@
-//! Command lines and files: what they make, and what is refused where.
+//! Command lines and files: their results, and errors with their place.
 
 use super::{fixed, write};
 use crate::lab::{Lab, SOON, eventually};
@@ -9,7 +9,7 @@ fn the_command_line_makes_one() {
     let (a, b) = lab.two();
     a.start(&["--vnic", "1"]);
     b.start(&["--vnic", "lan0=1"]);
-    assert!(!a.has_link("ib0"), "nobody asked for IPoIB");
+    assert!(!a.has_link("ib0"), "no IPoIB interface is configured");
     a.configure("vnic0");
     b.configure("lan0");
     a.reaches(b);
@@ -18,7 +18,7 @@ fn the_command_line_makes_one() {
     assert_eq!(b.show("lan0")["vesw"], 1);
 }
 
-/// VE04: 12 bits, of which 0 is nobody's.
+/// VE04: 12 bits, of which 0 is invalid.
 #[test]
 fn ve04_switches_have_numbers_of_1_to_4095() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -71,8 +71,8 @@ fn what_cannot_be_is_refused_with_its_place() {
         let path = write(a, &fixed("vnic0", 1, &keys));
         let done = a.daemon_run(&["--check-config", &path]);
         assert_eq!(done.code, Some(1), "{keys}: {done:?}");
-        let said = done.err.to_lowercase();
-        assert!(said.contains(word), "{keys}: {}", done.err);
+        let output = done.err.to_lowercase();
+        assert!(output.contains(word), "{keys}: {}", done.err);
         let place = format!("ibtapd.toml:{line}:");
         assert!(
             line == 0 || done.err.contains(&place),
@@ -80,16 +80,16 @@ fn what_cannot_be_is_refused_with_its_place() {
             done.err
         );
     }
-    // Two of one daemon are on one switch in different places only: their LIDs tell them apart.
+    // Two interfaces of one daemon can be on one switch only with different LIDs.
     let same = "lid = 7";
     let text = fixed("vnic0", 1, same) + &fixed("vnic1", 1, same);
     let done = a.daemon_run(&["--check-config", &write(a, &text)]);
     assert_eq!(done.code, Some(1), "{done:?}");
 }
 
-/// A LID that is in use is told once, with what to do.
+/// A LID that is in use is logged once, with the remedy.
 #[test]
-fn a_lid_twice_is_told() {
+fn a_lid_in_use_is_logged() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
@@ -105,7 +105,10 @@ fn a_lid_twice_is_told() {
     });
     for host in [a, b] {
         let log = host.daemon().log();
-        let told = log.lines().filter(|line| line.contains("0x000007"));
-        assert!(told.count() <= 2, "once, and where it says its own: {log}");
+        let logged = log.lines().filter(|line| line.contains("0x000007"));
+        assert!(
+            logged.count() <= 2,
+            "once, and once with its own LID: {log}"
+        );
     }
 }

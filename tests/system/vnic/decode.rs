@@ -1,4 +1,4 @@
-//! What `ibtap` tells of VNICs, live and from captures.
+//! Output of `ibtap` about VNICs, live and from captures.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn vr11_stats_have_the_drivers_names_in_its_order() {
     for (name, least) in [("tx_packets", 3), ("rx_unicast", 3), ("tx_untagged", 3)] {
         assert!(count(a, name) >= least, "{name}");
     }
-    // The driver's are all there, as ethtool prints them; of ours those that say something.
+    // All counters of the driver, as ethtool prints them; of ibtap's own only nonzero ones.
     let short = a.ibtap("stats vnic0").out;
     assert!(
         short.contains("rx_runt") && !short.contains("rx_truncated"),
@@ -43,7 +43,7 @@ fn vr11_stats_have_the_drivers_names_in_its_order() {
 }
 
 #[test]
-fn show_and_mac_tell_what_there_is() {
+fn show_and_mac_print_the_state() {
     let Some(mut lab) = pair() else { return };
     let (a, b) = lab.two();
     b.bridge_over("vnic0");
@@ -84,7 +84,7 @@ fn show_and_mac_tell_what_there_is() {
         assert_eq!(done.code, Some(1), "{words}: {done:?}");
         assert_eq!(done.err.lines().count(), 1, "{words}: {}", done.err);
     }
-    // What is IPoIB's alone says so.
+    // Commands for IPoIB interfaces must not panic with a VNIC.
     for words in ["neigh vnic0", "mode vnic0", "mcg vnic0"] {
         let done = a.ibtap(words);
         assert_ne!(done.code, Some(3), "{words}: {done:?}");
@@ -99,15 +99,15 @@ fn show_and_mac_tell_what_there_is() {
     );
 }
 
-/// Decodes a capture as far as it is written; `None` while that is in the middle of a packet.
+/// Decodes a capture as far as it is written; `None` while it ends within a packet.
 fn decoded(host: &Host, file: &str) -> Option<Vec<Value>> {
     let done = host.ibtap(&format!("decode --json {file}"));
-    // Status 1 is for a packet that is not right: never, whatever the moment.
+    // Status 1 means a malformed packet: never, at any moment.
     assert_ne!(done.code, Some(1), "{done:?}");
     serde_json::from_str(&done.out).ok()
 }
 
-/// All that a value's strings and keys say, to be searched.
+/// All strings and keys of a value, for a search.
 fn text_of(value: &Value) -> String {
     value.to_string()
 }
@@ -117,7 +117,7 @@ fn a_capture_is_decoded_field_by_field() {
     let Some(mut lab) = pair() else { return };
     let (a, b) = lab.two();
     for host in [&*a, &*b] {
-        // Cut trains before the capture sees them.
+        // Splits trains before the capture.
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
     }
     let wire = Sniffer::start(b, "eth0", "udp port 4791");
@@ -126,7 +126,7 @@ fn a_capture_is_decoded_field_by_field() {
     iperf_above(a, b, &b.v4(), "-n 1M", 1e6);
     let path = wire.file().to_str().expect("an ASCII path").to_owned();
     let is_ours = |packet: &&Value| packet["vnic"].is_object();
-    // tcpdump may be a moment behind, and loses what its ring has no room for.
+    // tcpdump may be a moment late, and loses packets without room in its ring.
     let packets = eventually(SOON, "packets of the stream", || {
         let packets = decoded(b, &path)?;
         (packets.iter().filter(is_ours).count() > 50).then_some(packets)
@@ -158,7 +158,7 @@ fn a_capture_is_decoded_field_by_field() {
     );
 }
 
-/// Management on the wire, by names of its methods and attributes.
+/// Management on the wire, by names of methods and attributes.
 #[test]
 fn management_is_decoded_by_name() {
     let Some((mut lab, mut em)) = managed_pair("poll_interval = 1", "") else {
@@ -166,16 +166,16 @@ fn management_is_decoded_by_name() {
     };
     let (a, b) = lab.two();
     let wire = Sniffer::start(b, "eth0", "udp port 4791");
-    // An agent that starts again is told everything again.
+    // A restarted agent is configured again.
     b.kill_daemon();
     super::start(b, &super::managed("vnic0"));
     b.configure("vnic0");
     a.reaches(b);
     let path = wire.file().to_str().expect("an ASCII path").to_owned();
     eventually(SOON, "management of every kind", || {
-        let said: String = decoded(b, &path)?.iter().map(text_of).collect();
+        let output: String = decoded(b, &path)?.iter().map(text_of).collect();
         let words = ["ClassPortInfo", "VeswPortInfo", "LidDirectory", "NodeInfo"];
-        words.iter().all(|word| said.contains(word)).then_some(())
+        words.iter().all(|word| output.contains(word)).then_some(())
     });
     em.end_by(rustix::process::Signal::TERM);
 }

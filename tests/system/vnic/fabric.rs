@@ -1,4 +1,4 @@
-//! VNICs on a fabric that changes below them: its partitions, a port's GID, an Ethernet that goes and comes.
+//! VNICs on a fabric that changes: partitions, a port's GID, an Ethernet link that goes down and up.
 
 use super::{fixed, managed_pair, pair, start_all};
 use crate::lab::{Host, Lab, SOON, UNDERLAY_MTU, eventually};
@@ -8,7 +8,7 @@ fn pkeys(host: &Host, table: &str) {
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
-/// Gives `eth0` a MAC, of which the GID is made.
+/// Sets the MAC of `eth0`, from which the GID is derived.
 fn change_gid(host: &Host) {
     host.ok("ip link set eth0 down");
     host.ok("ip link set eth0 address 02:00:00:00:77:01");
@@ -31,7 +31,7 @@ fn a_vnic_waits_for_its_partition() {
         let reason = shown["reason"].as_str().expect("a reason");
         assert!(reason.contains("0x8001"), "{reason}");
         assert!(!b.pings(&a.v4()));
-        // At another place of the table than before.
+        // At another index of the table than before.
         pkeys(a, "0xffff,0x8007,0x8001");
         a.await_carrier("vnic0", true);
         b.reaches(a);
@@ -51,7 +51,7 @@ fn a_vnic_follows_the_gid_of_its_port() {
     a.reaches(b);
 }
 
-/// Its manager finds it where it is now, and tells the others.
+/// Its manager finds it at the new place, and informs the others.
 #[test]
 fn a_managed_vnic_follows_the_gid_of_its_port() {
     let Some((mut lab, _em)) = managed_pair("", "") else {

@@ -1,4 +1,4 @@
-//! A standby takes over, and two managers never write at once.
+//! A standby takes over, and two managers never set values at the same time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::lab::{Em, Guest, Host, Lab, SOON, eventually, iperf_across};
 /// A lease of two seconds, so that a test need not wait for 15.
 const LEASE: &str = "lease = 2\npoll_interval = 1\n";
 
-/// Whether a manager says that it is the active one.
+/// Whether a manager is active.
 fn is_active(em: &Em) -> bool {
     em.ask("status")[0]["role"] == "active"
 }
@@ -21,7 +21,7 @@ fn await_active(em: &Em, active: bool) {
     });
 }
 
-/// Two hosts with a manager each, of which the first is active.
+/// Two hosts with a manager each; the first is active.
 fn two_managers(a: &mut Host, b: &mut Host) -> (Em, Em) {
     for host in [&mut *a, &mut *b] {
         start(host, &managed("vnic0"));
@@ -51,7 +51,7 @@ fn ve12_a_standby_takes_over_and_no_connection_is_lost() {
     );
     iperf_across(a, b, "", |_| first.end_by(Signal::KILL));
     await_active(&second, true);
-    // It manages: what is new is heard of by trap and published.
+    // It manages: changes arrive by trap and are published.
     a.bridge_over("vnic0");
     let guest = Guest::attach(a, 1);
     eventually(2 * SOON, "the guest in the new manager's table", || {
@@ -64,13 +64,13 @@ fn ve12_a_standby_takes_over_and_no_connection_is_lost() {
             assert_eq!(host.show("vnic0")[key], before[key], "{key}");
         }
     }
-    // The first comes back, and does not take back what works.
+    // The first manager returns, and does not take over again.
     first.start_again(a);
     await_active(&first, false);
     std::thread::sleep(Duration::from_secs(3));
     assert!(is_active(&second) && !is_active(&first));
     a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", guest.v4()));
-    // An agent may have heard the first one a moment later than the second has; but that is all.
+    // An agent may have received a message of the first a moment after one of the second, but no more.
     for host in [a, b] {
         let log = host.daemon().log();
         assert!(log.matches("two active managers").count() < 2, "{log}");

@@ -1,4 +1,4 @@
-//! Groups with multicast LIDs of their own.
+//! Groups with separate multicast LIDs.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
@@ -9,16 +9,16 @@ use crate::lab::{Em, Host, Lab, SOON, eventually};
 /// The MAC of [`V4`] (RFC 1112, section 6.4), and its LID.
 const GROUPS: &str = "groups = [{ mac = \"01:00:5e:01:02:03\", lid = 0xf00100 }]";
 const LID: u64 = 0xf0_0100;
-/// Another group, which goes where all go.
+/// Another group, with the switch's multicast LID.
 const OTHER: Group = Group {
     address: IpAddr::V4(Ipv4Addr::new(239, 7, 7, 7)),
     mgid: "",
 };
-/// As many as the buffer of a socket holds.
+/// As many as a socket buffer holds.
 const MANY: u64 = 100;
 
-/// Sends many packets to a group; gives how many more frames for groups each host has got from it, taken
-/// or not.
+/// Sends many packets to a group; returns the number of additional multicast frames that each host has
+/// received, accepted or not.
 fn send_many(from: &Host, to: &Group, others: [&Host; 2]) -> [u64; 2] {
     let arrived = |host: &Host| count(host, "rx_mcastbcast") + count(host, "rx_other_lid");
     let before = others.map(arrived);
@@ -29,7 +29,7 @@ fn send_many(from: &Host, to: &Group, others: [&Host; 2]) -> [u64; 2] {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
-    // What comes after it has overtaken nothing.
+    // Later packets have overtaken nothing.
     for other in others {
         from.reaches(other);
     }
@@ -37,13 +37,13 @@ fn send_many(from: &Host, to: &Group, others: [&Host; 2]) -> [u64; 2] {
     [after[0] - before[0], after[1] - before[1]]
 }
 
-/// What a socket has got until nothing comes any more.
+/// Packets that a socket receives until none arrive any more.
 fn drain(socket: &UdpSocket) -> u64 {
     std::iter::from_fn(|| receive(socket)).count() as u64
 }
 
 #[test]
-fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
+fn a_group_with_its_own_lid_reaches_its_listeners_only() {
     let Some(mut lab) = Lab::segment(3) else {
         return;
     };
@@ -68,21 +68,21 @@ fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
         (&shown["mac"], &shown["lid"]),
         (&"01:00:5e:01:02:03".into(), &LID.into())
     );
-    let told = em.ask("explain 1 01:00:5e:01:02:03").remove(0);
+    let explained = em.ask("explain 1 01:00:5e:01:02:03").remove(0);
     assert_eq!(
-        (&told["dlid"], &told["listeners_only"]),
+        (&explained["dlid"], &explained["listeners_only"]),
         (&LID.into(), &true.into())
     );
 
     let [at_b, at_c] = send_many(a, &V4, [b, c]);
-    assert!(at_b >= MANY, "{at_b} of {MANY} frames at who listens");
+    assert!(at_b >= MANY, "{at_b} of {MANY} frames at the listener");
     assert_eq!(drain(&listener), MANY);
-    // The kernels say something to groups of their own now and then.
-    assert!(at_c < MANY / 4, "{at_c} frames at who does not listen");
+    // The kernels send packets to their own groups now and then.
+    assert!(at_c < MANY / 4, "{at_c} frames at the other host");
 
-    // A capture that wants everything gets it, and costs it no longer than it runs.
+    // A capture of all packets receives the group, only while it runs.
     let capture = crate::lab::Sniffer::start(c, "vnic0", "udp");
-    eventually(SOON, "its frames at who captures", || {
+    eventually(SOON, "its frames at the capture", || {
         let [_, at_c] = send_many(a, &V4, [b, c]);
         (at_c >= MANY).then_some(())
     });
@@ -92,7 +92,7 @@ fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
         (at_c < MANY / 4).then_some(())
     });
     c.ok("ip link set vnic0 allmulticast on");
-    eventually(SOON, "its frames at who wants all groups", || {
+    eventually(SOON, "its frames with all groups enabled", || {
         let [_, at_c] = send_many(a, &V4, [b, c]);
         (at_c >= MANY).then_some(())
     });
@@ -103,7 +103,7 @@ fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
     });
     c.ok("ip maddr add 01:00:5e:01:02:03 dev vnic0");
     c.ok("ip link set vnic0 mtu 1399");
-    eventually(SOON, "its frames at who listens below IP", || {
+    eventually(SOON, "its frames at the listener below IP", || {
         let [_, at_c] = send_many(a, &V4, [b, c]);
         (at_c >= MANY).then_some(())
     });
@@ -115,7 +115,7 @@ fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
     });
     while receive(&listener).is_some() {}
 
-    // Another group is as it was: all members have its frames.
+    // Another group is unaffected: all members receive its frames.
     let listener = receiver(c, "vnic0", &OTHER);
     heard(
         &group::sender(a, "vnic0", &OTHER),
@@ -127,21 +127,21 @@ fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
     assert_eq!(drain(&listener), MANY);
     drop(listener);
 
-    // Who begins to listen has it from then on, and without its LID the group is as any other.
+    // A new listener receives it from then on; without its LID, the group is like any other.
     let late = receiver(c, "vnic0", &V4);
     heard(
         &group::sender(a, "vnic0", &V4),
         &late,
-        "the group at who came later",
+        "the group at the later listener",
     );
     drop(late);
     em.reconfigure(|text| text.replace(GROUPS, ""));
     em.reload();
     eventually(SOON, "the group to be for all", || {
-        let told = em.ask("explain 1 01:00:5e:01:02:03").remove(0);
-        (told["dlid"] == 0xf0_0001).then_some(())
+        let explained = em.ask("explain 1 01:00:5e:01:02:03").remove(0);
+        (explained["dlid"] == 0xf0_0001).then_some(())
     });
-    eventually(SOON, "its frames at who does not listen", || {
+    eventually(SOON, "its frames at the other host", || {
         let [_, at_c] = send_many(a, &V4, [b, c]);
         (at_c >= MANY).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Who sends what he should not: counted, dropped, no harm to what goes on beside it.
+//! Forbidden packets: counted and dropped; other traffic continues.
 
 use super::{count, fixed, lid, managed, pair, pair_with, start, vesw};
 use crate::lab::attacker::{Attacker, Numbers};
@@ -6,7 +6,7 @@ use crate::lab::frame::{Mac, ethernet};
 use crate::lab::packet16::{Packet16, data_qkey};
 use crate::lab::{Alone, Em, Host, Lab, SOON, eventually, iperf_above};
 
-/// Why the fabric and the VNIC refuse a packet.
+/// Drop reasons of the fabric and of the VNIC.
 const REFUSALS: [&str; 20] = [
     "rx_length_errors",
     "rx_bad_opcode",
@@ -30,17 +30,17 @@ const REFUSALS: [&str; 20] = [
     "rx_runt",
 ];
 
-/// What a flood does not get as far as: the socket was full.
+/// Drops before the daemon: the socket was full.
 const LOST: &str = "rx_socket_drops";
 
-/// A frame from somebody to a victim.
+/// A frame to a victim.
 fn frame(to: Mac, from: Mac, length: usize) -> Vec<u8> {
     let mut frame = ethernet(to, from, 0x88b5);
     frame.resize(length, 0x5a);
     frame
 }
 
-/// A packet of switch 1 that is right in every respect.
+/// A correct packet of switch 1.
 fn right(a: &Host, b: &Host) -> Packet16 {
     Packet16 {
         slid: lid(a, "vnic0"),
@@ -59,7 +59,7 @@ fn datagram(attacker: &Attacker, payload: Vec<u8>) -> Vec<u8> {
     packet.datagram()
 }
 
-/// Each way to spoil a packet has its counter, and each is counted once.
+/// Each kind of error has its counter, and each is counted once.
 #[test]
 fn vr14_every_fault_has_its_counter() {
     let Some(mut lab) = pair() else { return };
@@ -100,7 +100,7 @@ fn vr14_every_fault_has_its_counter() {
             (counted == 1).then_some(())
         });
     }
-    // What is right arrives.
+    // Correct packets arrive.
     let before = count(b, "rx_unicast");
     attacker.send(&datagram(&attacker, good.bytes()));
     eventually(SOON, "the good one", || {
@@ -122,10 +122,10 @@ fn garbage_and_flipped_bits_do_no_harm() {
         scope.spawn(|| {
             let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
             attacker.flood(count, |number| match number % 4 {
-                // Anything at all, below the fabric and above it.
+                // Arbitrary bytes, below the fabric and above it.
                 0 => numbers.bytes(number % 4200),
                 1 => datagram(&attacker, numbers.bytes(number % 4000)),
-                // Truncated, and with bits flipped in the header.
+                // Truncated, and with flipped bits in the header.
                 2 => {
                     let bytes = good.bytes();
                     let keep = numbers.next() as usize % bytes.len();
@@ -133,7 +133,7 @@ fn garbage_and_flipped_bits_do_no_harm() {
                 }
                 _ => {
                     let mut bytes = good.bytes();
-                    // Format, type, length or switch: never something that has another meaning.
+                    // Wrong format, type, length or switch: never another meaning.
                     let at = [3, 7, 8, 18][numbers.next() as usize % 4];
                     bytes[at] ^= if at == 7 {
                         0x60
@@ -144,8 +144,8 @@ fn garbage_and_flipped_bits_do_no_harm() {
                 }
             });
         });
-        let said = a.ok(&format!("ping -q -c 40 -i 0.05 -W 2 {}", b.v4()));
-        assert!(said.contains(" 0% packet loss"), "{said}");
+        let output = a.ok(&format!("ping -q -c 40 -i 0.05 -W 2 {}", b.v4()));
+        assert!(output.contains(" 0% packet loss"), "{output}");
     });
     assert!(b.daemon().is_running());
     a.reaches(b);
@@ -159,7 +159,7 @@ fn garbage_and_flipped_bits_do_no_harm() {
     assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
 }
 
-/// With a list of peers nobody else is believed: not a stranger, and not a peer's LID from elsewhere.
+/// With a list of peers, others are ignored: a stranger, and a peer's LID from another endpoint.
 #[test]
 fn forged_sources_are_refused_where_peers_are_listed() {
     let Some(mut lab) = Lab::segment(3) else {
@@ -178,12 +178,12 @@ fn forged_sources_are_refused_where_peers_are_listed() {
         host.configure("vnic0");
     }
     a.reaches(b);
-    // The third host is on the switch as far as it can be, and nobody hears it.
+    // The third host is on the switch by its own configuration, but receives no answer.
     assert!(!c.pings(&a.v4()) && !c.pings(&b.v4()));
     eventually(SOON, "its packets to be refused", || {
         (count(b, "rx_forged_lid") > 0).then_some(())
     });
-    // Nor when it says that it is host 1.
+    // Also not with the identity of host 1.
     let attacker = Attacker::of(c, b, "vnic0");
     let mut packet = right(a, b);
     packet.frame[6..12].copy_from_slice(&[2, 0, 0, 0x66, 0x66, 0x66]);
@@ -220,7 +220,7 @@ fn a_mac_storm_is_bounded() {
     eventually(SOON, "the storm to be taken in", || {
         (count(b, "mac_evicted") > 5000).then_some(())
     });
-    // Data threads tell each other of what they learn, but not as fast as a storm comes.
+    // Data threads exchange learned addresses, but at a lower rate than a storm.
     let known = b.ask("vnic mac vnic0").len() as u64;
     let threads = b.show("vnic0")["queues"].as_u64().expect("a number");
     assert!(known <= threads * LIMIT + 16, "{known} addresses");
@@ -231,7 +231,7 @@ fn a_mac_storm_is_bounded() {
     iperf_above(b, a, &a.v4(), "-n 16M", 50e6);
 }
 
-/// A MAC that two nodes use is followed a few times, then it stays, and the log says so once.
+/// A MAC that two nodes use moves a few times, then it stays; the log has one line.
 #[test]
 fn a_mac_at_two_nodes_is_damped() {
     let _alone = Alone::begin();
@@ -259,10 +259,10 @@ fn a_mac_at_two_nodes_is_damped() {
     });
     assert!(count(c, "mac_moved") < 10);
     let log = c.daemon().log();
-    let told = log
+    let logged = log
         .lines()
         .filter(|line| line.contains("02:00:00:00:99:99"));
-    assert_eq!(told.count(), 1, "{log}");
+    assert_eq!(logged.count(), 1, "{log}");
     a.reaches(c);
 }
 
@@ -294,8 +294,8 @@ fn takeover(transaction: u32) -> Vec<u8> {
     piece
 }
 
-/// Whoever reaches the management's queue pair may send garbage, pieces of messages that are never whole, and
-/// requests that it is not entitled to.
+/// Any host that reaches the management queue pair may send garbage, incomplete messages, and requests
+/// without permission.
 #[test]
 fn management_from_strangers_changes_nothing() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -334,7 +334,7 @@ fn management_from_strangers_changes_nothing() {
         let random = numbers.bytes(turn % 1100);
         match turn % 3 {
             0 => datagram(random),
-            // A piece of a message whose others never come.
+            // A fragment of a message whose other fragments never arrive.
             1 => {
                 let mut piece = vec![1, 0, 8, 0, 0, 0, 0, 0];
                 piece.extend(numbers.bytes(4));
@@ -346,17 +346,17 @@ fn management_from_strangers_changes_nothing() {
     });
     eventually(SOON, "a word about the stranger", || {
         let log = b.daemon().log();
-        let told = log.lines().filter(|line| line.contains("fe80::bad"));
-        let told: Vec<_> = told.collect();
-        assert!(told.len() < 2, "more than once: {told:?}");
-        (told.len() == 1).then_some(())
+        let logged = log.lines().filter(|line| line.contains("fe80::bad"));
+        let logged: Vec<_> = logged.collect();
+        assert!(logged.len() < 2, "more than once: {logged:?}");
+        (logged.len() == 1).then_some(())
     });
     for key in ["vesw", "lid", "mac", "carrier"] {
         assert_eq!(b.show("vnic0")[key], before[key], "{key}");
     }
     let grown = b.daemon().resident_kib().saturating_sub(memory);
     assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
-    // The manager still manages.
+    // The manager is still active.
     em.reconfigure(|text| text.replace("id = 1", "id = 3"));
     em.reload();
     eventually(SOON, "the manager's word", || {

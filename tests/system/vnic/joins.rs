@@ -1,4 +1,4 @@
-//! Groups that cannot be joined, since the port has as many as it takes.
+//! Groups that cannot be joined because the port has reached its maximum.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use super::{fixed, managed, start, write};
 use crate::lab::group::join_all_v6;
 use crate::lab::{Host, Lab, SOON, eventually};
 
-/// More than a port attaches to.
+/// More groups than a port accepts.
 const GROUPS: u16 = 8400;
-/// For thousands of groups, and for what is tried again after up to half a minute.
+/// Time limit for thousands of groups, and for retries after up to half a minute.
 const LONG: Duration = Duration::from_secs(60);
 
 fn lines(host: &mut Host, words: &str) -> usize {
@@ -38,10 +38,10 @@ fn a_vnic_without_its_switchs_group_has_no_carrier_and_tries_again() {
         let reason = shown["reason"].as_str().unwrap_or_default().to_owned();
         reason.contains("group of its switch").then_some(reason)
     });
-    assert!(reason.contains("8192"), "what the port says: {reason}");
+    assert!(reason.contains("8192"), "the reason of the port: {reason}");
     a.await_carrier("vnic0", false);
     assert_eq!(a.show("vnic0")["oper_state"], "drop_all");
-    // The management's own group is no other: nobody would find the node.
+    // The group of management is like any other: without it, the node cannot be found.
     let more = format!("{text}{}", managed("vnic1"));
     write(a, &more);
     assert_eq!(a.ibtap("reload").code, Some(0));
@@ -61,7 +61,7 @@ fn a_vnic_without_its_switchs_group_has_no_carrier_and_tries_again() {
     });
     a.reaches(b);
     b.reaches(a);
-    // However often it was tried.
+    // In spite of many attempts.
     for what in [
         "vnic0: multicast join failed",
         "VNIC management: multicast join failed",

@@ -1,4 +1,4 @@
-//! VNICs that come, go and come back.
+//! VNICs that are created, removed and return.
 
 use rustix::process::Signal;
 
@@ -7,7 +7,7 @@ use crate::lab::{Em, Host, Lab, SOON, eventually, iperf_across};
 
 const PERSIST: &str = "persist = true";
 
-/// Descriptors that a service manager keeps.
+/// Maximum number of descriptors in the store.
 const STORE: usize = 8;
 
 #[test]
@@ -75,7 +75,7 @@ fn the_carrier_follows_the_underlay() {
     b.reaches(a);
 }
 
-/// The queues that a service manager keeps have the carrier that they had.
+/// Queues that a service manager keeps have their former carrier.
 #[test]
 fn an_inherited_vnic_without_its_partition_loses_its_carrier() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -135,7 +135,7 @@ fn ip_link_manages_it() {
         (a.ibtap("show lan0").code == Some(0)).then_some(())
     });
     b.reaches_all(&[a.v4()]);
-    // Another address is what neighbours see from then on.
+    // Neighbours see another address from then on.
     a.ok("ip link set lan0 address 02:00:00:00:77:01");
     b.ok("ip neigh flush dev vnic0");
     b.reaches_all(&[a.v4()]);

@@ -1,4 +1,4 @@
-//! The Ethernet Manager: it finds agents, configures them, and tells each where the others are.
+//! The Ethernet Manager: it finds agents, configures them, and sends each the addresses of the others.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::{count, lid, managed, managed_pair, start, vesw};
 use crate::lab::{Em, Guest, Host, Lab, SOON, eventually, iperf_above, iperf_across};
 
-/// What `ibtap vnic mac` says of an address that the manager has published.
+/// Origin in `ibtap vnic mac` of an address published by the manager.
 fn published(host: &Host, address: &str) -> Option<Value> {
     super::known(host, "vnic0", address).filter(|entry| entry["source"] == "table")
 }
 
-/// Members that a manager shows, by `port`.
+/// A manager's members, by `port`.
 fn members(em: &Em) -> Vec<Value> {
     let mut all = em.ask("port");
     all.retain(|port| port["condition"] == "forwarding");
@@ -34,7 +34,7 @@ fn ve02_two_nodes_are_configured_and_need_no_table() {
             (&1.into(), &true.into()),
             "{shown}"
         );
-        // The address has switch and LID in it.
+        // The address contains switch and LID.
         let mac = super::mac_of(host, "vnic0");
         assert_eq!(mac[3..], lid.to_le_bytes()[..3], "{mac:02x?}");
         assert_eq!(mac[0] & 3, 2, "{mac:02x?}");
@@ -44,11 +44,11 @@ fn ve02_two_nodes_are_configured_and_need_no_table() {
         assert_eq!(count(host, "tx_dlid_zero"), 0);
     }
     iperf_above(a, b, &b.v6(), "-n 16M", 50e6);
-    // What an administrator looks at, in both forms.
+    // Output for an administrator, in both forms.
     for words in ["status", "vesw", "port", "mac", "counters"] {
         let done = em.run(words);
         assert_eq!(done.code, Some(0), "{words}: {done:?}");
-        assert!(!done.out.is_empty(), "{words} says nothing");
+        assert!(!done.out.is_empty(), "{words} prints nothing");
         em.ask(words);
     }
     let counters = em.ask("counters");
@@ -73,7 +73,7 @@ fn ve03_addresses_behind_a_bridge_are_published() {
     let (a, b) = lab.two();
     b.bridge_over("vnic0");
     let guest = Guest::attach(b, 2);
-    // It says something, so that it is heard of where it is.
+    // It sends a packet, so that its new place is learned.
     guest.reaches_all(&[a.v4()]);
     let there = lid(b, "vnic0");
     let entry = eventually(2 * SOON, "the guest in the manager's table", || {
@@ -87,7 +87,7 @@ fn ve03_addresses_behind_a_bridge_are_published() {
     a.reaches_all(&[guest.v4(), guest.v6()]);
 }
 
-/// Nothing is set where nothing has changed: a manager that starts again reads, and traffic goes on.
+/// Nothing is set without a change: a restarted manager only reads, and traffic continues.
 #[test]
 fn ve05_ve11_traffic_outlives_kill_and_restart_of_the_manager() {
     let Some((mut lab, mut em)) = managed_pair("poll_interval = 1", "") else {
@@ -118,7 +118,7 @@ fn ve05_ve11_traffic_outlives_kill_and_restart_of_the_manager() {
         status["counters"]["sets"], 0,
         "nothing had changed: {status}"
     );
-    // Nor does anything hang on its being there.
+    // Traffic also does not depend on its presence.
     em.end_by(Signal::KILL);
     a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", b.v4()));
     b.bridge_over("vnic0");
@@ -142,7 +142,7 @@ fn ve06_a_node_that_comes_back_gets_everything_again() {
     assert_eq!(lid(b, "vnic0"), before, "a node keeps its LID");
     a.reaches(b);
     b.reaches(a);
-    // The node that the manager is on, too: it is a client of that daemon.
+    // Also the node of the manager, which is a client of that daemon.
     a.kill_daemon();
     eventually(SOON, "the TAP to go", || {
         (!a.has_link("vnic0")).then_some(())
@@ -153,7 +153,7 @@ fn ve06_a_node_that_comes_back_gets_everything_again() {
     assert_eq!(members(&em).len(), 2);
 }
 
-/// A switch more, a switch less and a port held, by a reload and by command.
+/// Adding a switch, removing a switch and draining a port, by a reload and by command.
 #[test]
 fn a_manager_reloads_and_drains() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -176,7 +176,7 @@ fn a_manager_reloads_and_drains() {
         host.await_carrier("vnic1", true);
         assert_eq!(host.show("vnic1")["vesw"], 2);
     }
-    // A configuration that is wrong changes nothing.
+    // A wrong configuration changes nothing.
     em.reconfigure(|text| text.replace("id = 2", "id = 4096"));
     em.reload();
     eventually(SOON, "a word about it", || {
@@ -184,7 +184,7 @@ fn a_manager_reloads_and_drains() {
     });
     a.reaches(b);
     assert_eq!(a.show("vnic1")["vesw"], 2);
-    // Without its switch an interface stays, and carries nothing.
+    // Without its switch an interface stays, but carries nothing.
     em.reconfigure(|text| {
         let (kept, _) = text
             .split_once("[[vesw]]\nname = \"switch 2\"")
@@ -199,7 +199,7 @@ fn a_manager_reloads_and_drains() {
     a.reaches(b);
 }
 
-/// What the manager says of MTU and switch holds at once, within what the administrator has.
+/// The manager's MTU and switch apply at once, within the administrator's limits.
 #[test]
 fn vs12_vs14_vs15_another_mtu_and_another_switch_take_effect_at_once() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -277,7 +277,7 @@ fn ve09_an_mtu_that_a_member_cannot_carry_is_refused_by_name() {
     assert_eq!(b.show("vnic0")["carrier"], false);
 }
 
-/// Who may not manage is not obeyed, and who may still is.
+/// A manager without permission is refused, and the permitted one is obeyed.
 #[test]
 fn a_stranger_manages_nothing() {
     let Some(mut lab) = Lab::segment(3) else {
@@ -300,19 +300,23 @@ fn a_stranger_manages_nothing() {
     }
     a.reaches(b);
     let before = b.show("vnic0");
-    // It would be the active one by its priority.
+    // By its priority it would be the active one.
     let stranger = Em::start(c, "priority = 15", &vesw(9, ""));
     eventually(SOON, "the stranger to have its own node", || {
         (c.show("vnic0")["vesw"] == 9).then_some(())
     });
     b.ok(&format!("ping -q -c 20 -i 0.05 -W 5 {}", a.v4()));
-    eventually(SOON, "a word about who may not", || {
-        let log = b.daemon().log();
-        let told = log
-            .lines()
-            .filter(|line| line.contains("refused management from"));
-        (told.count() == 1).then_some(())
-    });
+    eventually(
+        SOON,
+        "a log line about the manager without permission",
+        || {
+            let log = b.daemon().log();
+            let logged = log
+                .lines()
+                .filter(|line| line.contains("refused management from"));
+            (logged.count() == 1).then_some(())
+        },
+    );
     for key in ["vesw", "lid", "mac", "carrier"] {
         assert_eq!(b.show("vnic0")[key], before[key], "{key}");
     }

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::lab::frame::{Mac, mac};
 use crate::lab::{Em, Host, Lab, SOON, Station, eventually};
 
-/// A VNIC on `eth0` that the configuration puts on a switch, with further keys.
+/// A VNIC on `eth0` with a configured switch and further keys.
 fn fixed(name: &str, vesw: u16, more: &str) -> String {
     format!("[[vnic]]\nname = {name:?}\nunderlay = \"eth0\"\nvesw = {vesw}\n{more}\n")
 }
@@ -32,7 +32,7 @@ fn managed(name: &str) -> String {
     format!("[[vnic]]\nname = {name:?}\nunderlay = \"eth0\"\n")
 }
 
-/// Writes a host's configuration; gives its path.
+/// Writes a host's configuration; returns its path.
 fn write(host: &Host, text: &str) -> String {
     let path = host.file("ibtapd.toml");
     std::fs::write(&path, text).expect("written");
@@ -45,8 +45,8 @@ fn start(host: &mut Host, text: &str) {
     host.start_with(&["--config", &path]);
 }
 
-/// Starts all daemons with one configuration, gives `vnic0` its addresses, and waits until all reach the
-/// first.
+/// Starts all daemons with one configuration, adds addresses to `vnic0`, and waits until all reach the first
+/// host.
 fn start_all(hosts: &mut [&mut Host], text: &str) {
     for host in hosts.iter_mut() {
         start(host, text);
@@ -63,7 +63,7 @@ fn pair() -> Option<Lab> {
     pair_with("")
 }
 
-/// The same with further keys.
+/// Two hosts with `vnic0` on switch 1 and further keys.
 fn pair_with(more: &str) -> Option<Lab> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
@@ -71,15 +71,15 @@ fn pair_with(more: &str) -> Option<Lab> {
     Some(lab)
 }
 
-/// What `ibtap stats` says of a VNIC.
+/// The counters of a VNIC in `ibtap stats`.
 fn stats(host: &Host, interface: &str) -> Value {
     let mut all = host.ask(&format!("stats {interface}"));
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
-/// A counter of the virtual port, of the kernel's driver or of ours: not one of the fabric's workers that
-/// has the same name.
+/// A counter of the virtual port, the kernel driver's or ibtap's own, not a counter of the fabric's workers
+/// with the same name.
 fn counter_of(stats: &Value, name: &str) -> u64 {
     let found = ["driver", "port"].map(|kind| stats[kind][name].as_u64());
     let found: Vec<u64> = found.into_iter().flatten().collect();
@@ -87,7 +87,7 @@ fn counter_of(stats: &Value, name: &str) -> u64 {
     found[0]
 }
 
-/// The same of `vnic0` now.
+/// The counter of `vnic0` now.
 fn count(host: &Host, name: &str) -> u64 {
     counter_of(&stats(host, "vnic0"), name)
 }
@@ -103,13 +103,13 @@ fn mac_of(station: &Station, interface: &str) -> Mac {
     mac(station.link(interface)["address"].as_str().expect("a MAC"))
 }
 
-/// What `ibtap vnic mac` says of an address, if it knows it.
+/// The entry of an address in `ibtap vnic mac`, if it exists.
 fn known(host: &Host, interface: &str, address: &str) -> Option<Value> {
     let all = host.ask(&format!("vnic mac {interface}"));
     all.into_iter().find(|entry| entry["mac"] == address)
 }
 
-/// Waits until an address is known to be at a LID.
+/// Waits until an address is known at a LID.
 fn await_known(host: &Host, interface: &str, address: &str, lid: u32) -> Value {
     let what = format!("{}: {address} at {lid:#x}", host.name());
     eventually(SOON, &what, || {
@@ -117,15 +117,15 @@ fn await_known(host: &Host, interface: &str, address: &str, lid: u32) -> Value {
     })
 }
 
-/// A switch of a manager's configuration that every port is a member of.
+/// A switch in a manager's configuration with all ports as members.
 fn vesw(id: u16, more: &str) -> String {
     format!(
         "[[vesw]]\nname = \"switch {id}\"\nid = {id}\npkey = 0xffff\nmembers = [\"*:1:*\"]\n{more}\n"
     )
 }
 
-/// Two hosts with a managed `vnic0` each and a manager on the first, whose switch 1 both are on; they
-/// reach each other.
+/// Two hosts with a managed `vnic0` each, and a manager on the first, with both on switch 1; they reach each
+/// other.
 fn managed_pair(em: &str, switch: &str) -> Option<(Lab, Em)> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();

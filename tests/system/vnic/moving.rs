@@ -1,4 +1,4 @@
-//! A VNIC that goes from one switch to another takes nothing along.
+//! A VNIC that moves to another switch takes nothing along.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::lab::{Host, SOON, Sniffer, eventually};
 
 const BROADCAST: Mac = [0xff; 6];
 
-/// A frame that says when it was sent.
+/// A frame with the time when it was sent.
 fn marked(host: &Host, word: &[u8; 4]) -> Vec<u8> {
     let mut frame = ethernet(BROADCAST, mac_of(host, "vnic0"), 0x88b5);
     frame.extend(word);
@@ -28,8 +28,8 @@ fn on_switch(wire: &Sniffer, vesw: u16) -> Vec<Packet16> {
     its.filter_map(|ud| Packet16::parse(&ud.payload)).collect()
 }
 
-/// The kernel takes its time to stop the host once the carrier is gone: a second if it has looked after
-/// another link just before. What the host sends meanwhile waits in the TAP's queue, and is for nobody.
+/// The kernel may stop the host up to a second after the loss of the carrier if it has just handled another
+/// link. Packets that the host sends meanwhile wait in the TAP's queue; no host may receive them.
 #[test]
 fn vs14_what_is_sent_without_a_switch_does_not_appear_on_the_next() {
     let Some((mut lab, em)) = managed_pair("poll_interval = 1", "") else {
@@ -48,7 +48,7 @@ fn vs14_what_is_sent_without_a_switch_does_not_appear_on_the_next() {
         (a.show("vnic0")["vesw"] == 0).then_some(())
     });
     let stale = marked(a, b"none");
-    // It fails once the kernel has stopped the host.
+    // The send fails once the kernel has stopped the host.
     let mut sending = a.start_frames("vnic0", 1000, &vec![stale.clone(); 50]);
     sending.0.wait().expect("a child");
     em.reconfigure(|text| text.replace(&nobody, &vesw(258, "")));
@@ -69,7 +69,7 @@ fn vs14_what_is_sent_without_a_switch_does_not_appear_on_the_next() {
     a.reaches(b);
 }
 
-/// The host is told, as when a cable is put into another switch.
+/// The host is notified, as if a cable were moved to another switch.
 #[test]
 fn vs14_a_move_to_another_switch_is_a_moment_without_carrier() {
     let Some((mut lab, em)) = managed_pair("poll_interval = 1", "") else {
@@ -97,7 +97,7 @@ fn vs14_a_move_to_another_switch_is_a_moment_without_carrier() {
     assert_eq!(groups, ["group-left", "group-joined"], "one for another");
     a.reaches(b);
     assert_eq!(a.show("vnic0")["vesw"], 258);
-    // What is no move is none to the host.
+    // Other changes are no move for the host.
     em.reconfigure(|text| text.replace("id = 258", "id = 258\neth_mtu = 1500"));
     em.reload();
     eventually(SOON, "the other limit", || {

@@ -1,11 +1,11 @@
-//! MTUs follow what the fabric carries, and stay within it.
+//! MTUs follow the fabric and stay within its limits.
 
 use super::{count, fixed, pair, start_all};
 use crate::lab::packet16::VNIC_MTU;
 use crate::lab::{Lab, SOON, eventually, iperf_above};
 
-/// The largest Ethernet payload of a UD payload, with room for one tag (the packet in quad words, less 25
-/// bytes around the frame at least).
+/// The largest Ethernet payload of a UD payload, with room for one tag (the packet in quad words, minus at
+/// least 25 bytes around the frame).
 fn vnic_mtu(payload: u64) -> u64 {
     8 * (payload / 8 - 4) + 7 - 18
 }
@@ -34,7 +34,7 @@ fn jumbo_frames_fit_a_jumbo_underlay() {
     let (a, b) = lab.two();
     let port = "[port.eth0]\nlink_mtu = \"exact\"\n";
     start_all(&mut [a, b], &format!("{port}{}", fixed("vnic0", 1, "")));
-    // 76 bytes around a payload on an IPv6 underlay, and IPoIB's four are payload here.
+    // 76 bytes around a payload on an IPv6 underlay; IPoIB's four bytes are payload here.
     full_packets_pass(&mut lab, vnic_mtu(9000 - 72));
 }
 
@@ -60,7 +60,7 @@ fn the_mtu_is_the_administrators_within_the_links() {
     }
     a.ok(&format!("ping -c 2 -i 0.1 -W 5 -M do -s 1472 {}", b.v4()));
     iperf_above(a, b, &b.v4(), "-n 16M", 50e6);
-    // More than the link has is put right, or refused.
+    // A value above the link's is corrected, or refused.
     a.run("ip link set vnic0 mtu 9000");
     eventually(SOON, "the MTU to be put right", || {
         (a.mtu("vnic0") <= VNIC_MTU).then_some(())
@@ -68,7 +68,7 @@ fn the_mtu_is_the_administrators_within_the_links() {
     a.reaches(b);
 }
 
-/// An interface with a smaller MTU does not take larger frames (VR05), and says so.
+/// An interface with a smaller MTU drops larger frames (VR05) and counts them.
 #[test]
 fn frames_over_the_mtu_and_a_tag_are_oversize() {
     let Some(mut lab) = pair() else { return };

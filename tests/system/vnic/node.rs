@@ -1,4 +1,4 @@
-//! What a node allows its manager, and what is there while somebody manages.
+//! A node's permissions for its manager, and what exists while a manager is active.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn queue_pairs(host: &Host) -> Vec<Value> {
     datagrams.map(|qp| qp["qpn"].clone()).collect()
 }
 
-/// The endpoint of management is there for who uses it.
+/// The endpoint of management exists while it has users.
 #[test]
 fn management_goes_with_the_last_client() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -29,19 +29,19 @@ fn management_goes_with_the_last_client() {
     eventually(SOON, "it to be closed", || {
         (queue_pairs(a) == before).then_some(())
     });
-    // A managed VNIC keeps it.
+    // A managed VNIC needs it.
     a.stop();
     start(a, &(fixed("vnic0", 1, "") + &managed("vnic1")));
     em.start_again(a);
     a.await_carrier("vnic1", true);
     let with = queue_pairs(a);
     em.end_by(Signal::KILL);
-    // What comes later is done later.
+    // Later requests are executed later.
     em.start_again(a);
     assert_eq!(queue_pairs(a), with);
 }
 
-/// The name of a VNIC that a manager makes follows its number, unless somebody has it.
+/// A VNIC created by a manager is named after its number, unless the name is in use.
 #[test]
 fn what_a_manager_makes_has_a_name_of_its_own() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -63,7 +63,7 @@ fn what_a_manager_makes_has_a_name_of_its_own() {
     assert_eq!(a.show("vnic1")["vesw"], 1);
 }
 
-/// Two ports of a node with one LID would take each other's packets, whoever has given it.
+/// With one LID, two ports of a node would receive each other's packets.
 #[test]
 fn a_configured_vnics_lid_is_refused_to_the_manager() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -90,7 +90,7 @@ fn a_configured_vnics_lid_is_refused_to_the_manager() {
     assert_eq!(lid(a, "lan0"), given);
 }
 
-/// They share a queue pair, and are told apart.
+/// Both managers share a queue pair; transaction ids distinguish their requests.
 #[test]
 fn a_standby_on_the_same_node_neither_releases_nor_keeps_the_active_ones_place() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -114,17 +114,17 @@ fn a_standby_on_the_same_node_neither_releases_nor_keeps_the_active_ones_place()
         host.await_carrier("vnic0", true);
         assert_eq!(host.mtu("vnic0"), 1500);
     }
-    let said = |em: &Em| em.ask("status").remove(0)["counters"]["sent"].as_u64();
-    let before = said(&standby);
+    let sent = |em: &Em| em.ask("status").remove(0)["counters"]["sent"].as_u64();
+    let before = sent(&standby);
     eventually(SOON, "the standby to have spoken often", || {
-        (said(&standby) > before.map(|sent| sent + 12)).then_some(())
+        (sent(&standby) > before.map(|sent| sent + 12)).then_some(())
     });
     assert_eq!(standby.ask("status")[0]["role"], "standby");
     for host in [&mut *a, &mut *b] {
         let log = host.daemon().log();
-        let told = log.lines().filter(|line| line.contains("VNIC management:"));
-        // Who manages, once.
-        assert_eq!(told.count(), 1, "{log}");
+        let logged = log.lines().filter(|line| line.contains("VNIC management:"));
+        // The active manager, once.
+        assert_eq!(logged.count(), 1, "{log}");
     }
     active.end_by(Signal::KILL);
     for host in [&*a, &*b] {
@@ -135,7 +135,7 @@ fn a_standby_on_the_same_node_neither_releases_nor_keeps_the_active_ones_place()
     a.reaches(b);
 }
 
-/// More than one message of an agent tells of.
+/// More ports than one message of an agent lists.
 #[test]
 fn a_hundred_vnics_of_a_port_are_all_managed() {
     let Some(mut lab) = Lab::pair() else { return };

@@ -1,4 +1,4 @@
-//! Switches are apart, whatever is the same on them.
+//! Switches are separate, also with equal addresses.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::lab::{Lab, SOON, Sniffer, Station, eventually};
 
 const PORT: u16 = 7011;
 
-/// One end of a switch: its place, addresses, and what it says.
+/// One end of a switch: its place, addresses, and its text.
 struct End<'a> {
     station: &'a Station,
     switch: u16,
@@ -46,19 +46,19 @@ impl<'a> End<'a> {
         format!("switch {} {}", self.switch, self.v4)
     }
 
-    /// Says its name to everybody there could be.
-    fn says(&self) {
+    /// Sends its name to all possible addresses.
+    fn send_name(&self) {
         for number in 1..=3 {
             for (socket, net) in self.sockets.iter().zip(["10.9.0.", "fd09::"]) {
                 let to: IpAddr = format!("{net}{number}").parse().expect("an address");
-                // Nobody may be known there yet.
+                // No address may be known there yet.
                 let _ = socket.send_to(self.name().as_bytes(), (to, PORT));
             }
         }
     }
 
-    /// What it has heard of others since.
-    fn hears(&self) -> Vec<(String, SocketAddr)> {
+    /// Texts received from others since.
+    fn received(&self) -> Vec<(String, SocketAddr)> {
         let mut all = Vec::new();
         for socket in &self.sockets {
             let mut bytes = [0; 100];
@@ -66,13 +66,13 @@ impl<'a> End<'a> {
                 all.push((String::from_utf8_lossy(&bytes[..length]).into(), from));
             }
         }
-        all.retain(|(said, _)| *said != self.name());
+        all.retain(|(text, _)| *text != self.name());
         all
     }
 }
 
-/// Three hosts are on two switches with the same MACs and addresses, which stand for other hosts on the
-/// second than on the first: whatever crosses comes to somebody who takes it.
+/// Three hosts are on two switches with the same MACs and addresses, which belong to other hosts on the
+/// second than on the first: a packet that crosses finds a receiver.
 #[test]
 fn ve10_switches_with_the_same_addresses_never_mix() {
     let Some(mut lab) = Lab::segment(3) else {
@@ -97,26 +97,30 @@ fn ve10_switches_with_the_same_addresses_never_mix() {
     let ends: Vec<End> = first.chain(second).collect();
 
     let mut heard = vec![std::collections::BTreeSet::new(); ends.len()];
-    eventually(SOON, "everybody to hear all others of the switch", || {
-        ends.iter().for_each(End::says);
-        std::thread::sleep(Duration::from_millis(50));
-        for (end, heard) in ends.iter().zip(&mut heard) {
-            for (said, from) in end.hears() {
-                let own = format!("switch {}", end.switch);
-                assert!(said.starts_with(&own), "{} hears {said}", end.name());
-                let named = said.split(' ').next_back().expect("a word");
-                let number = named.split('.').next_back().expect("a number");
-                assert!(
-                    from.ip().to_string().ends_with(number),
-                    "{said} from {from}"
-                );
-                heard.insert((said, from.ip().is_ipv4()));
+    eventually(
+        SOON,
+        "every host to receive all others of the switch",
+        || {
+            ends.iter().for_each(End::send_name);
+            std::thread::sleep(Duration::from_millis(50));
+            for (end, heard) in ends.iter().zip(&mut heard) {
+                for (text, from) in end.received() {
+                    let own = format!("switch {}", end.switch);
+                    assert!(text.starts_with(&own), "{} receives {text}", end.name());
+                    let named = text.split(' ').next_back().expect("a word");
+                    let number = named.split('.').next_back().expect("a number");
+                    assert!(
+                        from.ip().to_string().ends_with(number),
+                        "{text} from {from}"
+                    );
+                    heard.insert((text, from.ip().is_ipv4()));
+                }
             }
-        }
-        heard.iter().all(|heard| heard.len() == 4).then_some(())
-    });
+            heard.iter().all(|heard| heard.len() == 4).then_some(())
+        },
+    );
 
-    // Nor do groups and broadcast cross.
+    // Multicast and broadcast do not cross either.
     let (one, two) = (&ends[0], &ends[3]);
     let here = receiver(ends[1].station, "vnic0", &V4);
     let there = receiver(ends[4].station, "vnic0", &V4);
@@ -137,29 +141,29 @@ fn ve10_switches_with_the_same_addresses_never_mix() {
         end.station
             .ok("sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0");
     }
-    let said = one.station.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
+    let output = one.station.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
     for address in [&ends[1].v4, &ends[2].v4] {
         assert!(
-            said.contains(address.as_str()),
-            "{address} is silent: {said}"
+            output.contains(address.as_str()),
+            "{address} is silent: {output}"
         );
     }
-    let answers = said.lines().filter(|line| line.contains("bytes from"));
-    // Two others, and the host itself; at the last of three ping does not wait for all.
-    assert!((5..=9).contains(&answers.count()), "{said}");
+    let answers = output.lines().filter(|line| line.contains("bytes from"));
+    // Two others, and the host itself; ping does not wait for all at the last of three.
+    assert!((5..=9).contains(&answers.count()), "{output}");
     assert!(one.v6 != two.v6);
 }
 
-/// A host that is on no switch hears nothing of one, though it is on the same Ethernet.
+/// A host without a switch receives nothing of one, though it is on the same Ethernet.
 #[test]
-fn who_is_on_another_switch_hears_nothing() {
+fn a_host_on_another_switch_receives_nothing() {
     let Some(mut lab) = Lab::segment(3) else {
         return;
     };
     let (a, b, c) = lab.three();
     start(a, &fixed("vnic0", 1, ""));
     start(b, &fixed("vnic0", 1, ""));
-    // The same lower eight bits, which is all that the kernel's driver compares.
+    // The same lower eight bits; the kernel's driver compares only these.
     start(c, &fixed("vnic0", 257, ""));
     for host in [&*a, &*b, &*c] {
         host.configure("vnic0");
@@ -171,14 +175,14 @@ fn who_is_on_another_switch_hears_nothing() {
     a.run("arping -c 2 -w 2 -I vnic0 10.9.0.3");
     assert!(heard.is_empty());
     assert!(!a.pings(&c.v4()) && !c.pings(&a.v4()));
-    // It hears its own: the silence above was not the sniffer's.
+    // It receives its own switch's packets, so the sniffer works.
     c.run("arping -c 1 -w 1 -I vnic0 10.9.0.99");
     eventually(SOON, "its own question", || {
         (!heard.is_empty()).then_some(())
     });
 }
 
-/// One switch number in two partitions is two switches, and limited members reach full ones alone.
+/// One switch number in two partitions means two switches; limited members reach full members only.
 #[test]
 fn partitions_part_switches_too() {
     let Some(mut lab) = Lab::segment(3) else {

@@ -1,4 +1,4 @@
-//! VLAN tags are part of the frame: they arrive as they left, and choose the service class.
+//! VLAN tags are part of the frame: they arrive unchanged, and select the service class.
 
 use super::{count, mac_of, managed_pair, pair};
 use crate::lab::frame::{Mac, ethernet};
@@ -51,7 +51,7 @@ fn tagged_frames_arrive_as_they_left() {
     assert!(count(a, "tx_vlan") >= sent.len() as u64);
 }
 
-/// A VLAN link on `vnic0`: this kernel may have none of its own.
+/// A VLAN link on `vnic0`: this kernel may have none.
 fn vlan_link(host: &Host, vid: u16) -> Background {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/system/lab/vlan_link.py");
     let relay = host.spawn(&format!("python3 {script} vnic0 v{vid} {vid}"));
@@ -65,7 +65,7 @@ fn vlan_link(host: &Host, vid: u16) -> Background {
     relay
 }
 
-/// Large sends with a tag are cut, and what arrives with one is whole.
+/// Large sends with a tag are segmented, and received segments are coalesced.
 #[test]
 fn streams_run_over_a_vlan() {
     let Some(mut lab) = pair() else { return };
@@ -95,7 +95,7 @@ fn traffic_class(frame: &[u8]) -> u8 {
     (frame[14] << 4 | frame[15] >> 4) & 0xfc
 }
 
-/// In the packet it is as the manager says; below, an Ethernet has the eight class selectors.
+/// In the packet it is the manager's class; the Ethernet below has the eight class selectors.
 #[test]
 fn priorities_choose_the_service_class_and_the_priority_below() {
     let Some((mut lab, _em)) = managed_pair("", CLASSES) else {

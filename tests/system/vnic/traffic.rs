@@ -1,4 +1,4 @@
-//! What an Ethernet interface carries, on a VNIC.
+//! Traffic of an Ethernet interface, over a VNIC.
 
 use super::{count, counter_of, fixed, pair, pair_with, start, stats};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::lab::{
     Host, Lab, SOON, Station, arrives_whole, eventually, iperf_above, is_duplicate, udp_arrives,
 };
 
-/// Bits per second that any machine of ours must carry.
+/// Bits per second that any test machine must reach.
 const FLOOR: f64 = 100e6;
 
 #[test]
@@ -32,7 +32,7 @@ fn echoes_of_every_size_come_back() {
         assert_ne!(over.code, Some(0), "{over:?}");
         a.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -s 20000 {address}"));
     }
-    // The smallest frames fill up to 60 bytes, which is what 64 with a check sequence are called.
+    // The smallest frames are padded to 60 bytes, which is 64 with the check sequence.
     assert!(count(a, "tx_64_size") > 0);
     assert!(count(b, "rx_1519_max") > 0);
 }
@@ -72,7 +72,7 @@ fn tcp_and_udp_run_both_ways_uncut_and_coalesced() {
     }
 }
 
-/// The drivers' counters of both hosts, at a moment when nothing is on its way.
+/// The drivers' counters of both hosts, at a moment without packets on the way.
 fn at_rest(a: &Host, b: &Host) -> [Value; 2] {
     let both = || [a, b].map(|host| stats(host, "vnic0"));
     let counters = |stats: &Value| stats["driver"].clone();
@@ -82,7 +82,7 @@ fn at_rest(a: &Host, b: &Host) -> [Value; 2] {
     })
 }
 
-/// What one side has sent, the other has received, by kind and by size.
+/// Each side has received what the other has sent, by kind and by size.
 #[test]
 fn counters_of_both_sides_add_up() {
     let Some(mut lab) = pair() else { return };
@@ -102,7 +102,7 @@ fn counters_of_both_sides_add_up() {
     ];
     let kinds = ["unicast", "mcastbcast"];
     let tags = ["untagged", "vlan"];
-    // How much the sum of these has grown on one side.
+    // The growth of the sum of these counters on one side.
     let grown = |side: usize, direction: &str, names: &[&str]| -> u64 {
         let all = names.iter().map(|name| format!("{direction}_{name}"));
         all.map(|name| counter_of(&after[side], &name) - counter_of(&before[side], &name))
@@ -130,7 +130,7 @@ fn counters_of_both_sides_add_up() {
 }
 
 #[test]
-fn groups_of_both_families_are_heard_by_members_alone() {
+fn groups_of_both_families_reach_members_only() {
     let Some(mut lab) = Lab::segment(3) else {
         return;
     };
@@ -160,9 +160,13 @@ fn groups_of_both_families_are_heard_by_members_alone() {
     for host in [&*b, &*c] {
         host.ok("sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0");
     }
-    let said = a.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
+    let output = a.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
     for host in [&*b, &*c] {
-        assert!(said.contains(&host.v4()), "{} is silent: {said}", host.v4());
+        assert!(
+            output.contains(&host.v4()),
+            "{} is silent: {output}",
+            host.v4()
+        );
     }
     assert!(is_duplicate(c, "vnic0", &a.v6()));
 }
@@ -194,7 +198,7 @@ fn macvlans_are_hosts_of_the_switch() {
     arrives_whole(&two, &one, "fd09::101");
 }
 
-/// An underlay without multicast, as clouds have: what is for all goes to each.
+/// An underlay without multicast, as in clouds: multicast and broadcast are sent to each host.
 #[test]
 fn a_switch_spans_hosts_that_are_listed() {
     let Some(mut lab) = Lab::segment(3) else {

@@ -1,4 +1,4 @@
-//! Asking about children, partitions and moderation.
+//! Requests about children, partitions and moderation.
 
 use control::ControlClient;
 use control::api::{
@@ -13,17 +13,17 @@ use crate::text;
 
 /// `ibtap child`.
 pub fn child(format: Format, client: ControlClient, args: &ChildArgs) -> Result<(), Failure> {
-    match &args.verb {
-        Some(ChildVerb::Add(args)) => add(format, client, args),
-        Some(ChildVerb::Del { interface, pkey }) => {
+    let verb = args.verb.as_ref();
+    match verb.unwrap_or(&ChildVerb::List { parent: None }) {
+        ChildVerb::Add(args) => add(format, client, args),
+        ChildVerb::Del { interface, pkey } => {
             let request = ChildDelRequest {
                 interface: interface.clone(),
                 pkey: pkey.map(|pkey| pkey.full().get().into()),
             };
             del(format, client, &request)
         }
-        Some(ChildVerb::List { parent }) => list(format, client, parent.as_deref()),
-        None => list(format, client, None),
+        ChildVerb::List { parent } => list(format, client, parent.as_deref()),
     }
 }
 
@@ -51,7 +51,7 @@ struct Added {
     interface: String,
 }
 
-/// What was removed is printed as an object only: it says nothing that the user does not know.
+/// Removes a child. Only a JSON object is printed.
 fn del(
     format: Format,
     mut client: ControlClient,
@@ -69,7 +69,7 @@ fn list(format: Format, mut client: ControlClient, parent: Option<&str>) -> Resu
     )
 }
 
-/// `ibtap pkey`. A change is printed as objects only.
+/// `ibtap pkey`. A change prints only JSON objects.
 pub fn pkey(format: Format, mut client: ControlClient, args: &PkeyArgs) -> Result<(), Failure> {
     let (request, changes) = match &args.verb {
         None => (PkeysRequest::default(), false),
@@ -92,7 +92,7 @@ pub fn pkey(format: Format, mut client: ControlClient, args: &PkeyArgs) -> Resul
     )
 }
 
-/// `ibtap coalesce`. A change is printed as an object only.
+/// `ibtap coalesce`. A change prints only a JSON object.
 pub fn coalesce(
     format: Format,
     mut client: ControlClient,

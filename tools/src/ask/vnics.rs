@@ -1,4 +1,4 @@
-//! Asking about VNICs, alone and beside the IPoIB interfaces.
+//! Requests about VNICs, and about interfaces of both kinds.
 
 use control::api::methods::{self, Method};
 use control::api::{Interface, InterfaceInfo, InterfaceStats, Selection, VnicInfo, VnicStats};
@@ -12,23 +12,19 @@ use crate::text;
 
 /// `ibtap vnic`.
 pub fn vnic(format: Format, mut client: ControlClient, args: &VnicArgs) -> Result<(), Failure> {
-    match &args.verb {
-        None => print(
-            format,
-            &client.call(methods::VNICS, &Selection::of(None))?,
-            text::vnics,
-        ),
-        Some(VnicVerb::List { interface }) => print(
+    let verb = args.verb.as_ref();
+    match verb.unwrap_or(&VnicVerb::List { interface: None }) {
+        VnicVerb::List { interface } => print(
             format,
             &client.call(methods::VNICS, &Selection::of(interface.as_deref()))?,
             text::vnics,
         ),
-        Some(VnicVerb::Mac { interface }) => print(
+        VnicVerb::Mac { interface } => print(
             format,
             &client.call(methods::VNIC_MACS, &Interface::of(interface))?,
             text::vnic_macs,
         ),
-        Some(VnicVerb::Members { interface }) => print(
+        VnicVerb::Members { interface } => print(
             format,
             &client.call(methods::VNIC_MEMBERS, &Interface::of(interface))?,
             text::vnic_members,
@@ -36,7 +32,7 @@ pub fn vnic(format: Format, mut client: ControlClient, args: &VnicArgs) -> Resul
     }
 }
 
-/// An interface of either kind; objects of VNICs have a key `kind`.
+/// An interface of either kind; JSON objects of VNICs have a key `kind`.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown {
@@ -63,7 +59,7 @@ pub fn show(
     })
 }
 
-/// Counters of an interface of either kind; those of VNICs have a key `driver`.
+/// Counters of an interface of either kind; JSON objects of VNICs have a key `driver`.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Counted {
@@ -91,7 +87,7 @@ pub fn stats(
     })
 }
 
-/// Asks for all of both kinds, or for the one of either kind that is called so.
+/// Requests all interfaces of both kinds, or the named interface of either kind.
 fn both<I: DeserializeOwned, V: DeserializeOwned>(
     client: &mut ControlClient,
     interface: Option<&str>,

@@ -1,4 +1,4 @@
-//! The commands about children, partitions and moderation.
+//! Commands for children, partitions and moderation.
 
 use std::str::FromStr;
 
@@ -7,86 +7,86 @@ use control::api::Mode;
 use control::config::values::{parse_interface, parse_mtu, parse_netns, parse_pkey, parse_queues};
 use fabric::PKey;
 
-/// Interfaces of other partitions beside an interface
+/// Show, add and remove children: IPoIB interfaces in other partitions
 ///
-/// A child, such as ib0.8001 of ib0, has its P_Key, queue pair, mode, MTU, addresses and counters to
-/// itself. `ip tuntap add dev ib0.8001 mode tap` makes one, too, and `ip link del ib0.8001` removes it.
+/// A child, such as ib0.8001 of ib0, has its own P_Key, queue pair, mode, MTU, addresses and counters.
+/// `ip tuntap add dev ib0.8001 mode tap` also adds a child, and `ip link del ib0.8001` removes it.
 #[derive(Clone, Debug, Args)]
 pub struct ChildArgs {
-    /// What to do [default: list]
+    /// Command [default: list]
     #[command(subcommand)]
     pub verb: Option<ChildVerb>,
 }
 
-/// What to do with children.
+/// Commands for children.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ChildVerb {
     Add(ChildAddArgs),
-    /// Remove a child with its interface
+    /// Remove a child and its interface
     #[command(alias = "delete")]
     Del {
-        /// The child; or its parent, if a P_Key follows
+        /// The child; with a P_Key, its parent
         #[arg(value_name = "CHILD|PARENT")]
         interface: String,
         /// The child's P_Key, with or without bit 15
         #[arg(value_name = "P_KEY", value_parser = parse_pkey)]
         pkey: Option<PKey>,
     },
-    /// Children with their P_Keys, modes and states
+    /// Show children with their P_Keys, modes and states
     #[command(alias = "show")]
     List {
-        /// Only those of this interface [default: all]
+        /// Only children of this interface [default: all]
         #[arg(value_name = "PARENT")]
         parent: Option<String>,
     },
 }
 
-/// Make a child, and print its name
+/// Add a child, and print its name
 ///
-/// It stays until it is removed, its parent is, or the daemon ends. Children that are to be there at
-/// the next start belong in the configuration file.
+/// The child lasts until it or its parent is removed, or the daemon ends. Permanent children belong in
+/// the configuration file.
 #[derive(Clone, Debug, Args)]
 pub struct ChildAddArgs {
-    /// The interface beside which it is made
+    /// The parent interface
     #[arg(value_name = "PARENT")]
     pub parent: String,
-    /// Its partition, 0x0001 to 0xffff but 0x8000; bit 15 is set in either case
+    /// Partition key, 0x0001 to 0xffff except 0x8000; ibtapd sets bit 15
     #[arg(value_name = "P_KEY", value_parser = parse_pkey)]
     pub pkey: PKey,
-    /// Its name [default: the parent's, a dot and the P_Key, such as ib0.8001]
+    /// Interface name [default: the parent's name, a dot and the P_Key, such as ib0.8001]
     #[arg(long, short, value_name = "NAME", value_parser = parse_interface)]
     pub name: Option<String>,
-    /// How its packets travel [default: as the parent is configured]
+    /// Transport mode [default: the configured mode of the parent]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
-    /// IP MTU in bytes [default: the largest of its mode]
+    /// IP MTU in bytes [default: the largest of the mode]
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
     /// TAP queues, at most one for each of the port's threads [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_queues)]
     pub queues: Option<usize>,
-    /// Network namespace that it goes to, one of `ip netns` [default: the parent's]
+    /// Network namespace of the child, a name of `ip netns` [default: the parent's]
     #[arg(long, value_name = "NETNS", value_parser = parse_netns)]
     pub netns: Option<String>,
 }
 
 /// Show or change the P_Key tables of the fabric ports
 ///
-/// A device whose partition is not in its port's table waits without carrier until it is.
+/// An interface has no carrier until its port's table has its partition.
 #[derive(Clone, Debug, Args)]
 pub struct PkeyArgs {
-    /// What to do [default: list]
+    /// Command [default: list]
     #[command(subcommand)]
     pub verb: Option<PkeyVerb>,
 }
 
-/// What to do with P_Key tables.
+/// Commands for P_Key tables.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PkeyVerb {
-    /// The tables by index
+    /// Show the tables by index
     #[command(alias = "show")]
     List {
-        /// Only that of this port: soft/eth0, or eth0 for short [default: all]
+        /// Only the table of this port: soft/eth0, or eth0 for short [default: all]
         #[arg(value_name = "PORT")]
         port: Option<String>,
     },
@@ -95,13 +95,13 @@ pub enum PkeyVerb {
         /// The port: soft/eth0, or eth0 for short
         #[arg(value_name = "PORT")]
         port: String,
-        /// The entries; or "auto": what the interfaces ask for
+        /// The entries; or "auto": the P_Keys of the interfaces
         #[arg(value_name = "P_KEY,...|auto")]
         table: Table,
     },
 }
 
-/// A P_Key table; empty: what the interfaces ask for.
+/// A P_Key table; empty: the P_Keys of the interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table(pub Vec<PKey>);
 
@@ -119,20 +119,20 @@ impl FromStr for Table {
     }
 }
 
-/// Show or change how long received packets are let gather
+/// Show or change the moderation of received packets
 ///
-/// After fewer than --rx-frames packets, a data thread looks for more only when --rx-usecs have passed:
-/// fewer wake-ups, later packets. All interfaces of a port share its threads. With either at 0, the
-/// default, it looks at once. `ethtool -C ib0 rx-frames N` sets the one as well.
+/// If a data thread receives fewer than --rx-frames packets, it waits --rx-usecs before it polls again:
+/// fewer wake-ups, but more latency. All interfaces of a port share the setting. With either value at 0,
+/// the default, it polls at once. `ethtool -C ib0 rx-frames N` also sets the number of packets.
 #[derive(Clone, Debug, Args)]
 pub struct CoalesceArgs {
     /// An interface of the port
     #[arg(value_name = "IF")]
     pub interface: String,
-    /// Microseconds, 0 to 65535 [default: as it is]
+    /// Microseconds, 0 to 65535 [default: unchanged]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65535))]
     pub rx_usecs: Option<u32>,
-    /// Packets, 0 to 65535 [default: as it is]
+    /// Packets, 0 to 65535 [default: unchanged]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65535))]
     pub rx_frames: Option<u32>,
 }

@@ -1,8 +1,8 @@
-//! What an acknowledgement says (IBA vol. 1, 9.7.5.2.1 and 9.7.5.2.8, tables 44 to 46).
+//! Acknowledgements in words (IBA vol. 1, 9.7.5.2.1 and 9.7.5.2.8, tables 44 to 46).
 
 use fabric::soft::wire::{Acknowledgement, Aeth};
 
-/// In the field's words: `ACK`, `ACK credits 24`, `NAK PSN sequence error`, `RNR NAK 0.64 ms`.
+/// The meaning: `ACK`, `ACK credits 24`, `NAK PSN sequence error`, `RNR NAK 0.64 ms`.
 pub fn meaning(aeth: &Aeth) -> String {
     const NAKS: [&str; 5] = [
         "PSN sequence error",
@@ -12,11 +12,11 @@ pub fn meaning(aeth: &Aeth) -> String {
         "invalid RD request",
     ];
     match aeth.acknowledgement() {
-        // Credits are not in use.
+        // 31: the credit field is invalid.
         Acknowledgement::Ack { credits: 31 } => "ACK".to_owned(),
         Acknowledgement::Ack { credits } => format!("ACK credits {}", step(credits)),
         Acknowledgement::Rnr { timer } => {
-            // 0 is behind the last one.
+            // Code 0 is the longest time.
             let hundredths = step(if timer == 0 { 32 } else { timer });
             format!("RNR NAK {}.{:02} ms", hundredths / 100, hundredths % 100)
         }
@@ -28,8 +28,8 @@ pub fn meaning(aeth: &Aeth) -> String {
     }
 }
 
-/// 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, …: the credits of a code, and the hundredths of a millisecond of
-/// an RNR timer's.
+/// 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, …: the credits of a credit code, or the hundredths of a millisecond of
+/// an RNR timer code.
 fn step(code: u8) -> u32 {
     match u32::from(code) {
         code @ 0..=3 => code,
@@ -43,24 +43,24 @@ mod tests {
 
     #[test]
     fn syndromes_read_as_the_tables_of_the_standard() {
-        let said = |syndrome| {
+        let meaning_of = |syndrome| {
             meaning(&Aeth {
                 syndrome,
                 msn: [0; 3],
             })
         };
-        assert_eq!(said(0x1f), "ACK");
-        assert_eq!(said(0x00), "ACK credits 0");
-        assert_eq!(said(0x05), "ACK credits 6");
-        assert_eq!(said(0x0d), "ACK credits 96");
-        assert_eq!(said(0x1e), "ACK credits 32768");
-        assert_eq!(said(0x20), "RNR NAK 655.36 ms");
-        assert_eq!(said(0x21), "RNR NAK 0.01 ms");
-        assert_eq!(said(0x2c), "RNR NAK 0.64 ms");
-        assert_eq!(said(0x3f), "RNR NAK 491.52 ms");
-        assert_eq!(said(0x60), "NAK PSN sequence error");
-        assert_eq!(said(0x63), "NAK remote operational error");
-        assert_eq!(said(0x65), "NAK code 5");
-        assert_eq!(said(0x41), "reserved syndrome 0x41");
+        assert_eq!(meaning_of(0x1f), "ACK");
+        assert_eq!(meaning_of(0x00), "ACK credits 0");
+        assert_eq!(meaning_of(0x05), "ACK credits 6");
+        assert_eq!(meaning_of(0x0d), "ACK credits 96");
+        assert_eq!(meaning_of(0x1e), "ACK credits 32768");
+        assert_eq!(meaning_of(0x20), "RNR NAK 655.36 ms");
+        assert_eq!(meaning_of(0x21), "RNR NAK 0.01 ms");
+        assert_eq!(meaning_of(0x2c), "RNR NAK 0.64 ms");
+        assert_eq!(meaning_of(0x3f), "RNR NAK 491.52 ms");
+        assert_eq!(meaning_of(0x60), "NAK PSN sequence error");
+        assert_eq!(meaning_of(0x63), "NAK remote operational error");
+        assert_eq!(meaning_of(0x65), "NAK code 5");
+        assert_eq!(meaning_of(0x41), "reserved syndrome 0x41");
     }
 }

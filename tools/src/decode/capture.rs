@@ -1,4 +1,4 @@
-//! Frames out of pcap and pcapng files.
+//! Frames from pcap and pcapng files.
 
 use std::fmt;
 use std::io::{self, Cursor, Read};
@@ -17,26 +17,26 @@ const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// One captured frame.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Since 1970, UTC.
+    /// Time since 1970, UTC.
     pub time: Duration,
-    /// What the frame begins with.
+    /// Link type.
     pub link: DataLink,
     /// The captured bytes.
     pub data: Vec<u8>,
-    /// Bytes that the frame had; more than were captured if a snap length cut it.
+    /// Length of the frame in bytes; a snap length may have cut the captured bytes.
     pub original_len: usize,
 }
 
-/// Why a capture cannot be read.
+/// Errors of reading a capture.
 #[derive(Debug)]
 pub enum CaptureError {
-    /// The file cannot be read.
+    /// Reading the file fails.
     Io(io::Error),
     /// Neither pcap nor pcapng.
     Format,
     /// The file ends in the middle of a packet.
     CutShort,
-    /// A header in it is wrong.
+    /// A header is wrong.
     Broken(String),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CaptureError::Io(e) => e.fmt(f),
-            CaptureError::Format => f.write_str("it is neither a pcap nor a pcapng file"),
+            CaptureError::Format => f.write_str("the file is neither pcap nor pcapng"),
             CaptureError::CutShort => f.write_str("the file ends in the middle of a packet"),
             CaptureError::Broken(what) => write!(f, "the capture is damaged: {what}"),
         }
@@ -66,7 +66,7 @@ impl From<PcapError> for CaptureError {
     }
 }
 
-/// The source with its first four bytes, already looked at, in front.
+/// The source, preceded by its first four bytes, which `open` has read.
 type Source<R> = io::Chain<Cursor<[u8; 4]>, R>;
 
 /// An open capture.
@@ -78,7 +78,7 @@ pub enum Capture<R: Read> {
 }
 
 impl<R: Read> Capture<R> {
-    /// Looks at the first bytes of `source` to tell the format.
+    /// Opens a capture; the first bytes of `source` identify the format.
     ///
     /// # Errors
     /// [`CaptureError::Io`], [`CaptureError::Format`].
@@ -98,7 +98,7 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// The next frame; `None` at the end. After an error there is nothing more to be had.
+    /// The next frame; `None` at the end. No frames follow an error.
     ///
     /// # Errors
     /// [`CaptureError`].
@@ -112,7 +112,7 @@ impl<R: Read> Capture<R> {
 
 fn next_pcap<R: Read>(reader: &mut PcapReader<R>) -> Result<Option<Frame>, CaptureError> {
     let header = reader.header();
-    // The raw form: the cooked one refuses packets that a snap length has cut.
+    // The raw form: the other form refuses packets that a snap length has cut.
     let Some(packet) = reader.next_raw_packet() else {
         return Ok(None);
     };
@@ -137,7 +137,7 @@ fn next_pcapng<R: Read>(reader: &mut PcapNgReader<R>) -> Result<Option<Frame>, C
         };
         let (interface, ticks, original_len, data) = match block? {
             Block::EnhancedPacket(p) => {
-                // The reader takes the count of ticks for nanoseconds, whatever they are.
+                // The reader treats ticks of any resolution as nanoseconds.
                 let ticks = p.timestamp.as_nanos() as u64;
                 (p.interface_id, ticks, p.original_len, p.data.into_owned())
             }
@@ -145,9 +145,7 @@ fn next_pcapng<R: Read>(reader: &mut PcapNgReader<R>) -> Result<Option<Frame>, C
             _ => continue,
         };
         let interface = reader.interfaces().get(interface as usize).ok_or_else(|| {
-            CaptureError::Broken(format!(
-                "a packet of interface {interface}, which is not there"
-            ))
+            CaptureError::Broken(format!("a packet names the missing interface {interface}"))
         })?;
         return Ok(Some(Frame {
             time: to_time(ticks, resolution(interface)),
@@ -167,8 +165,8 @@ fn resolution(interface: &InterfaceDescriptionBlock<'_>) -> u8 {
     found.unwrap_or(6)
 }
 
-/// `resolution`: bit 7 set, ticks of 2^-n seconds; else of 10^-n. Finer ones than fit are taken as
-/// the finest that do.
+/// Time of ticks. With bit 7 of `resolution` set, a tick is 2^-n seconds, otherwise 10^-n. The resolution is
+/// limited to the finest that fits.
 fn to_time(ticks: u64, resolution: u8) -> Duration {
     let exponent = u32::from(resolution & 0x7f);
     let per_second = if resolution & 0x80 != 0 {

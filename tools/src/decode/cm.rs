@@ -1,4 +1,4 @@
-//! What is worth telling of a message of communication management (IBA vol. 1, 12.6).
+//! Fields of communication management messages (IBA vol. 1, 12.6).
 
 use std::fmt::Write;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -7,8 +7,9 @@ use fabric::mad::cm::{Message, Mra, Path, RdmaCmData, RdmaCmHeader, Rej, Rep, Re
 use fabric::{Guid, RejectReason, ServiceId};
 
 use super::record::{Fields, Value};
+use super::values::{count, number, text};
 
-/// The fields, in the order of the wire.
+/// The important fields, in wire order.
 pub fn fields(message: &Message<'_>) -> Fields {
     match message {
         Message::Req(m) => req(m),
@@ -87,8 +88,8 @@ fn req(m: &Req) -> Fields {
     fields
 }
 
-/// The private data of a request. Where the service is rdma_cm's, the addresses of both sides are in
-/// front, and in a request of an interface of ours the listener's queue pair is behind.
+/// The private data of a request. With a service of rdma_cm, it starts with the addresses of both sides; in
+/// a request of ibtap, the listener's queue pair follows.
 fn asked_with(service: ServiceId, data: &[u8]) -> Fields {
     let header = RdmaCmHeader::split(data).filter(|_| service.is_rdma_cm());
     let parts = header.and_then(|(header, rest)| Some((header.addresses()?, rest)));
@@ -97,11 +98,8 @@ fn asked_with(service: ServiceId, data: &[u8]) -> Fields {
     };
     let source = SocketAddr::new(addresses.source.to_ip(), addresses.port);
     let mut fields = vec![
-        ("rdma_cm_source", Value::Text(source.to_string())),
-        (
-            "rdma_cm_destination",
-            Value::Text(addresses.destination.to_ip().to_string()),
-        ),
+        ("rdma_cm_source", text(source)),
+        ("rdma_cm_destination", text(addresses.destination.to_ip())),
     ];
     let ours = service.rdma_cm_port() == Some(ipoib::RDMA_CM_PORT);
     if let Some(data) = RdmaCmData::read(rest).filter(|_| ours) {
@@ -126,7 +124,7 @@ fn rep(m: &Rep) -> Fields {
         ("rnr_retry_count", count(m.rnr_retry())),
         ("target_ack_delay", Value::Time(m.target_ack_delay())),
     ]);
-    // The service is in the request alone.
+    // Only the request names the service.
     let ipoib = looks_like_ipoib(&m.private_data);
     fields.extend(private_data(&m.private_data, ipoib));
     fields
@@ -190,13 +188,13 @@ fn mtu(code: u8) -> Value {
     }
 }
 
-/// Whether the service is IPoIB's: the queue pair number of an interface behind what Linux puts
-/// before it (drivers/infiniband/ulp/ipoib/ipoib_cm.c, `IPOIB_CM_IETF_ID`), or RFC 4755, section 3.5.
+/// Whether the service is IPoIB's: a prefix and the queue pair number of an interface. The prefix is Linux's
+/// (drivers/infiniband/ulp/ipoib/ipoib_cm.c, `IPOIB_CM_IETF_ID`) or that of RFC 4755, section 3.5.
 fn serves_ipoib(service: ServiceId) -> bool {
     matches!(service.0 >> 24, 0x10_0000_0000 | 0x01_0000_0000)
 }
 
-/// Whether private data can be IPoIB's: a queue pair, an MTU that an IP packet can have, nothing more.
+/// Whether private data can be IPoIB's: a queue pair, a possible MTU of IP, zeros.
 fn looks_like_ipoib(data: &[u8]) -> bool {
     let Some(([0, q0, q1, q2, 0, m0, m1, m2], rest)) = data.split_first_chunk::<8>() else {
         return false;
@@ -205,8 +203,8 @@ fn looks_like_ipoib(data: &[u8]) -> bool {
     qpn != [0; 3] && (68..=0x1_0000).contains(&mtu) && rest.iter().all(|b| *b == 0)
 }
 
-/// Private data, unless it is all zero. That of IPoIB is the sender's datagram queue pair and the
-/// longest message that it takes, encapsulation included (RFC 4755, 6).
+/// Private data, unless it is all zero. IPoIB's is the sender's UD queue pair and its largest message,
+/// including the encapsulation header (RFC 4755, 6).
 fn private_data(data: &[u8], ipoib: bool) -> Fields {
     if ipoib && let Some((head, _)) = data.split_first_chunk::<8>() {
         let [_, q0, q1, q2, m0, m1, m2, m3] = *head;
@@ -221,28 +219,16 @@ fn private_data(data: &[u8], ipoib: bool) -> Fields {
     }
 }
 
-fn number(n: impl Into<u64>) -> Value {
-    Value::Number(n.into())
-}
-
-fn count(n: impl Into<u64>) -> Value {
-    Value::Count(n.into())
-}
-
 fn service(id: u64) -> Value {
-    Value::Text(ServiceId(id).to_string())
-}
-
-fn text(t: &str) -> Value {
-    Value::Text(t.to_owned())
+    text(ServiceId(id))
 }
 
 fn guid(bytes: [u8; 8]) -> Value {
-    Value::Text(Guid(bytes).to_string())
+    text(Guid(bytes))
 }
 
 fn gid(bytes: [u8; 16]) -> Value {
-    Value::Text(Ipv6Addr::from(bytes).to_string())
+    text(Ipv6Addr::from(bytes))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,6 +1,6 @@
-//! Large sends: a capture on the sending host, or behind a virtual link that does not segment,
-//! holds several RoCEv2 packets as one IP packet (UDP_SEGMENT, net/ipv4/udp_offload.c). The size of
-//! a segment is not in the capture; it is found by the ICRCs that come out right.
+//! Large sends: a capture on the sending host, or behind a virtual link that does not segment, contains
+//! several RoCEv2 packets as one IP packet (UDP_SEGMENT, net/ipv4/udp_offload.c). The capture does not
+//! contain the size of a segment. The size that gives the most correct ICRCs is used.
 
 use fabric::soft::icrc::{L3, Verdict};
 use fabric::soft::wire::{Bth, ICRC_LEN, opcode};
@@ -8,17 +8,16 @@ use fabric::soft::wire::{Bth, ICRC_LEN, opcode};
 /// Bytes of the smallest packet: BTH and ICRC.
 const PACKET_MIN: usize = size_of::<Bth>() + ICRC_LEN;
 
-/// Bytes of the largest packet that is looked for: the payload of a jumbo frame.
+/// Bytes of the largest packet to try: the payload of a jumbo frame.
 const PACKET_MAX: usize = 9216;
 
 /// UDP header.
 const UDP_HEADER_LEN: usize = 8;
 
-/// The packets of the large send `l3`, each as it will be on the wire; `None` if no segment size
-/// gives a single right ICRC.
+/// Splits the large send `l3` into its packets on the wire; `None` if no segment size gives a correct ICRC.
 ///
-/// All segments but the last have the same size, a multiple of four; all go to one queue pair;
-/// segment k has the identification of the whole plus k (net/ipv4/af_inet.c, `inet_gso_segment`).
+/// All segments except the last have the same size, a multiple of four, and one destination queue pair.
+/// Segment k has the identification of the large send plus k (net/ipv4/af_inet.c, `inet_gso_segment`).
 pub fn split<'a>(l3: &L3<'a>) -> Option<Vec<L3<'a>>> {
     let len = l3.transport.len();
     let largest = PACKET_MAX.min(len.saturating_sub(PACKET_MIN));
@@ -40,8 +39,7 @@ pub fn split<'a>(l3: &L3<'a>) -> Option<Vec<L3<'a>>> {
     best.map(|b| b.1)
 }
 
-/// Whether a packet of the same flow can begin at `size`: cheap, so that few sizes have their ICRCs
-/// computed.
+/// Whether a packet of the same flow can begin at `size`: a cheap check before the ICRCs are computed.
 fn follows(transport: &[u8], size: usize) -> bool {
     let next = transport.get(size..).and_then(Bth::from_prefix);
     let (Some(first), Some(next)) = (Bth::from_prefix(transport), next) else {

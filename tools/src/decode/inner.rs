@@ -1,5 +1,5 @@
-//! Inside IPoIB (RFC 4391): encapsulation, ARP and neighbour discovery with 20-byte addresses, IP.
-//! Outside of RoCEv2 the same readers make the one line that other packets get.
+//! IPoIB packets (RFC 4391): encapsulation, ARP and neighbour discovery with 20-byte addresses, IP. The
+//! summaries are also used for packets outside of RoCEv2.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,8 +26,8 @@ pub struct Ipoib {
     pub summary: String,
 }
 
-/// Reads `payload` as IPoIB; `None` if it does not begin with an encapsulation header (RFC 4391,
-/// 6) of a type that is known. Nothing in a queue pair says that it carries IPoIB.
+/// Reads `payload` as IPoIB; `None` if it does not begin with an encapsulation header (RFC 4391, 6) of a
+/// known type. The headers before it do not identify IPoIB.
 pub fn ipoib(payload: &[u8]) -> Option<Ipoib> {
     let ([t0, t1, 0, 0], packet) = payload.split_first_chunk::<4>()? else {
         return None;
@@ -68,10 +68,10 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// A packet of type `ethertype` in a few words.
+/// A summary of a packet of type `ethertype`.
 pub fn summary(ethertype: u16, packet: &[u8]) -> String {
     match ethertype {
-        ARP | RARP => arp(packet).unwrap_or_else(|| "ARP, cut short".to_owned()),
+        ARP | RARP => arp(packet).unwrap_or_else(|| "ARP, truncated".to_owned()),
         IPV4 | IPV6 => ip(packet),
         other => format!("EtherType {other:#06x}, {} bytes", packet.len()),
     }
@@ -103,7 +103,7 @@ fn protocol_address(bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes as `ip link` prints addresses.
+/// Bytes in the format of `ip link`.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 3);
     for (i, b) in bytes.iter().enumerate() {
@@ -188,7 +188,7 @@ fn icmpv6(i: &Icmpv6Slice<'_>) -> String {
         Some(octets) => Ipv6Addr::from(*octets).to_string(),
         None => "nothing".to_owned(),
     };
-    // Options follow the fixed part, which is not the same for all.
+    // Options follow the fixed part, whose length depends on the type.
     let with_options = |text: String, fixed: usize| {
         let options = i.payload().get(fixed..).unwrap_or(&[]);
         text + &link_layer_addresses(options)
@@ -210,8 +210,8 @@ fn icmpv6(i: &Icmpv6Slice<'_>) -> String {
     }
 }
 
-/// The source and target link-layer address options (RFC 4861, 4.6.1): 6 bytes long on Ethernet, 20
-/// behind two of padding on IPoIB (RFC 4391, 9.3).
+/// The source and target link-layer address options (RFC 4861, 4.6.1): 6 bytes on Ethernet; on IPoIB two
+/// bytes of padding and 20 bytes (RFC 4391, 9.3).
 fn link_layer_addresses(mut options: &[u8]) -> String {
     let mut text = String::new();
     while let Some((&[kind, units], rest)) = options.split_first_chunk::<2>() {

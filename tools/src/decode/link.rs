@@ -1,4 +1,4 @@
-//! What stands in front of the IP header, by the capture's link type (the registry of tcpdump.org).
+//! Link headers, by the capture's link type (the registry of tcpdump.org).
 
 use pcap_file::DataLink;
 use serde::{Serialize, Serializer};
@@ -14,7 +14,7 @@ pub const IPV6: u16 = 0x86dd;
 
 const VLAN_TAGS: [u16; 2] = [0x8100, 0x88a8];
 
-/// A 6-byte address, shown as `02:00:00:00:00:01`.
+/// A MAC, shown as `02:00:00:00:00:01`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mac(pub [u8; 6]);
 
@@ -46,28 +46,28 @@ pub struct Ethernet {
 /// A frame without its link header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stripped<'a> {
-    /// The header, where it is Ethernet's.
+    /// The Ethernet header, if any.
     pub ethernet: Option<Ethernet>,
-    /// What the payload is.
+    /// The type of the payload.
     pub ethertype: u16,
-    /// The bytes behind the link header.
+    /// The bytes after the link header.
     pub payload: &'a [u8],
 }
 
-/// Takes the link header off.
+/// Removes the link header.
 ///
 /// # Errors
-/// A link type that is not known, or a frame shorter than its header; in words.
+/// A sentence about an unknown link type, or a frame shorter than its header.
 pub fn strip(link: DataLink, frame: &[u8]) -> Result<Stripped<'_>, String> {
     let stripped = match link {
         DataLink::ETHERNET => ethernet(frame),
         DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => ip(frame),
-        // Address family in the capturing machine's byte order; the IP header says it as well.
+        // The address family is in the capturing machine's byte order; the IP header has the version, too.
         DataLink::NULL | DataLink::LOOP => frame.get(4..).and_then(ip),
         DataLink::LINUX_SLL => cooked(frame, 14, 16),
         other => match u32::from(other) {
             LINUX_SLL2 => cooked(frame, 0, 20),
-            number => return Err(format!("link type {number}, which is not decoded")),
+            number => return Err(format!("unknown link type {number}")),
         },
     };
     stripped.ok_or_else(|| "a frame shorter than its link header".to_owned())
@@ -114,7 +114,7 @@ fn ip(frame: &[u8]) -> Option<Stripped<'_>> {
     })
 }
 
-/// Linux cooked capture: the protocol at `protocol`, a header of `header_len` bytes.
+/// Linux cooked capture: the EtherType is at `protocol`, the header has `header_len` bytes.
 fn cooked(frame: &[u8], protocol: usize, header_len: usize) -> Option<Stripped<'_>> {
     Some(Stripped {
         ethernet: None,

@@ -1,8 +1,11 @@
-//! What is worth telling of a management datagram.
+//! Records of management datagrams.
 
-use std::net::Ipv6Addr;
-
-use fabric::mad::{Mad, class, sa};
+use fabric::IbMtu;
+use fabric::mad::sa::{
+    self, InformInfo, McMemberRecord, Notice, PathRecord, Selected, ServiceRecord,
+};
+use fabric::mad::{Mad, class};
+use fabric::rmpp::{flag, kind};
 
 use super::cm;
 use super::record::{Fields, MadRecord, Value};
@@ -32,43 +35,99 @@ fn fields(mad: &Mad<'_>) -> Fields {
     }
 }
 
-/// Subnet administration (IBA vol. 1, 15.2.5): the component mask and what names the record.
+/// Subnet administration (IBA vol. 1, 15.2.5): the component mask and the key fields of the first
+/// record.
 fn administration(attribute: u16, mad: &Mad<'_>) -> Fields {
     let Some((header, record)) = mad.subnet_administration() else {
         return Fields::new();
     };
-    let mut fields = vec![("component_mask", Value::Number(header.component_mask.get()))];
-    match attribute {
-        sa::PATH_RECORD => fields.extend([
-            ("dgid", gid(record, 8)),
-            ("sgid", gid(record, 24)),
-            ("dlid", Value::Number(be(record, 40, 2))),
-            ("slid", Value::Number(be(record, 42, 2))),
-            ("pkey", Value::Number(be(record, 50, 2))),
-        ]),
-        sa::MC_MEMBER_RECORD => fields.extend([
-            ("mgid", gid(record, 0)),
-            ("port_gid", gid(record, 16)),
-            ("qkey", Value::Number(be(record, 32, 4))),
-            ("mlid", Value::Number(be(record, 36, 2))),
-            ("pkey", Value::Number(be(record, 40, 2))),
-            ("join_state", Value::Number(be(record, 48, 1) & 0xf)),
-        ]),
-        _ => {}
+    let mut fields = vec![("component_mask", number(header.component_mask.get()))];
+    // Acknowledgements and other datagrams of a transfer have no record.
+    if header.rmpp_flags & flag::ACTIVE != 0 && header.rmpp_type > kind::DATA {
+        return fields;
     }
+    let more = match attribute {
+        sa::PATH_RECORD => PathRecord::parse(record).map(|r| path(&r)),
+        sa::MC_MEMBER_RECORD => McMemberRecord::parse(record).map(|r| membership(&r)),
+        sa::SERVICE_RECORD => ServiceRecord::parse(record).map(|r| service(&r)),
+        sa::INFORM_INFO => InformInfo::parse(record).map(|r| subscription(&r)),
+        sa::NOTICE => Notice::parse(record).map(|r| notice(&r)),
+        _ => None,
+    };
+    fields.extend(more.unwrap_or_default());
     fields
 }
 
-/// A big-endian number of `len` bytes; missing bytes are none of it.
-fn be(bytes: &[u8], at: usize, len: usize) -> u64 {
-    let field = bytes.iter().skip(at).take(len);
-    field.fold(0, |n, b| n << 8 | u64::from(*b))
+fn path(record: &PathRecord) -> Fields {
+    vec![
+        ("dgid", text(record.dgid)),
+        ("sgid", text(record.sgid)),
+        ("dlid", number(record.dlid.0)),
+        ("slid", number(record.slid.0)),
+        ("pkey", number(record.pkey.get())),
+        ("sl", count(record.sl)),
+        ("mtu", mtu(record.mtu)),
+        ("rate", rate(record.rate)),
+        ("tclass", number(record.tclass)),
+        ("hop_limit", count(record.hop_limit)),
+    ]
 }
 
-fn gid(bytes: &[u8], at: usize) -> Value {
-    let text = match bytes.get(at..).and_then(|b| b.first_chunk::<16>()) {
-        Some(octets) => Ipv6Addr::from(*octets).to_string(),
-        None => String::new(),
-    };
-    Value::Text(text)
+fn membership(record: &McMemberRecord) -> Fields {
+    vec![
+        ("mgid", text(record.mgid)),
+        ("port_gid", text(record.port_gid)),
+        ("qkey", number(record.qkey.get())),
+        ("mlid", number(record.mlid.0)),
+        ("pkey", number(record.pkey.get())),
+        ("join_state", number(record.join_state.0)),
+        ("sl", count(record.sl)),
+        ("mtu", mtu(record.mtu)),
+        ("rate", rate(record.rate)),
+        ("tclass", number(record.tclass)),
+        ("hop_limit", count(record.hop_limit)),
+    ]
+}
+
+fn service(record: &ServiceRecord) -> Fields {
+    vec![
+        ("service_id", number(record.id.0)),
+        ("service_gid", text(record.gid)),
+        ("pkey", number(record.pkey.get())),
+        ("lease", count(record.lease)),
+    ]
+}
+
+fn subscription(info: &InformInfo) -> Fields {
+    vec![
+        ("subscribe", count(info.subscribe)),
+        ("trap", count(info.trap)),
+    ]
+}
+
+fn notice(notice: &Notice) -> Fields {
+    let mut fields = vec![("trap", count(notice.trap))];
+    fields.extend(notice.gid().map(|gid| ("gid", text(gid))));
+    fields
+}
+
+fn number(n: impl Into<u64>) -> Value {
+    Value::Number(n.into())
+}
+
+fn count(n: impl Into<u64>) -> Value {
+    Value::Count(n.into())
+}
+
+fn text(value: impl ToString) -> Value {
+    Value::Text(value.to_string())
+}
+
+/// Bytes of an MTU; 0 for a code without one, such as that of a field that is not valid.
+fn mtu(mtu: Selected) -> Value {
+    count(mtu.mtu().map_or(0, IbMtu::bytes))
+}
+
+fn rate(rate: Selected) -> Value {
+    text(rate.rate())
 }

@@ -1,4 +1,4 @@
-//! What is said about a packet; the names are those of the JSON objects.
+//! Records of packets. The names of the fields are those of the JSON objects.
 
 use std::net::IpAddr;
 
@@ -17,19 +17,19 @@ pub struct Record {
     pub number: u64,
     /// Seconds since 1970, UTC.
     pub time: f64,
-    /// Which packet of a large send this is.
+    /// The packet's place in a large send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segment: Option<Segment>,
-    /// The Ethernet header, if there is one.
+    /// The Ethernet header, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethernet: Option<Ethernet>,
-    /// The rest.
+    /// The packet after the link header.
     #[serde(flatten)]
     pub content: Content,
 }
 
 impl Record {
-    /// What is said about a RoCEv2 packet, if it is one.
+    /// The RoCEv2 packet, if it is one.
     pub fn roce(&self) -> Option<&Roce> {
         match &self.content {
             Content::Roce(roce) => Some(roce),
@@ -37,7 +37,7 @@ impl Record {
         }
     }
 
-    /// What its ICRC says, if it is of a kind that has one.
+    /// The ICRC, if the packet has one.
     pub fn icrc(&self) -> Option<&Icrc> {
         match &self.content {
             Content::Roce(roce) => Some(&roce.icrc),
@@ -46,7 +46,7 @@ impl Record {
         }
     }
 
-    /// What is wrong with it.
+    /// The fault of a malformed packet.
     pub fn malformed(&self) -> Option<&str> {
         match &self.content {
             Content::Roce(roce) => roce.malformed.as_deref(),
@@ -56,27 +56,27 @@ impl Record {
     }
 }
 
-/// A place in a large send that the capture holds as one IP packet.
+/// A place in a large send, which the capture contains as one IP packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Segment {
-    /// From 0.
+    /// Index, from 0.
     pub index: usize,
-    /// Packets in the send.
+    /// Packets in the large send.
     pub count: usize,
 }
 
-/// RoCEv2, a packet of Omni-Path, or anything else.
+/// A RoCEv2 packet, a packet of Omni-Path, or another packet.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Content {
     /// A packet to UDP port 4791.
     Roce(Box<Roce>),
-    /// A 16B packet by itself.
+    /// A 16B packet outside of RoCEv2.
     #[serde(rename = "16b")]
     Raw(Box<Raw>),
-    /// Another one.
+    /// Another packet.
     Other {
-        /// In a few words.
+        /// Summary.
         summary: String,
     },
 }
@@ -90,7 +90,7 @@ pub struct Roce {
     pub destination: IpAddr,
     /// UDP source port.
     pub source_port: u16,
-    /// The IPv4 identification; of a segment of a large send, the one it will get.
+    /// The IPv4 identification; for a segment of a large send, that on the wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4_identification: Option<u16>,
     /// Bytes from BTH to ICRC.
@@ -98,21 +98,21 @@ pub struct Roce {
     /// The headers, unless the packet is malformed.
     #[serde(flatten)]
     pub headers: Option<Headers>,
-    /// The piece of a management datagram of VNIC inside.
+    /// The piece of a VNIC management datagram in the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragment: Option<Fragment>,
-    /// The management datagram inside; if it is in pieces, with the one that completes it.
+    /// The management datagram in the payload; a datagram in pieces is in the record of its last piece.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mad: Option<MadRecord>,
-    /// The IPoIB packet inside.
+    /// The IPoIB packet in the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipoib: Option<Ipoib>,
-    /// The 16B packet inside, or what there is of one.
+    /// The 16B packet in the payload, perhaps incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnic: Option<Vnic>,
     /// The ICRC.
     pub icrc: Icrc,
-    /// What is wrong with the packet.
+    /// The fault of a malformed packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub malformed: Option<String>,
 }
@@ -137,7 +137,7 @@ pub struct Headers {
     /// The original value of an atomic operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub atomic_ack_eth: Option<u64>,
-    /// Immediate data, taken as big-endian.
+    /// Immediate data, as a big-endian number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imm_dt: Option<u32>,
     /// The R_Key to invalidate.
@@ -150,9 +150,9 @@ pub struct Headers {
 /// Base transport header.
 #[derive(Clone, Debug, Serialize)]
 pub struct BthRecord {
-    /// The number.
+    /// Opcode.
     pub opcode: u8,
-    /// Its name.
+    /// Name of the opcode.
     pub name: &'static str,
     /// SE.
     pub solicited: bool,
@@ -186,9 +186,9 @@ pub struct DethRecord {
 /// ACK extended transport header.
 #[derive(Clone, Debug, Serialize)]
 pub struct AethRecord {
-    /// The whole byte.
+    /// Syndrome.
     pub syndrome: u8,
-    /// What it says.
+    /// The syndrome in words.
     pub meaning: String,
     /// Message sequence number.
     pub msn: u32,
@@ -223,17 +223,17 @@ pub struct AtomicEthRecord {
 pub struct MadRecord {
     /// Class, method and attribute by name.
     pub summary: String,
-    /// The class's number.
+    /// Number of the class.
     pub class: u8,
-    /// The method's number.
+    /// Number of the method.
     pub method: u8,
-    /// The attribute's number.
+    /// Number of the attribute.
     pub attribute_id: u16,
     /// Status.
     pub status: u16,
     /// Transaction.
     pub transaction_id: u64,
-    /// What is worth telling of the attribute.
+    /// The important fields of the attribute.
     #[serde(serialize_with = "as_map")]
     pub fields: Fields,
 }
@@ -249,12 +249,11 @@ pub enum Value {
     Number(u64),
     /// A number, shown in decimal.
     Count(u64),
-    /// The code of a time, of which text shows the time as well: 4.096 µs times two to the power
-    /// of it.
+    /// The code of a time, 4.096 µs × 2^code. Text also shows the time.
     Time(u8),
     /// A text or an address.
     Text(String),
-    /// Several of them, shown with commas between.
+    /// A list, shown with commas.
     List(Vec<String>),
 }
 
@@ -266,27 +265,27 @@ fn as_map<S: Serializer>(fields: &[(&'static str, Value)], s: S) -> Result<S::Ok
     map.end()
 }
 
-/// The ICRC and what it says.
+/// The ICRC and its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Icrc {
-    /// The bytes of the wire in hexadecimal; `None` where the capture lacks them.
+    /// The bytes of the wire in hexadecimal; `None` if the capture lacks them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why it is not good.
+    /// The reason for another verdict than good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What an ICRC says.
+/// The verdict of an ICRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The packet is as it was sent.
+    /// The ICRC is correct.
     Good,
-    /// It is not.
+    /// The ICRC is wrong.
     Bad,
-    /// The capture lacks bytes that it covers.
+    /// The ICRC cannot be checked: the capture lacks covered bytes.
     Unknown,
 }

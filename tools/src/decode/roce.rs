@@ -1,4 +1,4 @@
-//! From a frame to records: the IP packet found, large sends split, headers and ICRC read.
+//! Records of a frame: finds the IP packet, splits large sends, reads headers and ICRC.
 
 use fabric::Qpn;
 use fabric::mad::Mad;
@@ -16,8 +16,7 @@ use super::{aeth, gso, inner, mads, vnic};
 /// The largest IP packet.
 const IP_MAX: usize = 65_535 + 40;
 
-/// Everything that `frame`, number `number` of its file, holds: one record, or one for each packet
-/// of a large send.
+/// The records of `frame`, number `number` of its file: one record, or one for each packet of a large send.
 pub fn records(number: u64, frame: &Frame) -> Vec<Record> {
     let (ethernet, contents) = match link::strip(frame.link, &frame.data) {
         _ if frame.link == vnic::LINK_TYPE => {
@@ -59,7 +58,7 @@ fn contents(stripped: &Stripped<'_>, missing: usize) -> Vec<Content> {
     }
 }
 
-/// A packet that the capture has to its end.
+/// A completely captured packet.
 fn whole(l3: &L3<'_>) -> Vec<Content> {
     let wrap = |roce| Content::Roce(Box::new(roce));
     if l3.verify() != icrc::Verdict::Good
@@ -71,23 +70,23 @@ fn whole(l3: &L3<'_>) -> Vec<Content> {
     vec![wrap(roce(l3, Captured::Whole))]
 }
 
-/// What the capture has of a packet.
+/// The captured part of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Captured {
-    /// All of it.
+    /// The whole packet.
     Whole,
-    /// All of it, but the IP and UDP headers are those of the large send it is part of.
+    /// The whole packet, but with the IP and UDP headers of its large send.
     Segment,
     /// Only the front; a snap length cut the rest.
     Front,
 }
 
-/// A packet that a snap length has cut: read with zeros in the place of what is missing.
+/// A packet that a snap length has cut; zeros replace the missing bytes.
 fn cut_short(packet: &[u8], missing: usize) -> Option<Content> {
     let mut padded = packet.to_vec();
     padded.resize((packet.len() + missing).min(IP_MAX), 0);
     let l3 = L3::parse(&padded).ok()?;
-    // Without a BTH there is nothing to say.
+    // A record needs a BTH.
     let captured = l3.transport.len().checked_sub(missing)?;
     if captured < size_of::<Bth>() {
         return None;
@@ -122,7 +121,7 @@ fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
     roce
 }
 
-/// What the payload holds.
+/// Reads the payload.
 fn payload(roce: &mut Roce, packet: &Packet<'_>) {
     let qkey = packet.extended.deth.map(|deth| deth.qkey());
     let is_gsi = packet.extended.deth.is_some() && packet.bth.dest_qp() == Qpn::GSI;
@@ -135,14 +134,14 @@ fn payload(roce: &mut Roce, packet: &Packet<'_>) {
         (roce.vnic, roce.malformed) = vnic::read(packet.payload);
     } else if qkey.is_some_and(vnic::is_management) {
         roce.fragment = vnic::fragment(packet.payload);
-        let none = || "no piece of a management datagram of VNIC".to_owned();
+        let none = || "not a piece of a VNIC management datagram".to_owned();
         roce.malformed = roce.fragment.is_none().then(none);
     } else if begins_message(packet.bth.opcode) {
         roce.ipoib = inner::ipoib(packet.payload);
     }
 }
 
-/// Whether the payload is the front of a SEND, where IPoIB has its encapsulation header.
+/// Whether the payload is the start of a SEND, where IPoIB's encapsulation header is.
 fn begins_message(op: u8) -> bool {
     match op {
         opcode::UD_SEND_ONLY | opcode::UD_SEND_ONLY_IMM | opcode::RC_SEND_ONLY_INVALIDATE => true,
@@ -211,7 +210,7 @@ fn judge(l3: &L3<'_>, captured: Captured) -> Icrc {
         return Icrc {
             value: None,
             verdict: Verdict::Unknown,
-            reason: Some("the capture has only the front of the packet".to_owned()),
+            reason: Some("the capture has only the start of the packet".to_owned()),
         };
     }
     let found = l3.transport.last_chunk::<ICRC_LEN>().copied();
@@ -227,10 +226,10 @@ fn judge(l3: &L3<'_>, captured: Captured) -> Icrc {
     }
 }
 
-/// Why an ICRC is not right: over IPv4 another identification may explain it. Of a whole packet the
-/// identification is on the wire, and the packet is bad all the same; of a segment it is a guess.
+/// Explains a wrong ICRC. Over IPv4 it may be correct for another identification. The identification of a
+/// whole packet is that of the wire, so the packet is bad; that of a segment is a guess.
 fn explain(l3: &L3<'_>, captured: Captured, computed: [u8; ICRC_LEN]) -> (Verdict, Option<String>) {
-    let right = format!("{:08x} would be right", u32::from_be_bytes(computed));
+    let right = format!("expected {:08x}", u32::from_be_bytes(computed));
     let Some(((id, _), (covered, found))) = l3.ipv4.zip(l3.transport.split_last_chunk()) else {
         return (Verdict::Bad, Some(right));
     };
@@ -239,21 +238,21 @@ fn explain(l3: &L3<'_>, captured: Captured, computed: [u8; ICRC_LEN]) -> (Verdic
         (Some(other), Captured::Segment) => (
             Verdict::Unknown,
             Some(format!(
-                "part of a large send, whose packets' IPv4 identifications are not captured; \
-                 right for {other:#06x}"
+                "packet of a large send, whose IPv4 identification is not captured; correct for \
+                 {other:#06x}"
             )),
         ),
         (Some(other), _) => (
             Verdict::Bad,
             Some(format!(
-                "{right}; the one found is right for IPv4 identification {other:#06x}"
+                "{right}; correct for IPv4 identification {other:#06x}"
             )),
         ),
         (None, _) => (Verdict::Bad, Some(right)),
     }
 }
 
-/// Whether this is UDP to the RoCEv2 port, whatever its lengths say.
+/// Whether this is UDP to the RoCEv2 port; length fields are ignored.
 fn is_to_roce_port(packet: &[u8]) -> bool {
     let (protocol, port) = match packet.first() {
         Some(0x45) => (packet.get(9), packet.get(22..24)),
@@ -262,7 +261,7 @@ fn is_to_roce_port(packet: &[u8]) -> bool {
     protocol == Some(&17) && port == Some(&ROCE_V2_PORT.to_be_bytes()[..])
 }
 
-/// A packet to the RoCEv2 port whose lengths are wrong.
+/// A packet to the RoCEv2 port with wrong lengths.
 fn broken(packet: &[u8], why: NotRoce) -> Content {
     let (source, destination) = inner::addresses(packet).unwrap_or_else(|| {
         let none = std::net::Ipv6Addr::UNSPECIFIED.into();

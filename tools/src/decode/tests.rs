@@ -40,7 +40,7 @@ fn pcap(packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
     pcap_of(DataLink::RAW, packets, snap)
 }
 
-/// Likewise of any link.
+/// A capture of `packets` with any link type.
 fn pcap_of(datalink: DataLink, packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
     let header = PcapHeader {
         datalink,
@@ -59,7 +59,7 @@ fn pcap_of(datalink: DataLink, packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
 /// The Q_Key of IPoIB.
 const QKEY: u32 = 0x0b1b;
 
-/// One UD packet, BTH to pad, byte 4 as the ICRC takes it.
+/// A UD packet from BTH to pad; byte 4 as in the ICRC's input.
 fn transport(qkey: u32, psn: u8, payload: &[u8]) -> Vec<u8> {
     let pad = payload.len().wrapping_neg() & 3;
     let flags = (pad << 4) as u8;
@@ -71,12 +71,12 @@ fn transport(qkey: u32, psn: u8, payload: &[u8]) -> Vec<u8> {
     t
 }
 
-/// A large send over IPv4: segment k's ICRC is right for identification `first_id + k`.
+/// A large send over IPv4; the ICRC of segment k is correct for identification `first_id + k`.
 fn large_send(captured_id: u16, first_id: u16, payloads: &[&[u8]]) -> Vec<u8> {
     send(QKEY, captured_id, first_id, payloads)
 }
 
-/// Likewise with any Q_Key.
+/// A large send with any Q_Key.
 fn send(qkey: u32, captured_id: u16, first_id: u16, payloads: &[&[u8]]) -> Vec<u8> {
     let (src, dst) = ([192, 0, 2, 1], [192, 0, 2, 2]);
     let mut body = Vec::new();
@@ -169,11 +169,15 @@ fn objects_have_the_fields_of_the_headers() {
     let join = &all[0]["mad"];
     assert_eq!(join["fields"]["component_mask"], 0x10083);
     assert_eq!(join["fields"]["join_state"], 1);
+    let joined = &all[1]["mad"];
+    assert_eq!(joined["fields"]["mlid"], 0xc000);
+    assert_eq!(joined["fields"]["mtu"], 2048);
+    assert_eq!(joined["fields"]["rate"], "10 Gbit/s");
 }
 
 /// A connection of the kernel's IPoIB: request, reply, data, acknowledgement, end.
 #[test]
-fn connections_are_told_from_request_to_end() {
+fn connections_are_decoded_from_request_to_end() {
     let (_, text) = lines(&capture("kernel-ipoib/03-connected.pcap"));
     let has = |n: usize, s: &str| assert!(text[n - 1].contains(s), "{s}: {}", text[n - 1]);
     has(
@@ -206,12 +210,12 @@ fn connections_are_told_from_request_to_end() {
     );
     has(104, "CM DisconnectRequest");
     has(104, "remote_qpn 0x12");
-    // What was waiting for the connection goes before the ReadyToUse.
+    // Packets that waited for the connection come before the ReadyToUse.
     has(13, "RC SEND_ONLY pkey 0xffff > qp 0x000012 psn 0x2f86fb");
     has(13, "IPoIB IPv4");
     let acknowledgements = text.iter().filter(|l| l.contains(" ACK msn ")).count();
     assert_eq!(acknowledgements, 10);
-    // The first packet of a message has the encapsulation header, and no other.
+    // Only the first packet of a message has the encapsulation header.
     let with = |op: &str| -> Vec<bool> {
         let of_op = text.iter().filter(|l| l.contains(op));
         of_op.map(|l| l.contains("| IPoIB IPv4 ")).collect()
@@ -227,16 +231,16 @@ fn connections_are_told_from_request_to_end() {
 }
 
 #[test]
-fn messages_of_user_programs_are_told_too() {
+fn messages_of_user_programs_are_decoded() {
     let all = objects(&capture("cm_rping_v4.pcap"));
     let req = &all[0]["mad"]["fields"];
     assert_eq!(req["retry_count"], 7);
     assert_eq!(req["local_ack_timeout"], 19);
     assert_eq!(req["path_mtu"], 1024);
     assert_eq!(req["local_gid"], "::ffff:192.168.77.11");
-    // All of it, which many readers of JSON would lose of a number of 64 bits.
+    // As text: many JSON readers lose digits of a 64-bit number.
     assert_eq!(req["service_id"], "0x0000000001061c06");
-    // rdma_cm's own header, which is not IPoIB's, and nothing behind it.
+    // The header of rdma_cm, and no further data.
     assert_eq!(req["rdma_cm_source"], "192.168.77.11:56801");
     assert_eq!(req["rdma_cm_destination"], "192.168.77.10");
     for none in ["ud_qpn", "to_qpn", "private_data"] {
@@ -271,7 +275,7 @@ fn a_wrong_identification_is_bad_and_explained() {
     let (summary, text) = lines(&pcap(&[packet], usize::MAX));
     assert_eq!(summary.bad, 1);
     assert!(
-        text[0].contains("right for IPv4 identification 0x0007"),
+        text[0].contains("correct for IPv4 identification 0x0007"),
         "{}",
         text[0]
     );
@@ -290,10 +294,10 @@ fn large_sends_are_split() {
 }
 
 #[test]
-fn one_bad_packet_of_a_large_send_is_told_from_the_others() {
+fn one_bad_packet_of_a_large_send_is_found() {
     let payloads: [&[u8]; 3] = [&[1; 256], &[2; 256], &[3; 256]];
     let mut packet = large_send(0, 0, &payloads);
-    // In the first packet's payload.
+    // Change the payload of the first packet.
     packet[28 + 20 + 5] ^= 0x80;
     let (summary, _) = lines(&pcap(&[packet], usize::MAX));
     assert_eq!((summary.good, summary.bad), (2, 1));
@@ -301,7 +305,7 @@ fn one_bad_packet_of_a_large_send_is_told_from_the_others() {
 
 #[test]
 fn identifications_that_the_capture_lacks_are_unknown() {
-    // The first packet has the captured identification, the others have none that follows.
+    // The first packet has the captured identification; the others do not have the following ones.
     let payloads: [&[u8]; 3] = [&[1; 256], &[2; 256], &[3; 256]];
     let mut packet = large_send(5, 5, &payloads);
     let other = large_send(100, 100, &payloads);
@@ -309,7 +313,7 @@ fn identifications_that_the_capture_lacks_are_unknown() {
     packet[28 + segment..].copy_from_slice(&other[28 + segment..]);
     let (summary, text) = lines(&pcap(&[packet], usize::MAX));
     assert_eq!((summary.good, summary.unknown, summary.bad), (1, 2, 0));
-    assert!(text[1].contains("right for 0x0065"), "{}", text[1]);
+    assert!(text[1].contains("correct for 0x0065"), "{}", text[1]);
     assert_eq!(summary.exit_status(), EXIT_GOOD);
 }
 
@@ -333,7 +337,7 @@ fn malformed_packets_exit_1() {
     assert_eq!((summary.malformed, summary.good), (2, 1));
     assert_eq!(summary.exit_status(), EXIT_BAD);
     assert!(text[0].contains("unknown opcode 0x7f"), "{}", text[0]);
-    assert!(text[1].contains("a length field is wrong"), "{}", text[1]);
+    assert!(text[1].contains("wrong length field"), "{}", text[1]);
 }
 
 #[test]
@@ -344,7 +348,7 @@ fn pcapng_is_read_like_pcap() {
     writer.write_block(&interface.into_block()).unwrap();
     let block = EnhancedPacketBlock {
         interface_id: 0,
-        // The count of ticks, here microseconds.
+        // Number of ticks, here microseconds.
         timestamp: std::time::Duration::from_nanos(1_500_000),
         original_len: packet.len() as u32,
         data: packet.clone().into(),
@@ -356,20 +360,20 @@ fn pcapng_is_read_like_pcap() {
 }
 
 #[test]
-fn what_is_no_capture_is_said_in_words() {
-    let said = |file: &[u8]| {
+fn other_files_are_refused() {
+    let refusal = |file: &[u8]| {
         let e = decode(file, false, &mut Vec::new()).unwrap_err();
         e.to_string()
     };
-    let neither = "it is neither a pcap nor a pcapng file";
-    assert_eq!(said(b""), neither);
+    let neither = "the file is neither pcap nor pcapng";
+    assert_eq!(refusal(b""), neither);
     assert_eq!(
-        said(b"GIF89a, which is a picture and no capture at all"),
+        refusal(b"GIF89a, which is a picture and no capture at all"),
         neither
     );
     let file = capture("ud_send_v4.pcap");
     assert_eq!(
-        said(&file[..file.len() - 1]),
+        refusal(&file[..file.len() - 1]),
         "the file ends in the middle of a packet"
     );
 }

@@ -1,4 +1,4 @@
-//! The line that a packet gets.
+//! The text line of a packet.
 
 use std::fmt;
 
@@ -178,7 +178,7 @@ impl fmt::Display for MadRecord {
     }
 }
 
-/// The time of a code, to the unit that suits it.
+/// The time of a code, with a suitable unit.
 fn time(code: u8) -> String {
     let microseconds = 4.096 * 2f64.powi(code.into());
     match microseconds {

@@ -1,8 +1,8 @@
-//! Omni-Path's VNIC. Its management, and 16B packets: inside of UD datagrams, told by their Q_Key, and by themselves.
+//! Omni-Path's VNIC: management, and 16B packets. A 16B packet is in a UD datagram, which its Q_Key identifies,
+//! or outside of RoCEv2.
 
 mod fields;
 mod management;
-mod values;
 
 use fabric::{PKey, QKey};
 use pcap_file::DataLink;
@@ -17,16 +17,16 @@ use super::record::{Icrc, Verdict};
 
 pub use management::{Fragment, Joiner, fragment, is_management};
 
-/// The link type of captures of 16B packets: there is no registered one.
+/// The link type of captures of 16B packets; none is registered.
 pub const LINK_TYPE: DataLink = DataLink::USER0;
 
-/// A 16B packet, or what there is of one.
+/// A 16B packet, perhaps incomplete.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Vnic {
     /// The header.
     #[serde(flatten)]
     pub header: HeaderRecord,
-    /// Its last byte.
+    /// The last byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<TailRecord>,
     /// The Ethernet frame.
@@ -37,11 +37,11 @@ pub struct Vnic {
 /// The header of a 16B packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct HeaderRecord {
-    /// Source.
+    /// Source LID.
     pub slid: Lid,
-    /// Destination.
+    /// Destination LID.
     pub dlid: Lid,
-    /// The whole packet's, in quad words of 8 bytes.
+    /// Length of the whole packet in quad words of 8 bytes.
     pub length: u16,
     /// Backward explicit congestion notification.
     pub becn: bool,
@@ -68,7 +68,7 @@ pub struct HeaderRecord {
 /// The last byte of a 16B packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct TailRecord {
-    /// All of it.
+    /// The byte.
     pub byte: u8,
     /// Bytes of padding before the ICRC.
     pub pad: u8,
@@ -77,40 +77,40 @@ pub struct TailRecord {
 /// An Ethernet frame.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FrameRecord {
-    /// In bytes.
+    /// Length in bytes.
     pub length: usize,
     /// Its header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethernet: Option<Ethernet>,
-    /// What is in it.
+    /// The type of its payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<u16>,
-    /// The same in a few words.
+    /// A summary of its payload.
     pub summary: String,
 }
 
-/// A 16B packet by itself, which has an ICRC of its own.
+/// A 16B packet outside of RoCEv2, with its ICRC.
 #[derive(Clone, Debug, Serialize)]
 pub struct Raw {
-    /// In bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// What it holds, if there is a header.
+    /// Its content, if it has a whole header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnic: Option<Vnic>,
     /// The ICRC.
     pub icrc: Icrc,
-    /// What is wrong with it.
+    /// The fault of a malformed packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub malformed: Option<String>,
 }
 
-/// Whether datagrams with this Q_Key hold 16B packets.
+/// Whether datagrams with this Q_Key contain 16B packets.
 pub fn is_data(qkey: QKey) -> bool {
     let vesw_id = (qkey.get() & 0xfff) as u16;
     vesw_id != 0 && carriage::data_qkey(vesw_id) == qkey
 }
 
-/// Reads a whole packet, and says what is wrong with it.
+/// Reads a whole packet; returns its content and its fault.
 pub fn read(packet: &[u8]) -> (Option<Vnic>, Option<String>) {
     let decoded = packet::decode(packet, Profile::Wire0, Strictness::Strict);
     let malformed = match &decoded {
@@ -126,7 +126,7 @@ pub fn read(packet: &[u8]) -> (Option<Vnic>, Option<String>) {
     (vnic, malformed.map(|why| why.to_string()))
 }
 
-/// A captured packet by itself.
+/// Reads a captured packet outside of RoCEv2.
 pub fn raw(captured: &Frame) -> Raw {
     let packet = &captured.data[..];
     if captured.original_len > packet.len() {
@@ -140,7 +140,7 @@ pub fn raw(captured: &Frame) -> Raw {
             icrc: Icrc {
                 value: None,
                 verdict: Verdict::Unknown,
-                reason: Some("the capture has only the front of the packet".to_owned()),
+                reason: Some("the capture has only the start of the packet".to_owned()),
             },
             malformed: None,
         };
@@ -197,8 +197,8 @@ fn frame(frame: &[u8]) -> FrameRecord {
     }
 }
 
-/// Of a packet by itself the ICRC is [`packet::icrc()`]; Omni-Path's own, which nobody outside knows, is
-/// taken for a bad one.
+/// Checks the ICRC of a packet outside of RoCEv2 against [`packet::icrc()`]. The ICRC of Omni-Path hardware
+/// is not published; it counts as bad.
 fn judge(packet: &[u8]) -> Icrc {
     let (stored, computed) = (packet::stored_icrc(packet), packet::icrc(packet));
     let (verdict, reason) = match computed {
@@ -206,7 +206,7 @@ fn judge(packet: &[u8]) -> Icrc {
         Some(_) if stored == computed => (Verdict::Good, None),
         Some(right) => (
             Verdict::Bad,
-            Some(format!("{:08x} would be right", right.swap_bytes())),
+            Some(format!("expected {:08x}", right.swap_bytes())),
         ),
     };
     Icrc {

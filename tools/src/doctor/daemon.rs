@@ -1,6 +1,7 @@
-//! The daemon: whether it answers, what it serves, what its counters tell.
+//! The daemon: its answers, interfaces and counters.
 
 mod counters;
+mod group;
 mod partition;
 
 use std::collections::BTreeMap;
@@ -9,45 +10,46 @@ use std::path::Path;
 use std::time::Duration;
 
 use control::api::{
-    Interface, InterfaceInfo, InterfaceStats, NeighbourInfo, Nothing, PkeyTable, PkeysRequest,
-    PortState, Selection, VersionInfo, VnicInfo, methods,
+    Interface, InterfaceInfo, InterfaceStats, LinkLayer, NeighbourInfo, Nothing, PkeyTable,
+    PkeysRequest, PortState, Selection, VersionInfo, VnicInfo, methods,
 };
 use control::{ClientError, ControlClient};
 use rustix::net::sockopt::socket_peercred;
 
 use super::finding::{Finding, Level};
+use crate::text::qualified;
 pub use counters::judge as judge_counters;
 
 const CHECK: &str = "daemon";
 
-/// Neighbours that ibtapd keeps for each interface.
+/// Maximum number of neighbours of an interface in ibtapd.
 const NEIGHBOURS_MAX: usize = 16384;
 
-/// What a daemon says.
+/// The answers of a daemon.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Itself.
+    /// The daemon's version.
     pub version: VersionInfo,
-    /// Its process as this process namespace numbers it.
+    /// Its process id in this process namespace.
     pub pid: Option<u32>,
-    /// Its interfaces, or the one asked for.
+    /// Its IPoIB interfaces, or the requested one.
     pub interfaces: Vec<InterfaceInfo>,
-    /// Its VNICs, or the one asked for.
+    /// Its VNICs, or the requested one.
     pub vnics: Vec<VnicInfo>,
     /// The counters of its interfaces, by qualified name.
     pub stats: BTreeMap<String, InterfaceStats>,
-    /// Their neighbours, likewise.
+    /// The neighbours of its interfaces, by qualified name.
     pub neighbours: BTreeMap<String, Vec<NeighbourInfo>>,
-    /// How many guests' addresses each has behind it, likewise.
+    /// The numbers of guests' addresses behind its interfaces, by qualified name.
     pub guests: BTreeMap<String, usize>,
     /// The P_Key tables of its ports.
     pub tables: Vec<PkeyTable>,
 }
 
-/// Asks for everything.
+/// Requests all facts from the daemon.
 ///
 /// # Errors
-/// Those of the control socket.
+/// Errors of the control socket.
 pub fn gather(
     socket: &Path,
     timeout: Duration,
@@ -57,7 +59,7 @@ pub fn gather(
     let (vnics, interfaces) = match client.call(methods::VNICS, &Selection::of(interface)) {
         Ok(vnics) if interface.is_some() => (vnics, Vec::new()),
         Ok(vnics) => (vnics, client.call(methods::SHOW, &Selection::of(None))?),
-        // Another interface's name; or an older daemon, whose version is a finding of its own.
+        // The name of an IPoIB interface; or an older daemon, which `version` reports.
         Err(ClientError::NoSuchInterface { .. } | ClientError::Protocol(_)) => (
             Vec::new(),
             client.call(methods::SHOW, &Selection::of(interface))?,
@@ -83,9 +85,9 @@ pub fn gather(
         stats.extend(of_one.map(|of_one| (name, of_one)));
     }
     let tables = match client.call(methods::PKEYS, &PkeysRequest::default()) {
-        // An older daemon does not tell; its version is a finding of its own.
+        // An older daemon, which `version` reports.
         Err(ClientError::Protocol(_)) => Vec::new(),
-        told => told?,
+        tables => tables?,
     };
     Ok(View {
         version: client.call(methods::VERSION, &Nothing {})?,
@@ -99,15 +101,14 @@ pub fn gather(
     })
 }
 
-/// Who listens; the number in its version is that of its own process namespace.
+/// The process that listens. (The process id in [`VersionInfo`] is of the daemon's process namespace.)
 fn pid(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).ok()?;
     let pid = socket_peercred(&stream).ok()?.pid;
     u32::try_from(pid.as_raw_nonzero().get()).ok()
 }
 
-/// Judges an answer that did not come. Who names an underlay or a file asks what would be, and
-/// needs no daemon.
+/// Judges a missing answer. A `rehearsal` checks an underlay or a file and needs no daemon.
 pub fn judge_absence(error: &ClientError, rehearsal: bool) -> Finding {
     match error {
         ClientError::Unreachable { path, source } => {
@@ -118,24 +119,24 @@ pub fn judge_absence(error: &ClientError, rehearsal: bool) -> Finding {
                     "run this as root or as a member of the socket's group"
                 }
                 _ => {
-                    "systemctl start ibtapd, or ibtapd --underlay IF; if it runs, name its socket \
+                    "systemctl start ibtapd, or ibtapd --underlay IF; if ibtapd runs, name its socket \
                      with --socket"
                 }
             };
             Finding::new(CHECK, level, path.display().to_string(), found).advise(advice)
         }
         other => Finding::new(CHECK, Level::Fail, "", other.to_string())
-            .advise("see its log (journalctl -u ibtapd); restart it if it hangs"),
+            .advise("see the log of ibtapd (journalctl -u ibtapd); restart ibtapd if it hangs"),
     }
 }
 
-/// Judges what it is and serves.
+/// Judges the answers.
 pub fn judge(view: &View) -> Vec<Finding> {
     let mut findings = vec![version(&view.version)];
     if view.interfaces.is_empty() && view.vnics.is_empty() {
         findings.push(
-            Finding::new(CHECK, Level::Warn, "", "it serves no interface")
-                .advise("its interfaces were deleted: see its log"),
+            Finding::new(CHECK, Level::Warn, "", "ibtapd serves no interface")
+                .advise("its interfaces were deleted; see the log of ibtapd"),
         );
     }
     for interface in &view.interfaces {
@@ -143,18 +144,16 @@ pub fn judge(view: &View) -> Vec<Finding> {
         findings.extend(partition::judge(interface, &view.tables));
         let name = interface.qualified_name();
         let known = view.neighbours.get(&name).map_or(0, Vec::len);
-        findings.push(neighbours(&name, known));
+        findings.extend(group::judge(interface));
+        findings.push(neighbours(&name, interface.link_layer, known));
     }
     findings.extend(view.vnics.iter().map(vnic));
     findings
 }
 
-/// Judges a VNIC. One that waits for its manager is nothing that this node can mend.
+/// Judges a VNIC. A VNIC that waits for its manager is only a warning: the manager may be on another node.
 fn vnic(vnic: &VnicInfo) -> Finding {
-    let name = match &vnic.netns {
-        Some(netns) => format!("{netns}/{}", vnic.name),
-        None => vnic.name.clone(),
-    };
+    let name = qualified(&vnic.name, vnic.netns.as_deref());
     let (vesw, lid, mtu) = (vnic.vesw, vnic.lid, vnic.mtu);
     if vnic.carrier {
         let found = format!("{}, switch {vesw}, LID {lid}, MTU {mtu}", vnic.state);
@@ -164,9 +163,9 @@ fn vnic(vnic: &VnicInfo) -> Finding {
     let found = format!("{}, carrier off: {reason}", vnic.state);
     match vnic.managed && vnic.state == PortState::Active {
         true => Finding::new("vnic", Level::Warn, name, found)
-            .advise("see what its manager says: ibtap-em status, ibtap-em port, where that runs"),
+            .advise("on the node of its manager: ibtap-em status, ibtap-em port"),
         false => Finding::new("vnic", Level::Fail, name, found)
-            .advise("do what the reason says; the VNIC follows by itself"),
+            .advise("remove the reason; the VNIC then recovers without a restart"),
     }
 }
 
@@ -182,7 +181,7 @@ fn version(version: &VersionInfo) -> Finding {
         version.product, version.version
     );
     Finding::new(CHECK, Level::Warn, subject, found)
-        .advise("restart the daemon after an upgrade, or install both of one version")
+        .advise("restart the daemon after an upgrade, or install the same version of both")
 }
 
 fn state(interface: &InterfaceInfo) -> Finding {
@@ -194,25 +193,33 @@ fn state(interface: &InterfaceInfo) -> Finding {
     let carrier = if interface.carrier { "on" } else { "off" };
     let reason = interface.reason.as_deref().unwrap_or("no reason given");
     let found = format!("{}, carrier {carrier}: {reason}", interface.state);
-    Finding::new("interface", Level::Fail, name, found)
-        .advise("do what the reason says; the interface follows by itself")
+    Finding::new("interface", Level::Fail, name, found).advise(
+        group::refused(interface)
+            .unwrap_or("remove the reason; the interface then recovers without a restart"),
+    )
 }
 
-fn neighbours(name: &str, known: usize) -> Finding {
+fn neighbours(name: &str, link_layer: LinkLayer, known: usize) -> Finding {
     let finding = |level, found| Finding::new("neighbours", level, name, found);
     if known == 0 {
-        return finding(Level::Note, "no other host was seen".to_owned()).advise(
-            "if there are others: the same P_Key, multicast or --peers, and port 4791 open on all",
-        );
+        let advice = match link_layer {
+            LinkLayer::Ethernet => {
+                "all hosts need the same P_Key, multicast or --peers, and an open UDP port 4791"
+            }
+            LinkLayer::InfiniBand => {
+                "all hosts need the same P_Key, of any two hosts one as a full member"
+            }
+        };
+        return finding(Level::Note, "no other host is known".to_owned()).advise(advice);
     }
     if known >= NEIGHBOURS_MAX / 10 * 9 {
         return finding(
             Level::Warn,
-            format!("{known} of at most {NEIGHBOURS_MAX} are kept"),
+            format!("{known} are known, of at most {NEIGHBOURS_MAX}"),
         )
-        .advise("the oldest make room for new ones; more partitions spread them");
+        .advise("new neighbours replace the oldest ones; spread the hosts over more partitions");
     }
-    finding(Level::Ok, format!("{known} seen"))
+    finding(Level::Ok, format!("{known} known"))
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! What a check has found, and how the user is told.
+//! Findings of checks, and their output.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// Severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// No fault.
     Ok,
-    /// Worth knowing.
+    /// Useful information.
     Note,
-    /// Something works badly, or may.
+    /// A problem or a risk.
     Warn,
-    /// This keeps ibtap from working.
+    /// A fault that keeps ibtap from working.
     Fail,
 }
 
@@ -23,20 +23,20 @@ pub enum Level {
 pub struct Finding {
     /// The check, such as `underlay`.
     pub check: &'static str,
-    /// The verdict.
+    /// The severity.
     pub level: Level,
-    /// What was checked: an interface, a file, a process.
+    /// The subject: an interface, a file, a process.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What was seen.
+    /// The observation.
     pub found: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// A finding that calls for nothing.
+    /// A finding without advice.
     pub fn new(
         check: &'static str,
         level: Level,
@@ -52,15 +52,13 @@ impl Finding {
         }
     }
 
-    /// The same with what to do.
+    /// Adds advice.
     pub fn advise(mut self, advice: impl Into<String>) -> Finding {
         self.advice = Some(advice.into());
         self
     }
-}
 
-impl Finding {
-    /// Says that its subject is in another network namespace, where its advice is to be followed.
+    /// Adds the network namespace of the subject, in which the advice applies.
     pub fn happens_in(&mut self, netns: &str) {
         self.subject = format!("{netns}/{}", self.subject);
         if let Some(advice) = &mut self.advice {
@@ -69,12 +67,12 @@ impl Finding {
     }
 }
 
-/// Whether something keeps ibtap from working.
+/// Whether a fault keeps ibtap from working.
 pub fn any_failed(findings: &[Finding]) -> bool {
     findings.iter().any(|f| f.level == Level::Fail)
 }
 
-/// A line for each finding, and one more where there is something to do.
+/// A line for each finding, and a line for its advice.
 pub fn text(findings: &[Finding], colour: bool) -> String {
     let mut text = String::new();
     for f in findings {

@@ -1,7 +1,7 @@
-//! Firewall rules of this host that drop what a fabric port lives on.
+//! Firewall rules of this host that drop packets of a fabric port.
 //!
-//! nftables' rules are read by `nft`, those of the older xtables by `iptables-save` and
-//! `ip6tables-save`; what is not installed is not needed unless there are rules.
+//! `nft` prints the rules of nftables; `iptables-save` and `ip6tables-save` print those of xtables. A program
+//! is only necessary if it has rules.
 
 mod iptables;
 mod names;
@@ -17,31 +17,31 @@ use std::path::Path;
 use std::process::Command;
 
 use super::finding::{Finding, Level};
-pub use packets::Site;
+pub use packets::PortAddress;
 use packets::{Loss, Sample, samples};
 use rules::{Chain, Dropped, Outcome, Tool, evaluate};
 
 const CHECK: &str = "firewall";
 
-/// What is installed and what it says.
+/// Output of the installed programs, and other facts.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The answer of `nft -j list ruleset`, or why there is none; `None` without nft.
+    /// The output or the error of `nft -j list ruleset`; `None` without nft.
     nft: Option<Result<String, String>>,
-    /// Answers of the programs of xtables that are installed.
+    /// Output or errors of the installed programs of xtables.
     xtables: Vec<(Tool, Result<String, String>)>,
-    /// Where rules are, as far as can be seen without a program.
+    /// Signs of rules that are visible without a program.
     signs: Vec<&'static str>,
-    /// Entries of the connection tracking table, and how many fit.
+    /// Entries of the connection tracking table, and their maximum.
     tracked: Option<(u64, u64)>,
 }
 
-/// Asks the programs that are installed, in the calling thread's network namespace.
+/// Runs the installed programs in the calling thread's network namespace.
 pub fn gather() -> Facts {
     let programs = [
         (Tool::Iptables, "iptables-save"),
         (Tool::Ip6tables, "ip6tables-save"),
-        // Where the first two are those for nftables, the old tables may be in use besides.
+        // If the first two are those for nftables, the old tables may also be in use.
         (Tool::Iptables, "iptables-legacy-save"),
         (Tool::Ip6tables, "ip6tables-legacy-save"),
     ];
@@ -56,9 +56,9 @@ pub fn gather() -> Facts {
     }
 }
 
-/// What a program prints, or why it prints nothing; `None` if it is not installed.
+/// The output or the error of a program; `None` if it is not installed.
 fn answer(program: &str, arguments: &[&str]) -> Option<Result<String, String>> {
-    // These are not in the PATH of an ordinary user.
+    // The PATH of an ordinary user lacks these directories.
     let path = std::env::var("PATH").unwrap_or_default();
     let done = Command::new(program)
         .args(arguments)
@@ -70,8 +70,8 @@ fn answer(program: &str, arguments: &[&str]) -> Option<Result<String, String>> {
             Some(Ok(String::from_utf8_lossy(&done.stdout).into_owned()))
         }
         Ok(done) => {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let line = said.lines().next().unwrap_or_default();
+            let errors = String::from_utf8_lossy(&done.stderr);
+            let line = errors.lines().next().unwrap_or_default();
             Some(Err(format!("{program}: {line}")))
         }
         Err(e) if e.kind() == ErrorKind::NotFound => None,
@@ -79,7 +79,7 @@ fn answer(program: &str, arguments: &[&str]) -> Option<Result<String, String>> {
     }
 }
 
-/// Kernel modules and tables that there would not be without rules, or hardly.
+/// Kernel modules and tables that usually exist only with rules.
 fn signs() -> Vec<&'static str> {
     let listed = |file: &str| fs::read_to_string(file).is_ok_and(|text| !text.trim().is_empty());
     let mut signs = Vec::new();
@@ -103,16 +103,16 @@ fn tracked() -> Option<(u64, u64)> {
 }
 
 /// Judges the rules for the ports.
-pub fn judge(facts: &Facts, sites: &[Site]) -> Vec<Finding> {
+pub fn judge(facts: &Facts, ports: &[PortAddress]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let chains = chains(facts, &mut findings);
     let all_read = findings.is_empty();
     if facts.nft.is_none() && facts.xtables.is_empty() {
         findings.push(no_program(facts));
     } else {
-        for site in sites {
-            // Of rules that nobody has read nothing is said.
-            let judged = judge_site(&chains, site);
+        for port in ports {
+            // "ok" is only true if all rules were read.
+            let judged = judge_port(&chains, port);
             findings.extend(
                 judged
                     .into_iter()
@@ -124,8 +124,8 @@ pub fn judge(facts: &Facts, sites: &[Site]) -> Vec<Finding> {
     findings
 }
 
-/// All chains, each once: rules that iptables keeps in nftables are taken from where they are
-/// complete.
+/// All chains, each once. Tables that iptables keeps in nftables come from iptables, which prints them
+/// completely.
 fn chains(facts: &Facts, findings: &mut Vec<Finding>) -> Vec<Chain> {
     let mut unread = |why: &str| {
         let finding = Finding::new(
@@ -134,7 +134,7 @@ fn chains(facts: &Facts, findings: &mut Vec<Finding>) -> Vec<Chain> {
             "",
             format!("rules cannot be read: {why}"),
         );
-        findings.push(finding.advise("run this as root to have them judged"));
+        findings.push(finding.advise("run this as root to check them"));
     };
     let mut chains = match &facts.nft {
         Some(Ok(text)) => nft::parse(text).unwrap_or_else(|why| {
@@ -154,7 +154,7 @@ fn chains(facts: &Facts, findings: &mut Vec<Finding>) -> Vec<Chain> {
                 if iptables::is_nftables(text) {
                     chains.retain(|c| !found.iter().any(|f| is_same_table(c, f)));
                 }
-                // "iptables-save" may be "iptables-legacy-save" by another name.
+                // "iptables-save" may be another name of "iptables-legacy-save".
                 chains.retain(|c| !found.iter().any(|f| f == c));
                 chains.extend(found);
             }
@@ -164,7 +164,7 @@ fn chains(facts: &Facts, findings: &mut Vec<Finding>) -> Vec<Chain> {
     chains
 }
 
-/// Whether a chain of nftables is of the table that iptables has in its own words.
+/// Whether a chain of nftables is in the same table as a chain of iptables.
 fn is_same_table(chain: &Chain, of_iptables: &Chain) -> bool {
     chain.id.tool == Tool::Nft
         && chain.id.family == of_iptables.id.family
@@ -172,7 +172,7 @@ fn is_same_table(chain: &Chain, of_iptables: &Chain) -> bool {
 }
 
 fn no_program(facts: &Facts) -> Finding {
-    let advice = "install nftables (or iptables) and run this again to have the rules judged";
+    let advice = "install nftables (or iptables) and run this again to check the rules";
     match facts.signs.first() {
         Some(sign) => Finding::new(
             CHECK,
@@ -185,20 +185,20 @@ fn no_program(facts: &Facts) -> Finding {
             CHECK,
             Level::Ok,
             "",
-            "no sign of rules (and no program to read them: neither nft nor iptables-save)",
+            "no sign of rules (but neither nft nor iptables-save is installed to read them)",
         ),
     }
 }
 
-fn judge_site(chains: &[Chain], site: &Site) -> Vec<Finding> {
+fn judge_port(chains: &[Chain], port: &PortAddress) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut doubtful: Vec<String> = Vec::new();
-    for sample in samples(site) {
+    for sample in samples(port) {
         let outcome = evaluate(chains, &sample);
         doubtful.extend(outcome.perhaps_dropped.clone());
-        let found = judge_sample(&sample, outcome, site);
-        // One rule that drops several kinds of packets is told once.
-        findings.extend(found.filter(|f: &Finding| !is_told(&findings, f)));
+        let found = judge_sample(&sample, outcome, port);
+        // A rule that drops several kinds of packets is reported once.
+        findings.extend(found.filter(|f: &Finding| !is_reported(&findings, f)));
     }
     doubtful.sort();
     doubtful.dedup();
@@ -206,53 +206,53 @@ fn judge_site(chains: &[Chain], site: &Site) -> Vec<Finding> {
         findings.push(Finding::new(
             CHECK,
             Level::Ok,
-            &site.interface,
-            "lets RoCEv2 and what it needs in and out",
+            &port.interface,
+            "lets all necessary packets in and out",
         ));
     }
     findings.extend(doubtful.into_iter().map(|rule| {
         Finding::new(
             CHECK,
             Level::Note,
-            &site.interface,
-            format!("cannot judge whether this drops packets of the fabric: {rule}"),
+            &port.interface,
+            format!("cannot judge whether this rule drops packets of the fabric: {rule}"),
         )
         .advise(
-            "read it: UDP port 4791 must be let in and out, and for IPv6 ICMPv6 types 130 to 143",
+            "read the rule: it must let UDP port 4791 in and out, and for IPv6 ICMPv6 types 130 to 143",
         )
     }));
     findings
 }
 
-fn is_told(findings: &[Finding], new: &Finding) -> bool {
+fn is_reported(findings: &[Finding], new: &Finding) -> bool {
     findings.iter().any(|old| old.advice == new.advice)
 }
 
-fn judge_sample(sample: &Sample, outcome: Outcome, site: &Site) -> Option<Finding> {
+fn judge_sample(sample: &Sample, outcome: Outcome, port: &PortAddress) -> Option<Finding> {
     let dropped = outcome.dropped?;
     let way = if sample.inbound { "in" } else { "out" };
     let (what, by) = (sample.what, &dropped.by);
-    let advice = advice(sample, &dropped, &site.interface);
+    let advice = advice(sample, &dropped, &port.interface);
     let level = match (sample.loss, outcome.perhaps_accepted.first()) {
         (_, Some(_)) | (Loss::Snooping, None) => Level::Warn,
         (Loss::Traffic, None) => Level::Fail,
     };
     let but = match outcome.perhaps_accepted.first() {
-        Some(rule) => format!(", unless {rule} lets them through, which cannot be judged here"),
+        Some(rule) => format!(", unless {rule} accepts them, which cannot be judged here"),
         None => String::new(),
     };
     Some(
         Finding::new(
             CHECK,
             level,
-            &site.interface,
+            &port.interface,
             format!("{what} are dropped on their way {way} by {by}{but}"),
         )
         .advise(advice),
     )
 }
 
-/// The command that lets such packets through before the chain's other rules.
+/// The command that accepts such packets before the other rules of the chain.
 fn advice(sample: &Sample, dropped: &Dropped, interface: &str) -> String {
     let base = &dropped.base;
     let (table, chain) = (&base.table, &base.name);
@@ -260,7 +260,7 @@ fn advice(sample: &Sample, dropped: &Dropped, interface: &str) -> String {
         Tool::Nft => {
             let side = if sample.inbound { "iifname" } else { "oifname" };
             let (family, what) = (base.family, sample.nft);
-            // A netdev chain has its device and knows no other.
+            // A netdev chain sees one device only.
             let device = match base.family {
                 rules::Family::Netdev => String::new(),
                 _ => format!("{side} \"{interface}\" "),
@@ -268,10 +268,7 @@ fn advice(sample: &Sample, dropped: &Dropped, interface: &str) -> String {
             format!("nft 'insert rule {family} {table} {chain} {device}{what} accept'")
         }
         Tool::Iptables | Tool::Ip6tables => {
-            let program = match base.tool {
-                Tool::Iptables => "iptables",
-                _ => "ip6tables",
-            };
+            let program = iptables::program(base.tool);
             let side = if sample.inbound { "-i" } else { "-o" };
             let what = sample.iptables;
             format!("{program} -t {table} -I {chain} {side} {interface} {what} -j ACCEPT")
@@ -280,14 +277,14 @@ fn advice(sample: &Sample, dropped: &Dropped, interface: &str) -> String {
     format!("let them through, here and in the saved configuration: {command}")
 }
 
-/// Packets of new flows are dropped when the table is full.
+/// Judges the connection tracking table: a full table drops packets of new flows.
 fn judge_tracked((count, max): (u64, u64)) -> Option<Finding> {
     (max != 0 && count >= max / 10 * 9).then(|| {
         Finding::new(
             CHECK,
             Level::Warn,
             "conntrack",
-            format!("{count} of {max} connections are tracked; when the table is full, packets are dropped"),
+            format!("{count} of {max} entries are in use; a full table drops packets"),
         )
         .advise(
             "exclude UDP port 4791 from connection tracking (notrack, see docs/network.md, \

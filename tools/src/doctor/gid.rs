@@ -1,4 +1,4 @@
-//! The port's GID: an address of the underlay that can be used, and that nobody else has.
+//! The port's GID: a usable address of the underlay that no other host has.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::finding::{Finding, Level};
 
 const CHECK: &str = "gid";
 
-/// Judges the address that is to be the GID.
+/// Judges the address for the GID.
 pub fn judge(name: &str, seen: &Seen, choice: GidChoice) -> Vec<Finding> {
     if seen.link.is_none() {
         return Vec::new();
@@ -22,25 +22,27 @@ pub fn judge(name: &str, seen: &Seen, choice: GidChoice) -> Vec<Finding> {
         .filter(|a| is_meant(choice, a.ip))
         .collect();
     if let Some(usable) = candidates.iter().find(|a| a.is_usable()) {
-        let found = format!("{} can be used", usable.ip);
+        let found = format!("{} is usable", usable.ip);
         return vec![Finding::new(CHECK, Level::Ok, name, found)];
     }
     let fail = |found: String| Finding::new(CHECK, Level::Fail, name, found);
     vec![match candidates.first() {
-        Some(a) if a.dadfailed => {
-            fail(format!("another host on the link has the address {}", a.ip)).advise(format!(
-                "change one of them: ip link set {name} address MAC gives another link-local \
-                 address; or choose another address with --gid"
-            ))
-        }
-        // An address of an interface that is down is tentative until it is up.
-        Some(a) if !is_up(seen) => fail(format!("{} cannot be used while {name} is down", a.ip))
+        Some(a) if a.dadfailed => fail(format!(
+            "another host on the link has the address {}",
+            a.ip
+        ))
+        .advise(format!(
+            "change the address: ip link set {name} address MAC changes the link-local address; or \
+                 choose another address with --gid"
+        )),
+        // An address stays tentative while its interface is down.
+        Some(a) if !is_up(seen) => fail(format!("{} is not usable while {name} is down", a.ip))
             .advise(format!("ip link set {name} up")),
         Some(a) => Finding::new(
             CHECK,
             Level::Warn,
             name,
-            format!("{} is still checked for duplicates", a.ip),
+            format!("duplicate address detection of {} is not finished", a.ip),
         )
         .advise("wait two seconds and run this again"),
         None => missing(name, seen, choice),
@@ -63,27 +65,32 @@ fn is_meant(choice: GidChoice, ip: IpAddr) -> bool {
 fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
     let fail = |found: String| Finding::new(CHECK, Level::Fail, name, found);
     match choice {
-        GidChoice::Ipv4 => fail("it has no IPv4 address".into()).advise(format!(
+        GidChoice::Ipv4 => fail("the underlay has no IPv4 address".into()).advise(format!(
             "ip address add ADDRESS/LENGTH dev {name}, or leave gid out to use IPv6"
         )),
-        GidChoice::Address(a) => fail(format!("it does not have the address {a}")).advise(format!(
-            "ip address add {a}/LENGTH dev {name}, or choose another with --gid"
-        )),
-        // No underlay has indexes, as the configuration's checks say.
+        GidChoice::Address(a) => fail(format!("the underlay does not have the address {a}"))
+            .advise(format!(
+                "ip address add {a}/LENGTH dev {name}, or choose another with --gid"
+            )),
+        // The configuration's check refuses an index for an underlay.
         GidChoice::Auto | GidChoice::Index(_) => {
-            let finding = |why| fail(format!("it has no IPv6 link-local address: {why}"));
+            let finding = |why| {
+                fail(format!(
+                    "the underlay has no IPv6 link-local address: {why}"
+                ))
+            };
             if seen.ipv6_disabled {
-                finding("IPv6 is switched off (disable_ipv6)").advise(format!(
+                finding("IPv6 is disabled (disable_ipv6)").advise(format!(
                     "sysctl net.ipv6.conf.{name}.disable_ipv6=0, or use --gid"
                 ))
             } else if seen.no_link_local {
-                finding("none is made (addr_gen_mode none)").advise(format!(
+                finding("the kernel generates none (addr_gen_mode none)").advise(format!(
                     "ip link set {name} addrgenmode eui64, or use --gid"
                 ))
             } else if !is_up(seen) {
                 finding("the interface is down").advise(format!("ip link set {name} up"))
             } else {
-                finding("it was removed, or IPv6 is switched off in the kernel").advise(format!(
+                finding("it was removed, or the kernel has no IPv6").advise(format!(
                     "ip link set {name} down; ip link set {name} up; without IPv6 in the kernel: \
                      --gid ipv4 --peers ADDRESS,..."
                 ))
@@ -92,8 +99,8 @@ fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
     }
 }
 
-/// Other hosts that claim the GID of an interface's port. All interfaces that the daemon serves on
-/// the port have it.
+/// Other hosts that use the GID of an interface's port. All interfaces of the daemon on the port share the
+/// GID.
 pub fn duplicates(
     interface: &InterfaceInfo,
     served: &[InterfaceInfo],
@@ -107,13 +114,13 @@ pub fn duplicates(
             Level::Fail,
             &interface.name,
             format!(
-                "queue pair {} of another host has the GID {} too",
+                "queue pair {} of another host also has the GID {}",
                 n.qpn, n.gid
             ),
         )
         .advise(
-            "two hosts with one MAC or one address: change it on one of them (cloned virtual \
-             machines often share both)",
+            "two hosts have the same MAC or address; change it on one of them (cloned virtual machines \
+             often share both)",
         )
     };
     neighbours.iter().filter(claims).map(finding).collect()

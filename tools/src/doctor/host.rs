@@ -1,5 +1,4 @@
-//! The host's side of an interface: up, with addresses, its MTU, what it belongs to, and the
-//! kernel's own tables.
+//! The host side of an interface: state, addresses, MTU, master, and limits of the kernel.
 
 use std::fs;
 
@@ -7,30 +6,31 @@ use control::api::InterfaceInfo;
 use rtnl::{Address, Link, Requests};
 
 use super::finding::{Finding, Level};
+use super::underlay::ENCAPSULATION;
 
 const CHECK: &str = "host";
 
-/// What is to be judged.
+/// Facts of this check.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The interface, if it is in this namespace.
     pub link: Option<Link>,
     /// Its addresses.
     pub addresses: Vec<Address>,
-    /// The bridge or bond that it belongs to.
+    /// Its bridge or bond.
     pub master: Option<Link>,
-    /// Neighbours that ibtapd knows on it.
+    /// Number of its neighbours in ibtapd.
     pub neighbours: usize,
-    /// Addresses of guests that ibtapd knows behind it.
+    /// Number of guests' addresses in ibtapd.
     pub guests: usize,
-    /// The kernel's limits for neighbours, IPv4's and IPv6's, where they can be read.
+    /// The kernel's limits for neighbours of IPv4 and IPv6, if readable.
     pub gc_thresh3: Vec<(&'static str, usize)>,
 }
 
-/// Looks.
+/// Reads the facts.
 ///
 /// # Errors
-/// Those of netlink.
+/// Errors of netlink.
 pub fn gather(
     interface: &InterfaceInfo,
     neighbours: usize,
@@ -54,7 +54,7 @@ pub fn gather(
     Ok(facts)
 }
 
-/// Namespaces but the initial one do not have these keys.
+/// The limits. Only the initial namespace has these keys.
 fn limits() -> Vec<(&'static str, usize)> {
     ["ipv4", "ipv6"]
         .into_iter()
@@ -65,7 +65,7 @@ fn limits() -> Vec<(&'static str, usize)> {
         .collect()
 }
 
-/// Judges.
+/// Judges the facts.
 pub fn judge(interface: &InterfaceInfo, facts: &Facts) -> Vec<Finding> {
     let name = interface.name.as_str();
     let Some(link) = &facts.link else {
@@ -76,13 +76,13 @@ pub fn judge(interface: &InterfaceInfo, facts: &Facts) -> Vec<Finding> {
                 name,
                 "the interface is not in this namespace",
             )
-            .advise("restart ibtapd in the namespace where it is wanted"),
+            .advise("restart ibtapd in the namespace of the interface"),
         ];
     };
     let mut findings = Vec::new();
     if !link.up {
         findings.push(
-            Finding::new(CHECK, Level::Fail, name, "it is down")
+            Finding::new(CHECK, Level::Fail, name, "is down")
                 .advise(format!("ip link set {name} up")),
         );
     }
@@ -104,30 +104,26 @@ fn addresses(name: &str, link: &Link, facts: &Facts) -> Finding {
     let kind = above.and_then(|m| m.kind.as_deref()).unwrap_or("master");
     match above {
         Some(master) if configured.is_empty() => {
-            let found = format!("it is a port of the {kind} {}", master.name);
+            let found = format!("is a port of the {kind} {}", master.name);
             Finding::new(CHECK, Level::Ok, name, found)
         }
         Some(master) => {
             let (listed, above) = (configured.join(", "), &master.name);
-            let found = format!("it is a port of the {kind} {above}, but has {listed}");
+            let found = format!("is a port of the {kind} {above}, but has {listed}");
             Finding::new(CHECK, Level::Warn, name, found).advise(format!(
                 "addresses belong on {above}: ip address add {} dev {above}; ip address flush dev {name}",
                 configured.first().map_or("ADDRESS", String::as_str)
             ))
         }
         None if configured.is_empty() && facts.guests > 0 => {
-            let found = format!("has no address; guests behind it have {}", facts.guests);
+            let found = format!("has no address; its guests have {}", facts.guests);
             Finding::new(CHECK, Level::Ok, name, found)
         }
-        None if configured.is_empty() && link.up => Finding::new(
-            CHECK,
-            Level::Warn,
-            name,
-            "it has no address but the link-local one at most",
-        )
-        .advise(format!(
-            "ip address add ADDRESS/LENGTH dev {name}, or a DHCP client"
-        )),
+        None if configured.is_empty() && link.up => {
+            Finding::new(CHECK, Level::Warn, name, "has at most a link-local address").advise(
+                format!("ip address add ADDRESS/LENGTH dev {name}, or run a DHCP client"),
+            )
+        }
         None => {
             let listed = if configured.is_empty() {
                 "no address".to_owned()
@@ -141,23 +137,23 @@ fn addresses(name: &str, link: &Link, facts: &Facts) -> Finding {
 
 fn duplicate(name: &str, address: &Address) -> Option<Finding> {
     address.dadfailed.then(|| {
-        let found = format!("another host on the link has its address {}", address.ip);
+        let found = format!(
+            "another host on the link also has the address {}",
+            address.ip
+        );
         Finding::new(CHECK, Level::Fail, name, found).advise(format!(
-            "give it another: ip address del {}/{} dev {name}",
+            "use another address: ip address del {}/{} dev {name}",
             address.ip, address.prefix_len
         ))
     })
 }
 
-/// Bytes of the encapsulation header (RFC 4391, 6).
-const ENCAPSULATION: u32 = 4;
-
 fn mtu(interface: &InterfaceInfo, link: &Link) -> Option<Finding> {
     let largest = interface.link_mtu.saturating_sub(ENCAPSULATION);
     (link.mtu < largest).then(|| {
-        let found = format!("its MTU is {}, the link carries {largest}", link.mtu);
+        let found = format!("has the MTU {}, but the link carries {largest}", link.mtu);
         Finding::new(CHECK, Level::Note, &interface.name, found).advise(format!(
-            "if that was not meant: ip link set {} mtu {largest}, on every host",
+            "if this is not intended: ip link set {} mtu {largest}, on every host",
             interface.name
         ))
     })
@@ -167,7 +163,7 @@ fn limit(name: &str, facts: &Facts) -> Option<Finding> {
     let near = |max: usize| max != 0 && facts.neighbours >= max / 10 * 8;
     let (family, max) = facts.gc_thresh3.iter().find(|(_, max)| near(*max))?;
     let found = format!(
-        "{} neighbours are known, and the kernel keeps {max} of {family} for all interfaces",
+        "ibtapd knows {} neighbours; the kernel keeps at most {max} of {family} for all interfaces",
         facts.neighbours
     );
     Some(

@@ -1,19 +1,19 @@
-//! Drivers of the kernel that do what ibtap does.
+//! Drivers of the kernel that do the same as ibtap.
 
 use std::path::Path;
 
 use super::finding::{Finding, Level};
 
-/// Kernel modules that matter, and whether they are loaded.
+/// Kernel modules: whether they are loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Software RoCEv2, which takes UDP port 4791 while it has a device.
+    /// Software RoCEv2: it uses UDP port 4791 while it has a device.
     pub rdma_rxe: bool,
-    /// IPoIB, whose interfaces are called ib0, ib1, ... too.
+    /// IPoIB: it also names its interfaces ib0, ib1, ...
     pub ib_ipoib: bool,
 }
 
-/// Looks. A driver that is built in shows as a loaded one where it has parameters, as these have.
+/// Reads the facts. /sys/module also lists built-in drivers with parameters, such as these.
 pub fn gather() -> Facts {
     let is_there = |name: &str| Path::new("/sys/module").join(name).exists();
     Facts {
@@ -22,7 +22,7 @@ pub fn gather() -> Facts {
     }
 }
 
-/// Judges; silent where there is nothing.
+/// Judges the facts; no finding without these modules.
 pub fn judge(facts: Facts) -> Vec<Finding> {
     let note = |name: &str, found: &str| Finding::new("kernel", Level::Note, name, found);
     let mut findings = Vec::new();
@@ -30,21 +30,18 @@ pub fn judge(facts: Facts) -> Vec<Finding> {
         findings.push(
             note(
                 "rdma_rxe",
-                "is loaded: it takes UDP port 4791 of every interface from the software fabric",
+                "is loaded: with a device, it uses UDP port 4791 on every interface",
             )
             .advise(
-                "if the port is taken: use the device with --provider verbs, or rdma link show; rdma link \
-                 delete NAME; modprobe -r rdma_rxe",
+                "if the port is in use: use the device with --provider verbs, or remove it: rdma link show; \
+                 rdma link delete NAME; modprobe -r rdma_rxe",
             ),
         );
     }
     if facts.ib_ipoib {
         findings.push(
-            note(
-                "ib_ipoib",
-                "is loaded: its interfaces may be called ib0, too",
-            )
-            .advise("call ibtap's by another name: --name NAME"),
+            note("ib_ipoib", "is loaded: it may also name an interface ib0")
+                .advise("use another name for the interface of ibtapd: --name NAME"),
         );
     }
     findings

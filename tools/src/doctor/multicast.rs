@@ -1,5 +1,4 @@
-//! Whether multicast arrives: the groups are joined, no bridge on the path forgets them, and
-//! somebody answers.
+//! Multicast: joined groups, snooping bridges on the path, answers of other hosts.
 
 mod probe;
 
@@ -14,33 +13,33 @@ pub use probe::{Probe, echo, probe};
 
 const CHECK: &str = "multicast";
 
-/// What is to be judged of an underlay.
+/// Facts of an underlay.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The broadcast group of each interface that a daemon serves there, with its name.
+    /// Name and broadcast group of each interface of the daemon.
     pub groups: Vec<(String, Gid)>,
-    /// Groups that are joined on the underlay.
+    /// Joined groups of the underlay.
     pub joined: Vec<Ipv6Addr>,
-    /// Multicast goes as unicast copies: to how many.
+    /// Number of peers that get unicast copies of multicast; `None` without copies.
     pub peers: Option<usize>,
-    /// Bridges of this namespace that the packets pass.
+    /// Bridges of this namespace on the path.
     pub bridges: Vec<(String, Bridge)>,
 }
 
-/// What is to be judged of an interface.
+/// Facts of an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Heard {
-    /// Neighbours that the daemon knows.
+    /// Number of neighbours in the daemon.
     pub neighbours: usize,
     /// Multicast datagrams received.
     pub multicast: u64,
     /// Datagrams received.
     pub received: u64,
-    /// The answers to a question to all; `None` where it could not be asked.
+    /// Answers to a request to all hosts; `None` if it could not be sent.
     pub probe: Option<Probe>,
 }
 
-/// The groups that are joined on an interface (/proc/net/igmp6, kernel net/ipv6/mcast.c,
+/// The joined groups of an interface (/proc/net/igmp6, kernel net/ipv6/mcast.c,
 /// `igmp6_mc_seq_show`).
 pub fn joined(interface: &str) -> Vec<Ipv6Addr> {
     let text = fs::read_to_string("/proc/thread-self/net/igmp6").unwrap_or_default();
@@ -61,10 +60,10 @@ fn joined_in(text: &str, interface: &str) -> Vec<Ipv6Addr> {
         .collect()
 }
 
-/// Bridges on the way from an interface down, as far as this namespace sees it: the interface
-/// itself, what it is stacked on, and the bridge at the other end of a veth.
+/// Bridges on the way down from an interface, as far as this namespace sees it: the interface, the
+/// interfaces below it, and the bridge at the other end of a veth.
 pub fn bridges(name: &str, requests: &mut Requests) -> Vec<(String, Bridge)> {
-    /// Interfaces upon interfaces that are looked through.
+    /// Maximum number of stacked interfaces.
     const DEPTH: usize = 8;
     let mut found: Vec<(String, Bridge)> = Vec::new();
     let mut next = requests.link_by_name(name).ok();
@@ -88,7 +87,7 @@ fn below(link: &Link, requests: &mut Requests) -> Option<Link> {
 /// Judges an underlay.
 pub fn judge(name: &str, facts: &Facts) -> Vec<Finding> {
     if let Some(count) = facts.peers {
-        let found = format!("goes as unicast copies to {count} peers");
+        let found = format!("is sent as unicast copies to {count} peers");
         return vec![Finding::new(CHECK, Level::Ok, name, found)];
     }
     let mut findings: Vec<Finding> = facts
@@ -117,19 +116,19 @@ fn membership(name: &str, interface: &str, group: Gid, joined: &[Ipv6Addr]) -> F
         format!("the broadcast group {group} of {interface} is not joined"),
     )
     .advise(format!(
-        "with peers or an IPv4 GID that is right; else see the log of ibtapd, and that the kernel's \
-         limit is not reached (net.core.optmem_max, ip maddr show dev {name})"
+        "correct with peers or an IPv4 GID; otherwise see the log of ibtapd, and check the kernel's \
+         limit (net.core.optmem_max, ip maddr show dev {name})"
     ))
 }
 
-/// A bridge that snoops forgets groups that nobody asks for.
+/// Judges a bridge: a snooping bridge forgets groups without a querier.
 fn snooping(bridge: &str, state: Bridge) -> Option<Finding> {
     (state.snooping && !state.querier && !state.mld_querier_seen).then(|| {
         Finding::new(
             CHECK,
             Level::Warn,
             bridge,
-            "this bridge snoops, and neither it nor another asks for members (no MLD querier)",
+            "this bridge snoops, but the network has no MLD querier",
         )
         .advise(format!(
             "ip link set {bridge} type bridge mcast_querier 1, or mcast_snooping 0"
@@ -137,13 +136,13 @@ fn snooping(bridge: &str, state: Bridge) -> Option<Finding> {
     })
 }
 
-/// Judges what an interface has heard.
+/// Judges the received multicast of an interface.
 pub fn judge_heard(interface: &str, heard: Heard) -> Finding {
     let finding = |level, found: String| Finding::new(CHECK, level, interface, found);
     let known = heard.neighbours;
-    let advice = "a switch that snoops without a querier, or a network without multicast: have a \
-                  querier (on a Linux bridge: mcast_querier 1), or list the hosts with --peers; and \
-                  look at the firewalls of the others";
+    let advice = "a switch may snoop without a querier, or the network may lack multicast: add a querier \
+                  (on a Linux bridge: mcast_querier 1), or list the hosts with --peers; also check the \
+                  firewalls of the other hosts";
     match heard.probe {
         Some(Probe { question, answers }) if answers > 0 => finding(
             Level::Ok,
@@ -156,25 +155,25 @@ pub fn judge_heard(interface: &str, heard: Heard) -> Finding {
         .advise(advice),
         Some(Probe { question, .. }) if heard.received == 0 => finding(
             Level::Warn,
-            format!("nothing was ever received, and nobody answers {question}"),
+            format!("no packet was received, and no host answers {question}"),
         )
         .advise(format!(
             "if another host runs ibtapd on this segment and partition: {advice}"
         )),
         Some(Probe { question, .. }) => finding(
             Level::Note,
-            format!("no other host is known, and none answers {question}"),
+            format!("no other host is known, and no host answers {question}"),
         ),
         None if known > 0 && heard.multicast == 0 => finding(
             Level::Warn,
-            format!("of {known} known neighbours none was ever heard by multicast"),
+            format!("no multicast of the {known} known neighbours was received"),
         )
         .advise(advice),
         None if heard.multicast > 0 => finding(
             Level::Ok,
             format!("{} multicast datagrams were received", heard.multicast),
         ),
-        None => finding(Level::Note, "no other host was heard of yet".into()),
+        None => finding(Level::Note, "no other host is known".into()),
     }
 }
 
@@ -209,7 +208,7 @@ mod tests {
         assert_eq!(judge("eth0", &f)[0].level, Level::Ok);
         f.joined.clear();
         assert_eq!(judge("eth0", &f)[0].level, Level::Fail);
-        // Unless multicast goes another way.
+        // Unicast copies need no group.
         f.peers = Some(2);
         let found = judge("eth0", &f);
         assert_eq!((found.len(), found[0].level), (1, Level::Ok));
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_judged_by_who_is_known() {
+    fn silence_is_judged_by_known_neighbours() {
         let heard = |neighbours, multicast, received, answers: Option<usize>| {
             let probe = answers.map(|answers| Probe {
                 question: "a ping",

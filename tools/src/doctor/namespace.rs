@@ -1,4 +1,4 @@
-//! The network namespaces in which the daemon works and in which its interfaces are.
+//! Network namespaces of the daemon and of its interfaces.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,8 +13,8 @@ use super::finding::{Finding, Level};
 /// The name of this check.
 pub const CHECK: &str = "namespace";
 
-/// Goes where the process is, with the calling thread and the programs that it starts. Says so if
-/// that is another namespace than before, and fails if it may not.
+/// Moves the calling thread, and the programs that it starts, to the network namespace of a process. The
+/// finding reports a change of the namespace, or an error.
 pub fn enter(pid: u32) -> Option<Finding> {
     let theirs = format!("/proc/{pid}/ns/net");
     let subject = format!("process {pid}");
@@ -23,10 +23,10 @@ pub fn enter(pid: u32) -> Option<Finding> {
         Ok(true) => return None,
         Ok(false) => {}
         Err(error) => {
-            let found = format!("whether ibtapd works in this one cannot be seen: {error}");
+            let found = format!("cannot read the namespace of ibtapd: {error}");
             return Some(
                 Finding::new(CHECK, Level::Note, subject, found)
-                    .advise("if interfaces seem to be missing below, run this as root"),
+                    .advise("if interfaces are missing below, run this as root"),
             );
         }
     }
@@ -35,28 +35,26 @@ pub fn enter(pid: u32) -> Option<Finding> {
             CHECK,
             Level::Note,
             subject,
-            "ibtapd works in another network namespace; what follows was seen there",
+            "ibtapd runs in another network namespace; the checks below are made there",
         ),
         Err(error) => Finding::new(
             CHECK,
             Level::Fail,
             subject,
-            format!("ibtapd works in another network namespace, which is closed: {error}"),
+            format!("cannot enter the network namespace of ibtapd: {error}"),
         )
-        .advise("run this as root, outside containers or in that of the daemon"),
+        .advise("run this as root, outside containers or in the container of the daemon"),
     })
 }
 
-/// An interface in a network namespace that could not be entered, so that the host's side of it was
-/// not seen. One without a name cannot be.
+/// The finding for an interface in a network namespace that cannot be entered, such as a namespace without a
+/// name.
 pub fn closed(interface: &InterfaceInfo, netns: &str, error: &io::Error) -> Finding {
-    let found = format!("the host's side of it in {netns} was not looked at: {error}");
+    let found =
+        format!("its host side was not checked, cannot enter the namespace {netns}: {error}");
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => "run this as root, outside containers",
-        _ => {
-            "a namespace has to have a name for this: ip netns attach NAME PID, with a process that \
-             is in it"
-        }
+        _ => "give the namespace a name: ip netns attach NAME PID, with a process of the namespace",
     };
     Finding::new(CHECK, Level::Note, interface.qualified_name(), found).advise(advice)
 }

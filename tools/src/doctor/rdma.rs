@@ -1,44 +1,55 @@
-//! An RDMA device of the kernel: modules, libraries, the device itself, its port and GIDs, and how much
-//! memory may be locked for it. What the daemon would say when it opens the device is said here by the
-//! same functions.
+//! An RDMA device of the kernel: modules, libraries, device, port, GIDs, and the limit of locked memory. The
+//! daemon uses the same functions when it opens the device.
+
+mod subnet;
 
 use std::path::Path;
 
-use fabric::LinkLayer;
 use fabric::verbs::VerbsConfig;
-use fabric::verbs::ibv::{GidEntry, GidKind};
+use fabric::verbs::ibv::{GidEntry, GidKind, LinkLayer};
 use fabric::verbs::look::{self, Look, Seen, Unusable, Usable};
 use rtnl::Requests;
 
 use super::finding::{Finding, Level};
 use super::rights::Locking;
+use super::target::Target;
+use super::underlay::ENCAPSULATION;
 
 const CHECK: &str = "rdma";
 
-/// Bytes of IPoIB's encapsulation header (RFC 4391, 6).
-const ENCAPSULATION: u32 = 4;
-
-/// Memory that a port locks, about, in bytes: its buffers, and as much for the rings of its queues.
+/// Locked memory of a port, about, in bytes: its buffers, and the same for the rings of its queues.
 const LOCKED: u64 = 2 * look::BUFFERS;
 
-/// What is to be judged.
+/// Facts of this check.
 #[derive(Debug)]
 pub struct Facts {
-    /// Kernel modules that are needed and not there.
+    /// Missing kernel modules.
     pub missing: Vec<&'static str>,
-    /// Whether the libraries are there, or what to install.
+    /// Whether the libraries load, or the error.
     pub libraries: Result<(), String>,
-    /// What the port is like, or why it cannot be looked at.
+    /// The port, or the error.
     pub look: Result<Look, String>,
+    /// The subnet of a port on InfiniBand.
+    pub subnet: Option<subnet::Facts>,
+    /// The module `ib_cm` is loaded.
+    pub kernel_cm: bool,
+    /// `ib_cm` is loaded, and another program has the port's connection requests.
+    pub kernel_cm_shut_out: bool,
 }
 
-/// Looks at a port of a device.
-pub fn gather(config: &VerbsConfig, requests: &mut Requests) -> Facts {
+/// Reads the facts of a port of a device; `target` is the port.
+pub fn gather(config: &VerbsConfig, target: &Target, requests: &mut Requests) -> Facts {
     let needed = [
         ("ib_uverbs", "/sys/class/infiniband_verbs"),
         ("rdma_ucm", "/sys/class/misc/rdma_cm"),
     ];
     let is_missing = |(_, path): &(&str, &str)| !Path::new(path).exists();
+    let look = look::look(config, requests);
+    let subnet = look
+        .as_ref()
+        .ok()
+        .filter(|look| look.seen.info.link_layer == LinkLayer::InfiniBand)
+        .map(|look| subnet::gather(config, &look.seen, target, requests));
     Facts {
         missing: needed
             .into_iter()
@@ -46,14 +57,23 @@ pub fn gather(config: &VerbsConfig, requests: &mut Requests) -> Facts {
             .map(|(module, _)| module)
             .collect(),
         libraries: look::libraries(),
-        look: look::look(config, requests),
+        look,
+        subnet,
+        kernel_cm: Path::new("/sys/module/ib_cm").exists(),
+        kernel_cm_shut_out: look::is_kernel_cm_shut_out(config),
     }
 }
 
-/// Judges.
+/// Judges the facts.
 pub fn judge(facts: &Facts, config: &VerbsConfig, locking: Locking) -> Vec<Finding> {
     let name = &config.name();
-    let mut findings: Vec<Finding> = facts.missing.iter().map(|m| module(m)).collect();
+    let link_layer = facts.look.as_ref().map(|look| look.seen.info.link_layer);
+    let is_infiniband = link_layer == Ok(LinkLayer::InfiniBand);
+    // Without ib_cm, which rdma_ucm would load, ibtapd manages the connections of an InfiniBand port.
+    let by_umad = is_infiniband && !facts.kernel_cm;
+    let missing = facts.missing.iter();
+    let missing = missing.filter(|name| **name != "rdma_ucm" || !by_umad);
+    let mut findings: Vec<Finding> = missing.map(|m| module(m)).collect();
     findings.push(match &facts.libraries {
         Ok(()) => Finding::new(
             CHECK,
@@ -66,12 +86,19 @@ pub fn judge(facts: &Facts, config: &VerbsConfig, locking: Locking) -> Vec<Findi
     });
     findings.extend(locked_memory(locking));
     match &facts.look {
-        Ok(look) => findings.extend(port(name, look, config)),
-        // That was said already.
+        Ok(look) => {
+            findings.extend(port(name, look, config));
+            let subnet = facts.subnet.iter();
+            findings.extend(subnet.flat_map(|subnet| subnet.judge(name, &look.seen)));
+            if is_infiniband && facts.kernel_cm_shut_out {
+                findings.push(shut_out(name));
+            }
+        }
+        // The libraries' finding has the reason.
         Err(_) if facts.libraries.is_err() => {}
         Err(why) => findings.push(
             Finding::new(CHECK, Level::Fail, name, why).advise(
-                "rdma link show lists the devices; rdma link add rxe0 type rxe netdev IF makes one of an \
+                "rdma link show lists the devices; rdma link add rxe0 type rxe netdev IF creates one on an \
                  Ethernet interface",
             ),
         ),
@@ -86,11 +113,12 @@ fn port(name: &str, look: &Look, config: &VerbsConfig) -> Vec<Finding> {
             let found = format!("{} is used", described(&usable.gid));
             findings.push(Finding::new("gid", Level::Ok, name, found));
             findings.push(mtu(name, &usable));
-            let infiniband = usable.link_layer == LinkLayer::InfiniBand;
-            findings.extend((infiniband && config.lids.is_empty()).then(|| lids(name)));
         }
         Err(why) if look.seen.info.active => findings.push(no_gid(name, &look.seen, &why)),
-        // There is no more to it than that.
+        Err(_) if look.seen.info.link_layer == LinkLayer::InfiniBand => {
+            findings[0].advice = Some(subnet::what_to_do(look.seen.info.state).to_owned());
+        }
+        // The finding of the state gets the reason as advice.
         Err(why) => findings[0].advice = Some(why.reason().to_owned()),
     }
     findings.extend(groups(name, look));
@@ -99,20 +127,20 @@ fn port(name: &str, look: &Look, config: &VerbsConfig) -> Vec<Finding> {
 
 fn module(name: &str) -> Finding {
     let (level, without) = match name {
-        "rdma_ucm" => (Level::Warn, "connected mode makes no connections"),
+        "rdma_ucm" => (Level::Warn, "connected mode creates no connections"),
         _ => (Level::Fail, "programs cannot use RDMA devices"),
     };
     let found = format!("is not loaded: {without}");
     Finding::new("kernel", level, name, found).advise(format!("modprobe {name}"))
 }
 
-/// Memory of a device is pinned, which is limited for all but who has CAP_IPC_LOCK (kernel
+/// Judges the limit of locked memory. A device pins its memory; only CAP_IPC_LOCK disables the limit (kernel
 /// drivers/infiniband/core/umem.c, `ib_umem_get`).
 fn locked_memory(locking: Locking) -> Option<Finding> {
     let limit = locking.limit.filter(|_| !locking.unlimited)?;
     (limit < LOCKED).then(|| {
         let found = format!(
-            "{} KiB may be locked, and a port of an RDMA device takes about {}",
+            "{} KiB may be locked, but a port of an RDMA device needs about {} KiB",
             limit >> 10,
             LOCKED >> 10
         );
@@ -137,7 +165,7 @@ fn no_gid(name: &str, seen: &Seen, why: &Unusable) -> Finding {
     let listed: Vec<String> = seen.gids.iter().map(described).collect();
     let found = match listed.is_empty() {
         true => "its GID table is empty".to_owned(),
-        false => format!("none of its GIDs can be used: {}", listed.join(", ")),
+        false => format!("none of its GIDs is usable: {}", listed.join(", ")),
     };
     Finding::new("gid", Level::Fail, name, found).advise(why.reason())
 }
@@ -163,15 +191,17 @@ fn mtu(name: &str, usable: &Usable) -> Finding {
     }
 }
 
-/// On InfiniBand nobody but the configuration says where others are.
-fn lids(name: &str) -> Finding {
-    Finding::new(CHECK, Level::Warn, name, look::no_lids(name))
-        .advise("list ports and groups; docs/rdma.md, \"InfiniBand\", shows how")
+/// `ib_cm` was loaded after `ibtapd` took over communication management.
+fn shut_out(name: &str) -> Finding {
+    let found = "ib_cm is loaded, but another program (ibtapd with cm = \"umad\") manages the connections of the \
+                 port: ib_ipoib in connected mode and rdma_cm cannot connect";
+    Finding::new("connections", Level::Warn, name, found)
+        .advise("set cm = \"rdma_cm\", restart ibtapd, and load ib_cm again; or unload ib_cm")
 }
 
 fn groups(name: &str, look: &Look) -> Option<Finding> {
     (look.device.max_mcast_grp == 0).then(|| {
-        let found = "its device has no multicast, without which there is no ARP";
+        let found = "the device has no multicast, which ARP needs";
         Finding::new(CHECK, Level::Fail, name, found)
             .advise("use the software fabric on its interface: --underlay IF")
     })

@@ -1,4 +1,4 @@
-//! What the kernel lets ibtapd do: capabilities, /dev/net/tun, locked memory, its version.
+//! Rights of ibtapd: capabilities, /dev/net/tun, locked memory; and the kernel's version.
 
 use std::fs;
 use std::io;
@@ -8,51 +8,52 @@ use super::finding::{Finding, Level};
 const CHECK: &str = "rights";
 const TUN: &str = "/dev/net/tun";
 
-/// The bit of CAP_NET_ADMIN (include/uapi/linux/capability.h).
+// Bits of capabilities (include/uapi/linux/capability.h).
 const CAP_NET_ADMIN: u64 = 1 << 12;
-
-/// Those of CAP_SYS_ADMIN and CAP_NET_BROADCAST: to look into other network namespaces, and to hear
-/// of them.
+const CAP_IPC_LOCK: u64 = 1 << 14;
+/// To enter other network namespaces.
 const CAP_SYS_ADMIN: u64 = 1 << 21;
+/// To receive notifications of other network namespaces.
 const CAP_NET_BROADCAST: u64 = 1 << 11;
 
-/// That of CAP_IPC_LOCK.
-const CAP_IPC_LOCK: u64 = 1 << 14;
-
-/// Linux versions; docs/service.md lists what needs them.
+/// The first Linux version with SO_BINDTOIFINDEX, which ibtapd needs.
 const LINUX_NEEDED: (u32, u32) = (5, 1);
+/// The first Linux version with TUNGETDEVNETNS.
 const LINUX_WITH_TAP_NETNS: (u32, u32) = (5, 2);
+/// The oldest Linux version that runs the tests (docs/service.md).
+const LINUX_TESTED: (u32, u32) = (6, 1);
+/// The first Linux version with TUN_F_USO4 and TUN_F_USO6.
 const LINUX_WITH_USO: (u32, u32) = (6, 2);
 
-/// Locked memory that queues in pinned memory take, about, in bytes.
+/// Locked memory of a port of an RDMA device, about, in bytes.
 const MEMLOCK_WANTED: u64 = 64 << 20;
 
-/// What is to be judged.
+/// Facts of this check.
 #[derive(Debug)]
 pub struct Facts {
     /// Effective capabilities of this process.
     pub own: Option<u64>,
-    /// The daemon that answers, and its effective capabilities.
+    /// The daemon's process, and its effective capabilities.
     pub daemon: Option<(u32, Option<u64>)>,
     /// Whether /dev/net/tun opens.
     pub tun: io::Result<()>,
-    /// RLIMIT_MEMLOCK of the daemon, else of this process, in bytes; `u64::MAX` is no limit.
+    /// RLIMIT_MEMLOCK of the daemon, or of this process without a daemon, in bytes; `u64::MAX`: no limit.
     pub memlock: Option<u64>,
     /// The kernel's release, such as `6.1.0-18-amd64`.
     pub release: String,
 }
 
-/// How much memory may be locked.
+/// The memory that may be locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Locking {
-    /// RLIMIT_MEMLOCK in bytes; `u64::MAX` is no limit.
+    /// RLIMIT_MEMLOCK in bytes; `u64::MAX`: no limit.
     pub limit: Option<u64>,
-    /// It does not count, as for who has CAP_IPC_LOCK.
+    /// CAP_IPC_LOCK disables the limit.
     pub unlimited: bool,
 }
 
 impl Facts {
-    /// How much memory the daemon may lock, or this process where there is none.
+    /// The memory that the daemon may lock, or this process without a daemon.
     pub fn locking(&self) -> Locking {
         let caps = self.daemon.map_or(self.own, |(_, caps)| caps);
         Locking {
@@ -62,7 +63,7 @@ impl Facts {
     }
 }
 
-/// Looks; `daemon` is the daemon's process in this process namespace.
+/// Reads the facts; `daemon` is the daemon's process in this process namespace.
 pub fn gather(daemon: Option<u32>) -> Facts {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let process = daemon.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
@@ -96,7 +97,7 @@ fn memlock(limits: &str) -> Option<u64> {
     }
 }
 
-/// Judges.
+/// Judges the facts.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![capabilities(facts), tun(facts)];
     findings.extend(namespaces(facts));
@@ -118,29 +119,27 @@ fn capabilities(facts: &Facts) -> Finding {
             CHECK,
             Level::Warn,
             format!("process {pid}"),
-            "ibtapd runs without CAP_NET_ADMIN: it can neither follow changes nor make interfaces again",
+            "ibtapd runs without CAP_NET_ADMIN: it cannot follow changes or recreate interfaces",
         )
-        .advise("start it as root, or with AmbientCapabilities=CAP_NET_ADMIN as the unit does"),
+        .advise("start it as root, or with AmbientCapabilities=CAP_NET_ADMIN as in the unit"),
         Some((pid, None)) => Finding::new(
             CHECK,
             Level::Note,
             format!("process {pid}"),
-            "the capabilities of ibtapd cannot be seen from here",
+            "this process cannot read the capabilities of ibtapd",
         ),
-        None if has(facts.own) => {
-            Finding::new(CHECK, Level::Ok, "", "CAP_NET_ADMIN is there for ibtapd")
-        }
+        None if has(facts.own) => Finding::new(CHECK, Level::Ok, "", "this user has CAP_NET_ADMIN"),
         None => Finding::new(
             CHECK,
             Level::Warn,
             "",
-            "this user has no CAP_NET_ADMIN, which ibtapd needs; some checks need root, too",
+            "this user has no CAP_NET_ADMIN, which ibtapd needs; some checks also need root",
         )
         .advise("run this and ibtapd as root; in a container: --cap-add NET_ADMIN"),
     }
 }
 
-/// What it takes to serve interfaces in other network namespaces.
+/// Judges the rights for interfaces in other network namespaces.
 fn namespaces(facts: &Facts) -> Option<Finding> {
     let (subject, caps) = match facts.daemon {
         Some((pid, caps)) => (format!("process {pid}"), caps?),
@@ -156,11 +155,11 @@ fn namespaces(facts: &Facts) -> Option<Finding> {
     (!missing.is_empty()).then(|| {
         let missing = missing.join(" and ");
         let found = format!(
-            "without {missing}, interfaces that move to another network namespace are lost to ibtapd"
+            "without {missing}, ibtapd loses interfaces that move to another network namespace"
         );
         Finding::new(CHECK, Level::Note, subject, found).advise(
-            "if that is wanted: both in CapabilityBoundingSet and AmbientCapabilities of the unit, or \
-             start it as root",
+            "if interfaces should move: add both to CapabilityBoundingSet and AmbientCapabilities of \
+             the unit, or start ibtapd as root",
         )
     })
 }
@@ -169,7 +168,7 @@ fn tun(facts: &Facts) -> Finding {
     let Err(error) = &facts.tun else {
         return Finding::new(CHECK, Level::Ok, TUN, "opens");
     };
-    // A daemon that runs has it open already.
+    // A running daemon has opened the device already.
     let level = if facts.daemon.is_some() {
         Level::Note
     } else {
@@ -177,7 +176,7 @@ fn tun(facts: &Facts) -> Finding {
     };
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "run ibtapd as root, or change the device's mode; in a container: --device /dev/net/tun"
+            "run ibtapd as root, or change the mode of the file; in a container: --device /dev/net/tun"
         }
         _ => "modprobe tun; in a container: --device /dev/net/tun",
     };
@@ -189,33 +188,36 @@ fn kernel(release: &str) -> Option<Finding> {
         .split(|c: char| !c.is_ascii_digit())
         .map(str::parse::<u32>);
     let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-    let subject = format!("Linux {release}");
+    let finding = |level, found| Finding::new(CHECK, level, format!("Linux {release}"), found);
+    let tested = "use a newer kernel; ibtapd was tested on Linux 6.1 and 6.18";
     Some(if version < LINUX_NEEDED {
-        Finding::new(CHECK, Level::Fail, subject, "is too old")
-            .advise("use Linux 5.1 or later, which has SO_BINDTOIFINDEX and UDP_GRO")
+        finding(Level::Fail, "is too old: SO_BINDTOIFINDEX is missing").advise(tested)
     } else if version < LINUX_WITH_TAP_NETNS {
-        let found = "works, but does not tell where a TAP interface has moved to";
-        Finding::new(CHECK, Level::Note, subject, found).advise(
-            "keep interfaces in the daemon's network namespace; Linux 5.2 and later have \
-             TUNGETDEVNETNS",
+        let found = "is untested, and does not report the namespace of a moved TAP interface";
+        finding(Level::Note, found).advise(tested)
+    } else if version < LINUX_TESTED {
+        finding(
+            Level::Note,
+            "is untested, and divides large UDP sends into packets",
         )
+        .advise(tested)
     } else if version < LINUX_WITH_USO {
-        let found = "works, but hands over large UDP sends in packets";
-        Finding::new(CHECK, Level::Note, subject, found)
-            .advise("Linux 6.2 and later let ib0 take large UDP sends whole")
+        finding(Level::Note, "divides large UDP sends into packets")
+            .advise("Linux 6.2 and later pass large UDP sends to ib0 whole")
     } else {
-        Finding::new(CHECK, Level::Ok, subject, "has all that is made use of")
+        finding(Level::Ok, "has all features that ibtapd uses")
     })
 }
 
 fn locked_memory(bytes: u64) -> Finding {
     let found = if bytes < MEMLOCK_WANTED {
         format!(
-            "{} KiB may be locked: enough for the software fabric (adapters want LimitMEMLOCK=infinity)",
+            "{} KiB may be locked: enough for the software fabric (RDMA devices need \
+             LimitMEMLOCK=infinity)",
             bytes >> 10
         )
     } else {
-        "enough may be locked".to_owned()
+        "the limit is large enough".to_owned()
     };
     Finding::new(CHECK, Level::Ok, "memlock", found)
 }
@@ -253,7 +255,7 @@ mod tests {
         let (level, found) = worst(&f);
         assert_eq!(level, Level::Warn);
         assert!(found.contains("CAP_NET_ADMIN"), "{found}");
-        // Who asks a daemon that has it needs none.
+        // Only the daemon needs the capability.
         f.daemon = Some((7, Some(CAP_NET_ADMIN | CAP_SYS_ADMIN | CAP_NET_BROADCAST)));
         assert_eq!(worst(&f).0, Level::Ok);
         f.daemon = Some((7, Some(0)));
@@ -306,8 +308,12 @@ mod tests {
             assert_eq!(kernel(release).unwrap().level, level, "{release}");
         }
         assert_eq!(kernel("unknown"), None);
-        assert!(kernel("5.1.0").unwrap().found.contains("has moved to"));
-        assert!(kernel("5.2.0").unwrap().found.contains("UDP sends"));
+        assert!(kernel("5.1.0").unwrap().found.contains("moved TAP"));
+        for (release, untested) in [("5.2.0", true), ("6.0.19", true), ("6.1.0-18-amd64", false)] {
+            let found = kernel(release).unwrap().found;
+            assert!(found.contains("UDP sends"), "{found}");
+            assert_eq!(found.contains("untested"), untested, "{release}");
+        }
     }
 
     #[test]

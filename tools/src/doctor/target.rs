@@ -1,4 +1,4 @@
-//! What is to be checked: fabric ports with their settings, and the interfaces on them.
+//! The ports to check, with their settings and interfaces.
 
 use std::fs;
 use std::net::IpAddr;
@@ -8,24 +8,23 @@ use clap::Parser;
 use control::api::{InterfaceInfo, VnicInfo};
 use control::config::args::{Action, Args};
 use control::config::{Config, GidChoice, PortConfig, PortName};
-use fabric::Gid;
+use fabric::{Gid, PKey};
 use rtnl::Link;
 
 /// A port to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What it runs on.
+    /// The port's name in the configuration.
     pub name: PortName,
     /// Its settings.
     pub port: PortConfig,
-    /// Whether the settings are known, or taken to be the defaults.
-    pub configured: bool,
-    /// The interfaces that a daemon serves on it.
+    /// The daemon's interfaces on the port.
     pub interfaces: Vec<InterfaceInfo>,
+    /// The interfaces that a daemon would create on the port, with their P_Keys.
+    pub wanted: Vec<(String, PKey)>,
 }
 
-/// The ports of the interfaces and VNICs that a daemon serves. `config` has their settings, where it names
-/// them.
+/// The ports of the interfaces and VNICs of a daemon. Settings come from `config`, if it has the port.
 pub fn of_daemon(
     interfaces: &[InterfaceInfo],
     vnics: &[VnicInfo],
@@ -61,13 +60,13 @@ fn of_running(name: PortName, gid: Gid, config: Option<&Config>) -> Target {
             gid: choice_of(gid),
             ..PortConfig::default()
         }),
-        configured: configured.is_some(),
         interfaces: Vec::new(),
+        wanted: Vec::new(),
         name,
     }
 }
 
-/// The setting that a GID in use comes from, most likely.
+/// The most likely setting for a GID in use.
 fn choice_of(gid: Gid) -> GidChoice {
     match gid.to_ip().to_canonical() {
         IpAddr::V6(a) if a.is_unicast_link_local() => GidChoice::Auto,
@@ -75,13 +74,13 @@ fn choice_of(gid: Gid) -> GidChoice {
     }
 }
 
-/// The ports of a configuration; only that of `interface`, if one is named.
+/// The ports of a configuration; with `interface`, only its port.
 pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
     let wanted = |port: &PortName| {
         interface.is_none_or(|name| {
-            let mut devices = config.ipoib.iter();
+            let mut ipoib = config.ipoib.iter();
             let mut vnics = config.vnics.iter();
-            devices.any(|d| d.name == name && d.port == *port)
+            ipoib.any(|i| i.name == name && i.port == *port)
                 || vnics.any(|v| v.name == name && v.port == *port)
         })
     };
@@ -92,24 +91,27 @@ pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
         .map(|(name, port)| Target {
             name: name.clone(),
             port: port.clone(),
-            configured: true,
             interfaces: Vec::new(),
+            wanted: {
+                let on_port = config.ipoib.iter().filter(|i| i.port == *name);
+                on_port.map(|i| (i.name.clone(), i.pkey)).collect()
+            },
         })
         .collect()
 }
 
-/// A port that only has a name.
+/// A port with default settings.
 pub fn of_name(name: PortName) -> Target {
     Target {
         name,
         port: PortConfig::default(),
-        configured: false,
         interfaces: Vec::new(),
+        wanted: vec![("ib0".to_owned(), PKey::DEFAULT)],
     }
 }
 
-/// The interface that is the underlay most likely: Ethernet, not made by software above others,
-/// nobody's port, and first of all one with carrier.
+/// The most likely underlay: an Ethernet interface that is not a port and not stacked on other interfaces,
+/// preferably with carrier.
 pub fn guess(links: &[Link]) -> Option<&Link> {
     /// ARPHRD_ETHER (include/uapi/linux/if_arp.h).
     const ETHER: u16 = 1;
@@ -120,8 +122,8 @@ pub fn guess(links: &[Link]) -> Option<&Link> {
         .min_by_key(|l| (!l.is_usable(), !l.up, l.index))
 }
 
-/// The configuration that a running daemon was started with, from its command line
-/// (proc_pid_cmdline(5)); the file may have changed since.
+/// The configuration of a running daemon, from its command line (proc_pid_cmdline(5)). The file may have
+/// changed since the start.
 pub fn of_process(pid: u32) -> Option<Config> {
     let text = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = text
@@ -129,7 +131,7 @@ pub fn of_process(pid: u32) -> Option<Config> {
         .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned());
     let mut args = Args::try_parse_from(words).ok()?;
-    // A path is the daemon's, seen from its directory.
+    // Relative paths start at the daemon's directory.
     let folder = PathBuf::from(format!("/proc/{pid}/cwd"));
     args.config = args.config.map(|file| folder.join(file));
     match args.action().ok()? {
@@ -138,7 +140,7 @@ pub fn of_process(pid: u32) -> Option<Config> {
     }
 }
 
-/// The file that the packaged unit reads, if it is there.
+/// The file of the packaged unit, if it exists.
 pub fn of_unit() -> Option<PathBuf> {
     let path = Path::new("/etc/ibtap/ibtapd.toml");
     path.exists().then(|| path.to_owned())

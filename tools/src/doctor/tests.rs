@@ -1,4 +1,4 @@
-//! Verdicts on facts about an underlay and about the host's side.
+//! Findings about an underlay and about the host side.
 
 use control::config::{GidChoice, LinkMtu};
 use fabric::soft::{Seen, evaluate};
@@ -101,7 +101,7 @@ fn a_good_underlay() {
     assert!(
         found
             .iter()
-            .any(|f| f.found.contains("9000 bytes below leave 4092"))
+            .any(|f| f.found.contains("9000 bytes leave 4092"))
     );
 }
 
@@ -110,25 +110,21 @@ fn an_underlay_that_carries_nothing() {
     let cases = [
         (
             facts(|f| f.seen.link = None),
-            "there is no such interface",
+            "no such interface",
             "ip link show",
         ),
         (
             link_with(|l| l.up = false),
-            "it is down",
+            "is down",
             "ip link set eth0 up",
         ),
-        (
-            link_with(|l| l.lower_up = false),
-            "it has no carrier",
-            "cable",
-        ),
+        (link_with(|l| l.lower_up = false), "has no carrier", "cable"),
         (
             link_with(|l| {
                 l.lower_up = false;
                 l.operstate = OperState::LowerLayerDown;
             }),
-            "what it runs on is down",
+            "the interface below it is down",
             "below it",
         ),
         (
@@ -136,7 +132,7 @@ fn an_underlay_that_carries_nothing() {
                 l.running = false;
                 l.operstate = OperState::Dormant;
             }),
-            "its operational state is DORMANT",
+            "has the operational state DORMANT",
             "802.1X",
         ),
     ];
@@ -150,7 +146,7 @@ fn an_underlay_that_carries_nothing() {
 }
 
 #[test]
-fn a_port_of_a_bridge_or_bond_hears_nothing_itself() {
+fn a_port_of_a_bridge_or_bond_receives_nothing() {
     let master = |kind: &str| {
         facts(|f| {
             f.master = Some(Link {
@@ -189,7 +185,7 @@ fn the_mtu_below_and_what_is_left_of_it() {
     };
     assert!(
         level(1500).1.contains("leave 1424"),
-        "as docs/network.md says"
+        "as in docs/network.md"
     );
     assert_eq!(level(1500).0, Level::Note);
     assert_eq!(level(2120).0, Level::Ok);
@@ -229,7 +225,7 @@ fn every_reason_for_no_gid_has_its_way_out() {
             found[0].advice.as_ref().unwrap().contains(advice),
             "{found:?}"
         );
-        // The daemon is of the same opinion.
+        // The daemon's check agrees.
         let mtu = fabric::LinkMtu::Auto;
         assert!(evaluate("eth0", &seen, choice, mtu, None).is_err());
     };
@@ -313,7 +309,7 @@ fn the_hosts_side_of_an_interface() {
         "ip link set ib0 up",
     );
     expect(&|f| f.addresses.truncate(1), Level::Warn, "ip address add");
-    // Where macvlans are, the interface needs none.
+    // With macvlans above it, the interface needs no address.
     expect(
         &|f| {
             f.addresses.truncate(1);

@@ -1,4 +1,4 @@
-//! UDP port 4791 of an underlay: free, or whose.
+//! The user of UDP port 4791 on an underlay.
 
 use std::io;
 
@@ -8,25 +8,24 @@ use super::finding::{Finding, Level};
 
 const CHECK: &str = "port 4791";
 
-/// What is to be judged.
+/// Facts of this check.
 #[derive(Debug)]
 pub struct Facts {
-    /// Who uses it.
+    /// The port's user.
     pub user: io::Result<PortUser>,
-    /// The process of the daemon that answers, where it can be seen, and whether it serves this
-    /// underlay.
+    /// The process of the daemon, if visible, and whether the daemon serves this underlay.
     pub daemon: Option<(Option<u32>, bool)>,
-    /// The kernel's rdma_rxe is loaded.
+    /// Whether the kernel's rdma_rxe is loaded.
     pub rxe: bool,
 }
 
-/// Judges.
+/// Judges the facts.
 pub fn judge(name: &str, facts: &Facts) -> Finding {
     let finding = |level, found: String| Finding::new(CHECK, level, name, found);
     let user = match &facts.user {
         Ok(user) => user,
         Err(e) => {
-            return finding(Level::Warn, format!("cannot be tried: {e}"))
+            return finding(Level::Warn, format!("cannot be checked: {e}"))
                 .advise("run this as root");
         }
     };
@@ -34,33 +33,33 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
     match user {
         PortUser::Free if is_ours => finding(
             Level::Warn,
-            "is free, although ibtapd serves this underlay".into(),
+            "is free, but ibtapd serves this underlay".into(),
         )
-        .advise("ibtapd has lost its sockets, or works in another namespace: see its log"),
+        .advise("ibtapd has lost its sockets, or runs in another namespace; see its log"),
         PortUser::Free => finding(Level::Ok, "is free".into()),
         PortUser::Daemon(pid) if is_ours => {
-            finding(Level::Ok, format!("is ibtapd's{}", process(*pid)))
+            finding(Level::Ok, format!("is in use by ibtapd{}", process(*pid)))
         }
         PortUser::Daemon(pid) => finding(
             Level::Fail,
             format!("another ibtapd{} serves this underlay", process(*pid)),
         )
-        .advise("ask it with --socket PATH; or stop it, or choose another underlay"),
+        .advise("inspect that daemon with --socket PATH; or stop it, or choose another underlay"),
         PortUser::Process(pid, command) => finding(
             Level::Fail,
-            format!("is taken by process {pid} ({command})"),
+            format!("is in use by process {pid} ({command})"),
         )
-        .advise("stop it, or choose another underlay"),
+        .advise("stop the process, or choose another underlay"),
         PortUser::Unseen if facts.rxe => finding(
             Level::Fail,
-            "is taken by the kernel's rdma_rxe, most likely".into(),
+            "is most likely in use by the kernel's rdma_rxe".into(),
         )
         .advise("rdma link show; rdma link delete NAME; modprobe -r rdma_rxe; or use another network namespace"),
         PortUser::Unseen => finding(
             Level::Fail,
-            "is taken by no process that can be seen from here".into(),
+            "is in use by a process that is not visible here".into(),
         )
-        .advise("run this as root; if that shows none either, look in other containers (ss -ulpn)"),
+        .advise("run this as root; if no process is visible then, check other containers (ss -ulpn)"),
     }
 }
 
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_it_is_named() {
+    fn the_user_is_named() {
         let f = judged(PortUser::Process(9, "python3".into()), None, false);
         assert_eq!(f.level, Level::Fail);
         assert!(f.found.contains("process 9 (python3)"), "{}", f.found);

@@ -1,4 +1,4 @@
-//! The interface below: its state, its MTU, its offloads, what it belongs to.
+//! The underlay: state, MTU, offloads, master.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,27 @@ use super::finding::{Finding, Level};
 
 const CHECK: &str = "underlay";
 
-/// Bytes of IPoIB's encapsulation header (RFC 4391, 6), which the UD payload holds beside the IP
-/// packet.
-const ENCAPSULATION: u32 = 4;
+/// Bytes of IPoIB's encapsulation header (RFC 4391, 6). The UD payload contains it and the IP packet.
+pub const ENCAPSULATION: u32 = 4;
 
-/// What IPv6 needs (RFC 8200, 5), in bytes.
+/// The smallest MTU for IPv6 (RFC 8200, 5), in bytes.
 const IPV6_MTU_MIN: u32 = 1280;
 
-/// What is to be judged.
+/// Facts of this check.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// The interface and its addresses.
     pub seen: Seen,
-    /// The bridge, bond or VRF that it belongs to.
+    /// Its bridge, bond or VRF.
     pub master: Option<Link>,
-    /// Features by ethtool's names; empty where they cannot be read.
+    /// Features by ethtool's names; empty if not readable.
     pub features: BTreeMap<String, bool>,
 }
 
-/// Looks at an interface.
+/// Reads the facts of an interface.
 ///
 /// # Errors
-/// Those of netlink.
+/// Errors of netlink.
 pub fn gather(name: &str, requests: &mut Requests) -> Result<Facts, rtnl::Error> {
     let seen = fabric::soft::see(name, requests)?;
     let master = seen.link.as_ref().and_then(|link| link.master);
@@ -43,12 +42,12 @@ pub fn gather(name: &str, requests: &mut Requests) -> Result<Facts, rtnl::Error>
     })
 }
 
-/// Judges.
+/// Judges the facts.
 pub fn judge(name: &str, facts: &Facts, port: &PortConfig) -> Vec<Finding> {
     let Some(link) = &facts.seen.link else {
         return vec![
-            Finding::new(CHECK, Level::Fail, name, "there is no such interface")
-                .advise("name another with --underlay; ip link show lists them"),
+            Finding::new(CHECK, Level::Fail, name, "no such interface")
+                .advise("name another one with --underlay; ip link show lists the interfaces"),
         ];
     };
     let mut findings = vec![state(name, link)];
@@ -63,20 +62,20 @@ pub fn judge(name: &str, facts: &Facts, port: &PortConfig) -> Vec<Finding> {
 fn state(name: &str, link: &Link) -> Finding {
     let finding = |found: &str| Finding::new(CHECK, Level::Fail, name, found);
     if !link.up {
-        return finding("it is down").advise(format!("ip link set {name} up"));
+        return finding("is down").advise(format!("ip link set {name} up"));
     }
     if !link.lower_up || link.operstate == OperState::LowerLayerDown {
         return match link.operstate {
-            OperState::LowerLayerDown => finding("it has no carrier: what it runs on is down")
-                .advise("bring up the interface below it, or the other end of the veth"),
-            _ => finding("it has no carrier")
-                .advise("check the cable and the other end; for a virtual one, its peer or host"),
+            OperState::LowerLayerDown => finding("has no carrier: the interface below it is down")
+                .advise("set up the interface below it, or the other end of the veth"),
+            _ => finding("has no carrier").advise(
+                "check the cable and the other end; for a virtual interface, its peer or host",
+            ),
         };
     }
     if !link.running {
-        return finding(&format!("its operational state is {}", link.operstate)).advise(
-            "something else holds it back: 802.1X (wpa_supplicant), a bond or team without a port",
-        );
+        return finding(&format!("has the operational state {}", link.operstate))
+            .advise("check 802.1X (wpa_supplicant); a bond or team needs a port");
     }
     let kind = link.kind.as_deref().unwrap_or("hardware");
     let found = format!("up, with carrier ({kind}, MTU {})", link.mtu);
@@ -90,27 +89,27 @@ fn kind(name: &str, link: &Link) -> Option<Finding> {
     let finding = |found: String| Finding::new(CHECK, Level::Warn, name, found);
     if link.hardware_type == LOOPBACK {
         return Some(
-            finding("it is the loopback interface, which no other host can hear".into())
+            finding("is the loopback interface, which reaches no other host".into())
                 .advise("name the Ethernet interface that reaches the other hosts"),
         );
     }
     if link.hardware_type != ETHER {
         return Some(
             finding(format!(
-                "it is no Ethernet interface (type {})",
+                "is not an Ethernet interface (type {})",
                 link.hardware_type
             ))
-            .advise("it works if it carries IPv6 multicast; else list the hosts with --peers"),
+            .advise("without IPv6 multicast on the interface, list the hosts with --peers"),
         );
     }
     (!link.multicast).then(|| {
-        finding("multicast is switched off".into()).advise(format!(
+        finding("multicast is disabled".into()).advise(format!(
             "ip link set {name} multicast on, or list the hosts with --peers"
         ))
     })
 }
 
-/// What a master does with the packets that its port receives.
+/// Judges the master: whether it takes the packets that its port receives.
 fn belongs(name: &str, master: &Link) -> Option<Finding> {
     let (of, above) = (master.kind.as_deref()?, &master.name);
     let takes = match of {
@@ -123,7 +122,7 @@ fn belongs(name: &str, master: &Link) -> Option<Finding> {
             CHECK,
             Level::Fail,
             name,
-            format!("it is a port of the {of} {above}, which takes what it receives"),
+            format!("is a port of the {of} {above}, which takes the received packets"),
         )
         .advise(format!("use the {of} instead: --underlay {above}"))
     } else {
@@ -131,7 +130,7 @@ fn belongs(name: &str, master: &Link) -> Option<Finding> {
             CHECK,
             Level::Note,
             name,
-            format!("it belongs to the VRF {above}"),
+            format!("belongs to the VRF {above}"),
         )
     })
 }
@@ -145,19 +144,13 @@ fn mtu(name: &str, facts: &Facts, port: &PortConfig) -> Option<Finding> {
                 "ip link set {name} mtu BYTES, or link_mtu = \"auto\""
             )));
         }
-        // Told by the checks of its state and of the GID.
+        // The checks of the state and of the GID report the other errors.
         Err(_) => return None,
     };
     let ip = usable.ud_payload_max.saturating_sub(ENCAPSULATION);
-    let found = format!("{} bytes below leave {ip} to IP", usable.mtu);
+    let found = format!("the underlay's {} bytes leave {ip} for IP", usable.mtu);
     Some(if ip < IPV6_MTU_MIN {
-        Finding::new(
-            "mtu",
-            Level::Warn,
-            name,
-            found + ", too few for IPv6, which needs 1280",
-        )
-        .advise(format!(
+        Finding::new("mtu", Level::Warn, name, found + ", but IPv6 needs 1280").advise(format!(
             "ip link set {name} mtu 1500 or more, on every host"
         ))
     } else if ip < 2044 && link_mtu == LinkMtu::Auto {
@@ -169,7 +162,7 @@ fn mtu(name: &str, facts: &Facts, port: &PortConfig) -> Option<Finding> {
     })
 }
 
-/// Offloads without which each packet costs a pass through the stack, or its checksum time.
+/// Judges the offloads. Without them, packets pass the stack one by one and the CPU computes checksums.
 fn offloads(name: &str, link: &Link, features: &BTreeMap<String, bool>) -> Vec<Finding> {
     if features.is_empty() {
         return Vec::new();
@@ -180,23 +173,23 @@ fn offloads(name: &str, link: &Link, features: &BTreeMap<String, bool>) -> Vec<F
         (
             is_on("tx-udp-segmentation"),
             "tx-udp-segmentation",
-            "the kernel cuts what could be cut by the device, or not at all",
+            "the kernel segments packets instead of the device",
         ),
         (
             checksums.into_iter().any(is_on),
             "tx-checksum-ip-generic",
-            "UDP checksums are made by the processor",
+            "the CPU computes UDP checksums",
         ),
         (
-            // What is cut late, at the far end of a veth or macvlan, arrives whole.
+            // A train arrives whole through a veth or macvlan.
             is_on("rx-gro") || link.kind.is_some(),
             "rx-gro",
-            "received packets are taken one by one",
+            "packets are received one by one",
         ),
     ];
     let missing: Vec<_> = wanted.iter().filter(|(on, _, _)| !on).collect();
     if missing.is_empty() {
-        let found = "nothing that helps is off";
+        let found = "all useful offloads are on";
         return vec![Finding::new("offload", Level::Ok, name, found)];
     }
     let finding = |(_, feature, cost): &&(bool, &str, &str)| {
@@ -207,18 +200,18 @@ fn offloads(name: &str, link: &Link, features: &BTreeMap<String, bool>) -> Vec<F
             format!("{feature} is off: {cost}"),
         )
         .advise(format!(
-            "ethtool -K {name} {feature} on, where the driver has it"
+            "ethtool -K {name} {feature} on, if the driver supports it"
         ))
     };
     missing.iter().map(finding).collect()
 }
 
 fn queue(name: &str, link: &Link) -> Option<Finding> {
-    // Virtual interfaces have no queue, and need none. The default of Ethernet is 1000.
+    // Virtual interfaces need no queue. Ethernet's default is 1000.
     let short = (1..100).contains(&link.tx_queue_len);
     short.then(|| {
         let found = format!(
-            "its queue of {} packets is short of a train of 64 KiB",
+            "its queue of {} packets is shorter than a train of 64 KiB",
             link.tx_queue_len
         );
         Finding::new("offload", Level::Note, name, found)

@@ -7,25 +7,25 @@ use clap::{Args, Parser, Subcommand};
 use control::config::GidChoice;
 use fabric::IbMtu;
 
-/// What `--help` ends with.
+/// The end of `--help`.
 pub const EXIT_STATUS: &str = "\
-Exit status: 0 every message came as it was sent, 1 wrong usage, 2 anything else.";
+Exit status: 0 all messages arrived unchanged, 1 wrong usage, 2 other errors.";
 
 /// The TCP port over which rdma-core's ping-pongs exchange their parameters.
 const EXCHANGE_PORT: u16 = 18515;
-/// The port of rdma_cm that rdma-core's ucmatose and udaddy use.
+/// The rdma_cm ports of rdma-core's ucmatose and udaddy.
 const CMATOSE_PORT: u16 = 7471;
 const UDADDY_PORT: u16 = 7174;
 
-/// The other side of rdma-core's example programs, over the software fabric.
+/// Peer of rdma-core's example programs, over the software fabric.
 ///
-/// Each command is one of those programs, as the server or, with --connect, as the client. Of what
-/// arrives everything is checked.
+/// Each command implements one of these programs, as the server or, with --connect, as the client. All
+/// received data is checked.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtap-peer", version, max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(disable_help_subcommand = true)]
 pub struct Cli {
-    /// Which program to be
+    /// Program
     #[command(subcommand)]
     pub command: Command,
 }
@@ -33,42 +33,43 @@ pub struct Cli {
 /// The programs.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Messages of a reliable connection to and fro, as ibv_rc_pingpong: parameters over TCP
+    /// Exchange messages over a reliable connection, as ibv_rc_pingpong: parameters over TCP
     RcPingpong(RcPingpong),
-    /// Datagrams to and fro, as ibv_ud_pingpong: parameters over TCP, Q_Key 0x11111111
+    /// Exchange datagrams, as ibv_ud_pingpong: parameters over TCP, Q_Key 0x11111111
     UdPingpong(UdPingpong),
-    /// A reliable connection by rdma_cm, as ucmatose: the server sends, the client sends it back
+    /// Exchange messages over a connection of rdma_cm, as ucmatose: the server sends, the client returns
     Cmatose(Cmatose),
-    /// Datagrams to a queue pair found by SIDR, as udaddy: the client sends, the server sends back
+    /// Exchange datagrams with a queue pair found by SIDR, as udaddy: the client sends, the server returns
     Udaddy(Udaddy),
-    /// Datagrams to a multicast group, as mckey: Q_Key 0x01234567, default partition
+    /// Send or receive datagrams of a multicast group, as mckey: Q_Key 0x01234567, default partition
     Mckey(Mckey),
 }
 
-/// What all of them take.
+/// Options of all commands.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
     /// Interface that carries the fabric
     #[arg(long, value_name = "IF")]
     pub underlay: String,
 
-    /// The GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4 address; or
-    /// an address of the underlay
+    /// GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4 address; or an
+    /// address of the underlay
     #[arg(long, value_name = "auto|ipv4|ADDRESS", default_value = "auto")]
     #[arg(value_parser = control::config::values::parse_gid)]
     pub gid: GidChoice,
 
-    /// Bytes of a message
+    /// Message size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub size: u32,
 
-    /// How many messages each side sends
+    /// Number of messages that each side sends
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
 
-    /// How long the other side may be silent once it was heard; a server waits for its client for ever
+    /// Maximum silence of the other side after its first message; a server waits for its client without
+    /// limit
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub timeout: Duration,
 }
@@ -76,15 +77,15 @@ pub struct Common {
 /// See [`Command::RcPingpong`].
 #[derive(Clone, Debug, Args)]
 pub struct RcPingpong {
-    /// What all of them take.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 
-    /// Where parameters are exchanged.
+    /// Exchange of parameters.
     #[command(flatten)]
     pub exchange: Exchange,
 
-    /// Payload bytes of one packet, the same on both sides
+    /// Payload of a packet in bytes, the same on both sides
     #[arg(long, value_name = "256|512|1024|2048|4096", default_value = "1024", value_parser = ib_mtu)]
     pub mtu: IbMtu,
 }
@@ -92,11 +93,11 @@ pub struct RcPingpong {
 /// See [`Command::UdPingpong`].
 #[derive(Clone, Debug, Args)]
 pub struct UdPingpong {
-    /// What all of them take.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 
-    /// Where parameters are exchanged.
+    /// Exchange of parameters.
     #[command(flatten)]
     pub exchange: Exchange,
 }
@@ -104,11 +105,11 @@ pub struct UdPingpong {
 /// See [`Command::Cmatose`].
 #[derive(Clone, Debug, Args)]
 pub struct Cmatose {
-    /// What all of them take.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 
-    /// Be the client: the server's address, which is its GID [default: be the server]
+    /// Run as the client of the server with this address, its GID [default: run as the server]
     #[arg(long, value_name = "ADDRESS")]
     pub connect: Option<IpAddr>,
 
@@ -120,11 +121,11 @@ pub struct Cmatose {
 /// See [`Command::Udaddy`].
 #[derive(Clone, Debug, Args)]
 pub struct Udaddy {
-    /// What all of them take.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 
-    /// Be the client: the server's address, which is its GID [default: be the server]
+    /// Run as the client of the server with this address, its GID [default: run as the server]
     #[arg(long, value_name = "ADDRESS")]
     pub connect: Option<IpAddr>,
 
@@ -136,11 +137,11 @@ pub struct Udaddy {
 /// See [`Command::Mckey`].
 #[derive(Clone, Debug, Args)]
 pub struct Mckey {
-    /// What all of them take.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 
-    /// The group: an IPv4 address over an IPv4 GID, else an IPv6 one
+    /// Group: an IPv4 address with an IPv4 GID, otherwise an IPv6 address
     #[arg(long, value_name = "ADDRESS")]
     pub group: IpAddr,
 
@@ -149,14 +150,14 @@ pub struct Mckey {
     pub send: bool,
 }
 
-/// Where the ping-pongs exchange their parameters.
+/// Exchange of parameters by the ping-pongs.
 #[derive(Clone, Debug, Args)]
 pub struct Exchange {
-    /// Be the client: the server's name or address for TCP [default: be the server]
+    /// Run as the client of the server with this name or TCP address [default: run as the server]
     #[arg(long, value_name = "HOST")]
     pub connect: Option<String>,
 
-    /// TCP port on which the two sides exchange their parameters
+    /// TCP port for the exchange of parameters
     #[arg(long, value_name = "PORT", default_value_t = EXCHANGE_PORT)]
     pub port: u16,
 }
@@ -166,7 +167,7 @@ fn ib_mtu(text: &str) -> Result<IbMtu, String> {
     let fitting = bytes.and_then(IbMtu::fitting);
     fitting
         .filter(|mtu| Some(mtu.bytes()) == bytes)
-        .ok_or_else(|| format!("{text:?} is no path MTU: 256, 512, 1024, 2048 or 4096"))
+        .ok_or_else(|| format!("{text:?} is not a path MTU; use 256, 512, 1024, 2048 or 4096"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -174,5 +175,5 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .filter(|seconds| (0.001..=86_400.0).contains(seconds))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("{text:?} is not a number of seconds from 0.001 to 86400"))
+        .ok_or_else(|| format!("{text:?} is not a number of seconds; use 0.001 to 86400"))
 }

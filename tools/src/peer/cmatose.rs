@@ -1,5 +1,5 @@
-//! `ucmatose`: a reliable connection by rdma_cm. The server sends all its messages, then the client
-//! sends as many times the last of them back, then the server ends the connection.
+//! `ucmatose`: a reliable connection by rdma_cm. The server sends all its messages. Then the client returns
+//! the last message the same number of times, and the server ends the connection.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use super::end::{Arrival, End, unexpected};
 use super::exchange::RETRY;
 use super::payload::{Expected, ours, same};
 
-/// A connection needs an endpoint to be of; this one's datagrams are for nobody.
+/// Q_Key of the endpoint that the connection needs; no datagrams use it.
 const QKEY: QKey = QKey::new(0x0b1b);
 
-/// Nobody listens there.
-const NOBODY: CloseReason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
+/// The server does not listen yet.
+const NO_SERVER: CloseReason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
 
-/// Runs either side.
+/// Runs the client or the server.
 ///
 /// # Errors
 /// See [`super::run`].
@@ -46,7 +46,7 @@ fn server(end: &mut End, args: &Cmatose) -> Result<()> {
         Arrival::Event(ConnectionEvent::Requested {
             connection, peer, ..
         }) => (connection, peer),
-        other => return Err(unexpected(&other, &"a request for a connection")),
+        other => return Err(unexpected(&other, &"a connection request")),
     };
     end.worker().accept(connection, &[]);
     println!("connected to {peer}");
@@ -63,7 +63,7 @@ fn server(end: &mut End, args: &Cmatose) -> Result<()> {
         "the connection ended before the last message was acknowledged"
     );
     end.close(connection)?;
-    println!("{count} messages of {size} bytes to {peer} and back, all of them right");
+    println!("{count} messages of {size} bytes to {peer} and back, all correct");
     Ok(())
 }
 
@@ -88,11 +88,11 @@ fn client(end: &mut End, peer: Gid, args: &Cmatose) -> Result<()> {
         }) => {}
         other => return Err(unexpected(&other, &"the end of the connection")),
     }
-    println!("{count} messages of {size} bytes from {peer} and back, all of them right");
+    println!("{count} messages of {size} bytes from {peer} and back, all correct");
     Ok(())
 }
 
-/// Makes a connection. The server may take its time to be there: until then it is rejected.
+/// Connects. A server that does not listen yet rejects the request; the client then tries again.
 fn connect(end: &mut End, endpoint: EndpointId, peer: Gid, args: &Cmatose) -> Result<ConnectionId> {
     let request = ConnectRequest {
         service: ServiceId::rdma_cm(args.port),
@@ -109,7 +109,7 @@ fn connect(end: &mut End, endpoint: EndpointId, peer: Gid, args: &Cmatose) -> Re
                 return Ok(connection);
             }
             Arrival::Event(ConnectionEvent::Closed { reason, .. })
-                if reason == NOBODY && Instant::now() < until =>
+                if reason == NO_SERVER && Instant::now() < until =>
             {
                 std::thread::sleep(RETRY);
             }

@@ -1,4 +1,4 @@
-//! Our end of the fabric: a port, its worker, and what has arrived.
+//! This side's end of the fabric: a port, its worker, and arrivals.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -19,20 +19,20 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use super::cli::Common;
 
-/// How often the port looks at its underlay, whatever happens.
+/// Interval at which the port reads the state of its underlay.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Pieces that one poll takes.
+/// Maximum number of packets in one poll.
 const DEPTH: usize = 32;
 
-/// Something that has arrived.
+/// An arrival.
 #[derive(Debug)]
 pub enum Arrival {
     /// A datagram.
     Datagram(Datagram),
     /// A message of a connection.
     Message(ConnectionId, Vec<u8>),
-    /// News of a connection.
+    /// An event of a connection.
     Event(ConnectionEvent),
     /// The answer to a request for a datagram service.
     Service(Result<DatagramService, NoService>),
@@ -45,21 +45,21 @@ pub struct Datagram {
     pub qpn: Qpn,
     /// The sender's GID.
     pub gid: Gid,
-    /// What it was sent to.
+    /// The destination GID.
     pub to: Gid,
     /// Its payload, without immediate data.
     pub payload: Vec<u8>,
 }
 
 impl Datagram {
-    /// Checks who sent it.
+    /// Checks the sender.
     ///
     /// # Errors
-    /// It was somebody else.
+    /// Another sender.
     pub fn is_from(&self, qpn: Qpn, gid: Gid) -> Result<()> {
         ensure!(
             (self.qpn, self.gid) == (qpn, gid),
-            "a datagram came from QPN {} of {} instead of QPN {qpn} of {gid}",
+            "received a datagram from QPN {} of {} instead of QPN {qpn} of {gid}",
             self.qpn,
             self.gid
         );
@@ -69,7 +69,7 @@ impl Datagram {
 
 /// See the module.
 pub struct End {
-    // Dropped before the port that it is of.
+    // The worker must be dropped before its port.
     worker: SoftWorker,
     port: SoftPort,
     epoll: OwnedFd,
@@ -79,10 +79,10 @@ pub struct End {
 }
 
 impl End {
-    /// Opens the port that the command line names.
+    /// Opens the port of the command line.
     ///
     /// # Errors
-    /// It cannot be used.
+    /// The port is not usable.
     pub fn open(common: &Common) -> Result<End> {
         let config = SoftConfig {
             gid: common.gid,
@@ -119,21 +119,21 @@ impl End {
         self.port.attributes().gid
     }
 
-    /// The worker, for what is to be done with connections.
+    /// The worker, to manage connections.
     pub fn worker(&mut self) -> &mut SoftWorker {
         &mut self.worker
     }
 
-    /// Makes a UD queue pair in the default partition, for datagrams of `size` bytes.
+    /// Creates a UD queue pair in the default partition, for datagrams of `size` bytes.
     ///
     /// # Errors
-    /// They are too large for the port.
+    /// The size is too large for the port.
     pub fn create_ud(&mut self, qkey: QKey, size: usize) -> Result<UdEndpoint> {
         let port = self.port.attributes();
         ensure!(
             size <= port.ud_payload_max as usize,
-            "a datagram of {size} bytes does not fit {}, which takes {} at most: lower --size, or raise \
-             the MTU of the underlay",
+            "a datagram of {size} bytes exceeds the maximum of {}, {} bytes: lower --size, or raise the \
+             MTU of the underlay",
             port.name,
             port.ud_payload_max
         );
@@ -146,7 +146,7 @@ impl End {
     /// # Errors
     /// The port cannot join it.
     pub fn attach(&mut self, endpoint: EndpointId, group: Gid) -> Result<()> {
-        // A software fabric answers at once.
+        // The software fabric answers at once.
         match self.port.change_groups(endpoint, &[group], &[])?.pop() {
             Some(Joined::Now(_)) => Ok(()),
             Some(Joined::Refused(why)) => bail!("{why}"),
@@ -154,13 +154,15 @@ impl End {
         }
     }
 
-    /// Where datagrams for this queue pair go.
+    /// The destination for datagrams to a queue pair.
     ///
     /// # Errors
-    /// It cannot be reached from the port's GID.
+    /// The port's GID cannot reach it.
     pub fn destination(&mut self, gid: Gid, qpn: Qpn, qkey: QKey) -> Result<UdDestination> {
         let ours = self.gid();
-        let made = self.worker.create_ah(&AhAttributes::to(gid));
+        let made = self
+            .worker
+            .create_ah(&AhAttributes::to(gid, fabric::PKey::DEFAULT));
         let ah = made.with_context(|| {
             format!("{gid} cannot be reached from {ours}; another --gid may help")
         })?;
@@ -170,16 +172,15 @@ impl End {
     /// Sends a datagram.
     ///
     /// # Errors
-    /// The network refuses.
+    /// Sending fails.
     pub fn send(&mut self, from: EndpointId, to: &UdDestination, payload: &[u8]) -> Result<()> {
         self.send_parts(payload, &[], |worker, ticket| worker.send(from, to, ticket))
     }
 
-    /// Sends a datagram whose immediate data are the number of the sending queue pair, as programs of
-    /// rdma_cm do.
+    /// Sends a datagram whose immediate data is the sender's queue pair number, as programs of rdma_cm do.
     ///
     /// # Errors
-    /// The network refuses.
+    /// Sending fails.
     pub fn send_from(
         &mut self,
         from: &UdEndpoint,
@@ -212,7 +213,7 @@ impl End {
         second.copy_from_slice(rest);
         let ticket = train.finish();
         let sent = send(&mut self.worker, ticket);
-        ensure!(sent != Sent::Failed, "the network does not take a datagram");
+        ensure!(sent != Sent::Failed, "the network refuses a datagram");
         self.worker.flush();
         Ok(())
     }
@@ -225,10 +226,10 @@ impl End {
         Ok(())
     }
 
-    /// Posts a message, when the connection takes it.
+    /// Waits for room in the connection, and posts a message.
     ///
     /// # Errors
-    /// It does not in time, or has ended.
+    /// A timeout, or the connection has ended.
     pub fn post(&mut self, connection: ConnectionId, payload: &[u8]) -> Result<()> {
         let end = Instant::now() + self.timeout;
         loop {
@@ -237,29 +238,32 @@ impl End {
             {
                 let ticket = fill(train, payload)?;
                 let posted = Connections::post(&mut self.worker, connection, ticket);
-                ensure!(posted != Posted::Refused, "the connection takes no message");
+                ensure!(
+                    posted != Posted::Refused,
+                    "the connection refuses a message"
+                );
                 self.worker.flush();
                 return Ok(());
             }
-            self.take(end, &"the connection to take a message")?;
+            self.take(end, &"room for a message in the connection")?;
             if self.arrived.iter().any(|a| ends(a, connection)) {
                 bail!("the connection ended before all messages were sent");
             }
         }
     }
 
-    /// What comes next, which may take its time; `what` is waited for.
+    /// Waits for the next arrival; errors name it by `what`.
     ///
     /// # Errors
-    /// Nothing came in time.
+    /// A timeout.
     pub fn next(&mut self, what: &dyn Display) -> Result<Arrival> {
         self.next_until(Some(Instant::now() + self.timeout), what)
     }
 
-    /// What comes first, however long it takes.
+    /// Waits for the first arrival, without a timeout.
     ///
     /// # Errors
-    /// The network fails.
+    /// Errors of the network.
     pub fn first(&mut self) -> Result<Arrival> {
         self.next_until(None, &"the peer")
     }
@@ -274,26 +278,26 @@ impl End {
         }
     }
 
-    /// The next datagram.
+    /// Waits for the next datagram.
     ///
     /// # Errors
-    /// None came in time.
+    /// A timeout, or another arrival.
     pub fn datagram(&mut self, what: &dyn Display) -> Result<Datagram> {
         datagram(self.next(what)?)
     }
 
-    /// The first datagram, however long it takes.
+    /// Waits for the first datagram, without a timeout.
     ///
     /// # Errors
-    /// Something else came.
+    /// Another arrival.
     pub fn first_datagram(&mut self) -> Result<Datagram> {
         datagram(self.first()?)
     }
 
-    /// The next message of a connection.
+    /// Waits for the next message of a connection.
     ///
     /// # Errors
-    /// None came in time, or the connection ended.
+    /// A timeout, or the connection ended.
     pub fn message(&mut self, connection: ConnectionId, what: &dyn Display) -> Result<Vec<u8>> {
         match self.next(what)? {
             Arrival::Message(of, payload) if of == connection => Ok(payload),
@@ -301,16 +305,16 @@ impl End {
         }
     }
 
-    /// What there is to say of a connection; `None` when it is over.
+    /// The state of a connection; `None` after its end.
     pub fn info(&self, connection: ConnectionId) -> Option<ConnectionInfo> {
         let mut list = self.worker.list().into_iter();
         list.find(|c| c.connection == connection)
     }
 
-    /// Waits until all that was posted has been acknowledged; `false` when the connection ends before.
+    /// Waits until the peer has acknowledged all posted messages; `false` if the connection ends before.
     ///
     /// # Errors
-    /// Neither was in time.
+    /// A timeout.
     pub fn acknowledged(&mut self, connection: ConnectionId) -> Result<bool> {
         let end = Instant::now() + self.timeout;
         loop {
@@ -322,10 +326,10 @@ impl End {
         }
     }
 
-    /// Ends a connection, and waits until the peer has heard of it.
+    /// Ends a connection, and waits for the peer's confirmation.
     ///
     /// # Errors
-    /// It has not in time.
+    /// A timeout.
     pub fn close(&mut self, connection: ConnectionId) -> Result<()> {
         let heard = |worker: &SoftWorker| -> u64 {
             let all = worker.counters().into_iter();
@@ -338,16 +342,16 @@ impl End {
         self.worker.flush();
         let end = Instant::now() + self.timeout;
         while heard(&self.worker) == before {
-            self.take(end, &"the peer to end the connection, too")?;
+            self.take(end, &"the peer to end the connection")?;
         }
         Ok(())
     }
 
-    /// Goes on answering until nothing has come for so long: the peer may not have heard that its last
-    /// message arrived.
+    /// Answers packets until the network is `quiet` for this time: the acknowledgement of the peer's last
+    /// message may have been lost.
     ///
     /// # Errors
-    /// The network fails.
+    /// Errors of the network.
     pub fn linger(&mut self, quiet: Duration) -> Result<()> {
         let mut end = Instant::now() + quiet;
         while Instant::now() < end {
@@ -358,28 +362,28 @@ impl End {
         Ok(())
     }
 
-    /// Waits for something to happen until `end`, and takes what has arrived.
+    /// Waits until `end` for an arrival, and takes it.
     fn take(&mut self, end: Instant, what: &dyn Display) -> Result<()> {
         if Instant::now() >= end {
             let port = self.port.attributes();
             let timeout = self.timeout.as_secs_f64();
             match port.state_reason {
-                Some(reason) => bail!("waited {timeout} s in vain for {what}: {reason}"),
-                None => bail!("waited {timeout} s in vain for {what}"),
+                Some(reason) => bail!("timeout of {timeout} s while waiting for {what}: {reason}"),
+                None => bail!("timeout of {timeout} s while waiting for {what}"),
             }
         }
         self.step(end)?;
         Ok(())
     }
 
-    /// The same, without a word about the end; says whether something came.
+    /// Waits until `end` for an arrival; returns whether one was received.
     fn step(&mut self, end: Instant) -> Result<bool> {
         if !self.drain()? {
             self.sleep(end)?;
         }
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
-            // What it tells shows in the port's state; a port that comes back is as good as before.
+            // The port's state shows its events; a port that recovers needs no action.
             self.port.process();
         }
         let came = self.drain()?;
@@ -391,7 +395,7 @@ impl End {
         Ok(came)
     }
 
-    /// Takes all that the worker has now.
+    /// Takes all arrivals that the worker has.
     fn drain(&mut self) -> Result<bool> {
         let mut any = false;
         loop {
@@ -435,7 +439,7 @@ impl End {
     }
 
     fn sleep(&mut self, end: Instant) -> Result<()> {
-        // What the caller has asked for since goes out now.
+        // Send the caller's last requests.
         self.worker.flush();
         if Worker::arm(&mut self.worker)? {
             return Ok(());
@@ -456,22 +460,22 @@ impl End {
     }
 }
 
-/// So many arrivals are looked at before more are taken.
+/// Maximum number of waiting arrivals.
 const ARRIVED_MAX: usize = 1024;
 
-/// Counts what tells that a peer knows of a connection's end.
+/// Counters of messages that confirm the end of a connection.
 const ENDS: [&str; 2] = ["cm_rx_msgs_drep", "cm_rx_msgs_dreq"];
 
-/// What a port takes at least; it does not cost much.
+/// The smallest maximum message size of the port.
 const SMALLEST_MESSAGE_MAX: usize = 65536;
 
-/// One is enough, but ended ones wait for their numbers to be free again.
+/// More than one, because the numbers of ended connections stay reserved for a while.
 const CONNECTIONS_MAX: usize = 64;
 
 fn fill(mut train: Train<'_>, payload: &[u8]) -> Result<TrainTicket> {
     ensure!(
         train.take(payload.len()),
-        "the message does not fit the memory lent for it"
+        "the message does not fit its memory"
     );
     let mut rest = payload;
     let mut index = 0;
@@ -495,31 +499,31 @@ fn datagram(arrival: Arrival) -> Result<Datagram> {
     }
 }
 
-/// What to say of something that should not have come.
+/// The error for an unexpected arrival while waiting for `what`.
 pub fn unexpected(arrival: &Arrival, what: &dyn Display) -> anyhow::Error {
     match arrival {
         Arrival::Datagram(d) => anyhow!(
-            "waited for {what}, but a datagram of {} bytes came from QPN {} of {}",
+            "waited for {what}, but received a datagram of {} bytes from QPN {} of {}",
             d.payload.len(),
             d.qpn,
             d.gid
         ),
         Arrival::Message(_, payload) => {
             anyhow!(
-                "waited for {what}, but a message of {} bytes came",
+                "waited for {what}, but received a message of {} bytes",
                 payload.len()
             )
         }
         Arrival::Service(Ok(service)) => anyhow!(
-            "waited for {what}, but QPN {} was found for a service",
+            "waited for {what}, but received QPN {} of a service",
             service.qpn
         ),
         Arrival::Service(Err(why)) => anyhow!("waited for {what}, but {why}"),
         Arrival::Event(ConnectionEvent::Requested { peer, .. }) => {
-            anyhow!("waited for {what}, but {peer} asks for a connection")
+            anyhow!("waited for {what}, but {peer} requests a connection")
         }
         Arrival::Event(ConnectionEvent::Replied { .. }) => {
-            anyhow!("waited for {what}, but a reply came")
+            anyhow!("waited for {what}, but received a reply")
         }
         Arrival::Event(ConnectionEvent::Closed { reason, .. }) => {
             anyhow!(
@@ -533,16 +537,16 @@ pub fn unexpected(arrival: &Arrival, what: &dyn Display) -> anyhow::Error {
 fn why(reason: CloseReason) -> String {
     match reason {
         CloseReason::Disconnected => "the peer ended it".to_owned(),
-        CloseReason::Rejected(reason) => format!("the peer rejects it: {reason}"),
+        CloseReason::Rejected(reason) => format!("the peer rejected it: {reason}"),
         CloseReason::TimedOut => "the peer does not answer".to_owned(),
         CloseReason::Failed(status) => format!("it failed with {status}"),
         CloseReason::PortGone => "the port lost its address".to_owned(),
-        CloseReason::PathMtu => "the network takes no packets of its path MTU".to_owned(),
-        CloseReason::PKeyChange => "its P_Key is gone".to_owned(),
+        CloseReason::PathMtu => "the path MTU is too large for the network".to_owned(),
+        CloseReason::PKeyChange => "its P_Key was removed".to_owned(),
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC, which the worker's deadlines count in.
+/// CLOCK_MONOTONIC in nanoseconds, the clock of the worker's deadlines.
 fn now() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned()

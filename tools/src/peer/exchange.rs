@@ -1,7 +1,7 @@
-//! What rdma-core's ping-pongs tell each other over TCP before they begin.
+//! The exchange of parameters over TCP by rdma-core's ping-pongs.
 //!
-//! The client says who it is, the server gets ready and says who it is, the client says that it is
-//! ready, too.
+//! The client sends its parameters. The server gets ready and sends its parameters. The client gets ready and
+//! sends `done`.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use fabric::{Gid, Psn, Qpn};
 
-/// Bytes of what one side says: `LID:QPN:PSN:GID` in hexadecimal, and a zero byte.
+/// Bytes of parameters: `LID:QPN:PSN:GID` in hexadecimal, and a zero byte.
 const LEN: usize = 52;
 
-/// What the client ends with, with its zero byte.
+/// The client's last message.
 const READY: &[u8; 5] = b"done\0";
 
-/// Between two attempts to reach a server that is not there yet.
+/// Time between two attempts to reach a server.
 pub const RETRY: Duration = Duration::from_millis(100);
 
-/// One side of a ping-pong.
+/// Parameters of one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
     /// The LID; 0 on Ethernet.
     pub lid: u16,
     /// The queue pair.
     pub qpn: Qpn,
-    /// Where its packets begin.
+    /// The first PSN that it sends.
     pub psn: Psn,
     /// The GID.
     pub gid: Gid,
 }
 
 impl Parameters {
-    /// The bytes that go over TCP.
+    /// The bytes sent over TCP.
     pub fn to_bytes(self) -> [u8; LEN] {
         let (lid, qpn, psn) = (self.lid, self.qpn.get(), self.psn.get());
         let gid = u128::from_be_bytes(self.gid.0);
@@ -44,7 +44,7 @@ impl Parameters {
         bytes
     }
 
-    /// Reads them; `None` if they are anything else.
+    /// Parses parameters; `None` for other bytes.
     pub fn from_bytes(bytes: &[u8; LEN]) -> Option<Parameters> {
         let (0, text) = bytes.split_last()? else {
             return None;
@@ -72,18 +72,18 @@ impl fmt::Display for Parameters {
     }
 }
 
-/// The way to the other side while parameters are exchanged.
+/// The TCP connection to the other side.
 pub struct Exchange {
     stream: TcpStream,
 }
 
 impl Exchange {
-    /// Waits for a client, for ever; once it is there it may be silent for `timeout`.
+    /// Waits for a client without limit. `timeout` is the client's maximum silence.
     ///
     /// # Errors
     /// The port is in use.
     pub fn accept(port: u16, timeout: Duration) -> Result<Exchange> {
-        // IPv6 may be switched off.
+        // IPv6 may be disabled.
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
             .with_context(|| format!("cannot listen on TCP port {port}"))?;
@@ -92,10 +92,10 @@ impl Exchange {
         Exchange::over(stream, timeout)
     }
 
-    /// Goes to a server, which has `timeout` to be there.
+    /// Connects to a server; tries again until `timeout`.
     ///
     /// # Errors
-    /// It is not.
+    /// The server cannot be reached.
     pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<Exchange> {
         let end = Instant::now() + timeout;
         loop {
@@ -116,56 +116,56 @@ impl Exchange {
         Ok(Exchange { stream })
     }
 
-    /// The client's part: gives what the server says.
+    /// The client sends its parameters and receives the server's.
     ///
     /// # Errors
-    /// It says nothing, or something else than parameters.
+    /// The server sends no parameters.
     pub fn ask(&mut self, ours: Parameters) -> Result<Parameters> {
-        self.say(&ours.to_bytes())?;
+        self.send(&ours.to_bytes())?;
         self.parameters()
     }
 
-    /// The end of the client's part, when it is ready.
+    /// The client reports that it is ready.
     ///
     /// # Errors
-    /// The server has gone.
+    /// The server has ended.
     pub fn ready(&mut self) -> Result<()> {
-        self.say(READY)
+        self.send(READY)
     }
 
-    /// What the other side says of itself: the beginning of the server's part.
+    /// The server receives the client's parameters.
     ///
     /// # Errors
-    /// It says nothing, or something else than parameters.
+    /// The client sends no parameters.
     pub fn parameters(&mut self) -> Result<Parameters> {
         let mut bytes = [0; LEN];
-        self.hear(&mut bytes)?;
-        let said = || String::from_utf8_lossy(&bytes).into_owned();
+        self.receive(&mut bytes)?;
+        let text = || String::from_utf8_lossy(&bytes).into_owned();
         Parameters::from_bytes(&bytes)
-            .ok_or_else(|| anyhow!("the peer says {:?}, which are no parameters", said()))
+            .ok_or_else(|| anyhow!("the peer sent {:?}, which are no parameters", text()))
     }
 
-    /// The end of the server's part, when it is ready: waits until the client is.
+    /// The server, when it is ready, sends its parameters and waits until the client is ready.
     ///
     /// # Errors
-    /// It does not say so.
+    /// The client does not report that it is ready.
     pub fn answer(&mut self, ours: Parameters) -> Result<()> {
-        self.say(&ours.to_bytes())?;
+        self.send(&ours.to_bytes())?;
         let mut bytes = [0; READY.len()];
-        self.hear(&mut bytes)?;
-        ensure!(&bytes == READY, "the peer does not say that it is ready");
+        self.receive(&mut bytes)?;
+        ensure!(&bytes == READY, "the peer does not report that it is ready");
         Ok(())
     }
 
-    fn say(&mut self, bytes: &[u8]) -> Result<()> {
-        let said = self.stream.write_all(bytes);
-        said.context("the peer does not take our parameters")
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let sent = self.stream.write_all(bytes);
+        sent.context("the peer does not accept the parameters")
     }
 
-    fn hear(&mut self, bytes: &mut [u8]) -> Result<()> {
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<()> {
         self.stream.read_exact(bytes).map_err(|e| match e.kind() {
-            ErrorKind::UnexpectedEof => anyhow!("the peer left before it told its parameters"),
-            _ => anyhow!("the peer does not tell its parameters: {e}"),
+            ErrorKind::UnexpectedEof => anyhow!("the peer left before it sent its parameters"),
+            _ => anyhow!("the peer does not send its parameters: {e}"),
         })
     }
 }
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// As `ibv_rc_pingpong` of rdma-core 44 was seen to write it.
+    /// Captured from `ibv_rc_pingpong` of rdma-core 44.
     const SEEN: &[u8; LEN] = b"0000:000012:b3e408:00000000000000000000ffffc0a84d0a\0";
 
     #[test]

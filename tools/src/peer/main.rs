@@ -1,6 +1,6 @@
 //! `ibtap-peer`: see [`tools::peer`].
 //!
-//! Exit status: 0 every message came as it was sent, 1 wrong usage, 2 anything else.
+//! Exit status: 0 all messages arrived unchanged, 1 wrong usage, 2 other errors.
 
 #![forbid(unsafe_code)]
 

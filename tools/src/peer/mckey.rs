@@ -10,7 +10,7 @@ use super::payload::{Expected, ours};
 /// RDMA_UDP_QKEY (include/rdma/rdma_cm.h).
 pub const QKEY: QKey = QKey::new(0x0123_4567);
 
-/// Runs either side.
+/// Runs the sender or the receiver.
 ///
 /// # Errors
 /// See [`super::run`].
@@ -18,7 +18,7 @@ pub fn run(args: &Mckey) -> Result<()> {
     let group = Gid::from(args.group);
     ensure!(
         group.is_multicast(),
-        "{} is no multicast address",
+        "{} is not a multicast address",
         args.group
     );
     let mut end = End::open(&args.common)?;
@@ -54,7 +54,7 @@ fn receive(end: &mut End, group: Gid, args: &Mckey) -> Result<()> {
         };
         ensure!(
             got.to == group,
-            "a datagram came to {} instead of {group}",
+            "received a datagram to {} instead of {group}",
             got.to
         );
         let (qpn, gid) = *sender.get_or_insert((got.qpn, got.gid));
@@ -62,9 +62,7 @@ fn receive(end: &mut End, group: Gid, args: &Mckey) -> Result<()> {
         expected.check(&got.payload)?;
     }
     if let Some((qpn, gid)) = sender {
-        println!(
-            "{count} datagrams of {size} bytes received from QPN {qpn} of {gid}, all of them right"
-        );
+        println!("{count} datagrams of {size} bytes received from QPN {qpn} of {gid}, all correct");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! `ibtap-peer`: the other side of rdma-core's example programs, over the software fabric.
+//! `ibtap-peer`: a peer of rdma-core's example programs, over the software fabric.
 //!
-//! Those programs run on the kernel's `rdma_rxe` and on RDMA hardware; with this one at the other end
-//! they show that the software fabric speaks the same on the wire. It checks what they do not: every
-//! payload. What it knows of them is what their man pages say and what they were seen to do.
+//! These programs run on the kernel's `rdma_rxe` and on RDMA hardware. With `ibtap-peer` as their peer, they
+//! test the wire format of the software fabric. Unlike them, `ibtap-peer` checks every payload. Sources: their
+//! man pages, and captures of their packets.
 
 pub mod cli;
 
@@ -19,11 +19,10 @@ use anyhow::Result;
 
 use cli::{Cli, Command};
 
-/// Does what the command line says, and prints what it did.
+/// Runs the command, and prints the result.
 ///
 /// # Errors
-/// What went wrong, in a sentence: an unusable underlay, a peer that says or sends something else
-/// than is expected, or nothing.
+/// A sentence about an unusable underlay, an unexpected or missing message, or a peer that ended.
 pub fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
         Command::RcPingpong(args) => rc_pingpong::run(args),

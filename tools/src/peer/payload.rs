@@ -1,19 +1,19 @@
-//! What messages hold, and whether they came as they were sent.
+//! Payloads of messages, and their check.
 
 use anyhow::{Result, ensure};
 
-/// `ibv_rc_pingpong -c` marks and checks the first byte of each of its memory pages, which is to be 0.
+/// `ibv_rc_pingpong -c` sets and checks the first byte of each memory page; it must be 0.
 const PAGE: usize = 4096;
 
-/// What rdma-core's ping-pongs fill their memory with.
+/// The fill byte of rdma-core's ping-pongs.
 const FILL: u8 = 0x7b;
 
-/// Message `number` of ours, counted from 0: bytes that tell their message and their place in it.
+/// Message `number` of `ibtap-peer`, from 0. Each byte depends on its message and its place.
 pub fn ours(number: u32, size: usize) -> Vec<u8> {
     (0..size).map(|i| byte(number, i)).collect()
 }
 
-/// A hash of both, which need not be more than good enough to be another one elsewhere.
+/// A hash of message number and place.
 fn byte(number: u32, i: usize) -> u8 {
     if i.is_multiple_of(PAGE) {
         return 0;
@@ -25,26 +25,26 @@ fn byte(number: u32, i: usize) -> u8 {
     mixed.to_be_bytes()[0]
 }
 
-/// Whether this is what rdma-core's ping-pongs send: all [`FILL`], but for the marks.
+/// Whether this is a payload of rdma-core's ping-pongs: [`FILL`], except for the marks.
 fn is_fill(payload: &[u8]) -> bool {
     let right = |(i, &b): (usize, &u8)| b == FILL || (b == 0 && i.is_multiple_of(PAGE));
     payload.iter().enumerate().all(right)
 }
 
-/// What a peer sends of its own: one of ours sends [`ours`]. Of rdma-core's programs, the ping-pongs
-/// send a known byte, the others memory that they do not initialize: it is the same in all messages.
+/// The expected payloads of a peer. `ibtap-peer` sends [`ours`]. rdma-core's ping-pongs send [`FILL`]; its other
+/// programs send uninitialized memory, the same in all messages.
 #[derive(Debug)]
 pub struct Expected {
     size: usize,
     next: u32,
-    /// What [`is_fill`] tells is right, too.
+    /// Whether [`FILL`] is also correct.
     fill: bool,
-    /// The first message, if it was none of ours and may be anything.
+    /// The first message, if the peer sends uninitialized memory.
     first: Option<Vec<u8>>,
 }
 
 impl Expected {
-    /// Of a ping-pong.
+    /// The payloads of a ping-pong.
     pub fn pingpong(size: usize) -> Expected {
         Expected {
             size,
@@ -54,7 +54,7 @@ impl Expected {
         }
     }
 
-    /// Of a program that sends the same memory again and again.
+    /// The payloads of a program that repeats its memory.
     pub fn repeated(size: usize) -> Expected {
         Expected {
             fill: false,
@@ -65,7 +65,7 @@ impl Expected {
     /// Checks the next message.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A sentence about the difference.
     pub fn check(&mut self, payload: &[u8]) -> Result<()> {
         let number = self.next;
         self.next += 1;
@@ -94,16 +94,16 @@ fn same_size(number: u32, payload: &[u8], size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that message `number` is what it has to be.
+/// Checks that message `number` is as expected.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A sentence about the difference.
 pub fn same(number: u32, payload: &[u8], expected: &[u8]) -> Result<()> {
     same_size(number, payload, expected.len())?;
     let differs = payload.iter().zip(expected).position(|(a, b)| a != b);
     if let Some(at) = differs {
         anyhow::bail!(
-            "message {number} is not what was sent: byte {at} is {:#04x} instead of {:#04x}",
+            "message {number} has changed: byte {at} is {:#04x} instead of {:#04x}",
             payload[at],
             expected[at]
         );
@@ -130,8 +130,8 @@ mod tests {
         for i in 0..message.len() {
             let mut wrong = message.clone();
             wrong[i] ^= 0x10;
-            let said = same(3, &wrong, &message).unwrap_err().to_string();
-            assert!(said.contains(&format!("byte {i} is")), "{said}");
+            let error = same(3, &wrong, &message).unwrap_err().to_string();
+            assert!(error.contains(&format!("byte {i} is")), "{error}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! `ibv_rc_pingpong`: messages to and fro over a reliable connection that both sides set up by what
-//! they tell each other over TCP. The server sends back what the client sent.
+//! `ibv_rc_pingpong`: messages over a reliable connection, whose parameters both sides exchange over TCP. The
+//! server returns each message of the client.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use super::end::End;
 use super::exchange::{Exchange, Parameters};
 use super::payload::{Expected, ours, same};
 
-/// The connection needs an endpoint to be of; this one's datagrams are for nobody.
+/// Q_Key of the endpoint that the connection needs; no datagrams use it.
 const QKEY: QKey = QKey::new(0x1111_1111);
 
-/// What `ibv_rc_pingpong` sets: 67 ms to an acknowledgement, seven more attempts, and no end of them
-/// while the peer is not ready to receive.
+// The settings of `ibv_rc_pingpong`: 67 ms until an acknowledgement, seven retries, unlimited retries while the
+// peer is not ready to receive.
 const ACK_TIMEOUT: u8 = 14;
 const RETRY_COUNT: u8 = 7;
 const RNR_RETRY: u8 = 7;
 
-/// So long a peer whose last message was not acknowledged sends it again, time and again: several
-/// times its 67 ms. Who has all it wants must stay until then, for an acknowledgement may be lost.
+/// Time to stay after the last message, several times 67 ms. If its acknowledgement is lost, the peer sends the
+/// last message again.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// Runs either side.
+/// Runs the client or the server.
 ///
 /// # Errors
 /// See [`super::run`].
@@ -60,7 +60,7 @@ pub fn run(args: &RcPingpong) -> Result<()> {
     end.linger(QUIET)?;
     let again = end.info(local.connection).map_or(0, |c| c.retransmits);
     println!(
-        "{count} messages of {size} bytes each way, all of them right; packets sent again: {again}"
+        "{count} messages of {size} bytes in each direction, all correct; retransmitted packets: {again}"
     );
     Ok(())
 }
@@ -79,7 +79,7 @@ fn connect(end: &mut End, local: &LocalQp, peer: &Parameters, path_mtu: IbMtu) -
     let connected = end.worker().connect_unmanaged(local.connection, &remote);
     connected.with_context(|| {
         let mtu = path_mtu.bytes();
-        format!("cannot reach the peer in packets of {mtu} bytes (another --gid or --mtu may help)")
+        format!("cannot reach the peer with packets of {mtu} bytes; try another --gid or --mtu")
     })
 }
 
@@ -102,11 +102,11 @@ fn pong(end: &mut End, local: &LocalQp, args: &RcPingpong) -> Result<()> {
         end.post(local.connection, &got)?;
     }
     if !end.acknowledged(local.connection)? {
-        // The peer may end as soon as it has our last message, and then nobody is left to acknowledge
-        // it once more. Whatever came before has been answered by a message of its own.
+        // The peer may end when it has the last message and cannot repeat a lost acknowledgement. The peer
+        // answered all earlier messages.
         eprintln!(
             "ibtap-peer: the last message was not acknowledged: the acknowledgement was lost, or the \
-             peer left before it came; the peer knows which"
+             peer ended before the message arrived; see the output of the peer"
         );
     }
     Ok(())

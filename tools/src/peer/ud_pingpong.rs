@@ -1,5 +1,4 @@
-//! `ibv_ud_pingpong`: datagrams to and fro. The server sends back what the client sent, so the client
-//! sees every byte again.
+//! `ibv_ud_pingpong`: the client sends datagrams, the server returns each of them.
 
 use anyhow::Result;
 use fabric::port::UdEndpoint;
@@ -10,10 +9,10 @@ use super::end::End;
 use super::exchange::{Exchange, Parameters};
 use super::payload::{Expected, ours, same};
 
-/// That of `ibv_ud_pingpong`.
+/// The Q_Key of `ibv_ud_pingpong`.
 const QKEY: QKey = QKey::new(0x1111_1111);
 
-/// Runs either side.
+/// Runs the client or the server.
 ///
 /// # Errors
 /// See [`super::run`].
@@ -24,7 +23,7 @@ pub fn run(args: &UdPingpong) -> Result<()> {
     let own = Parameters {
         lid: 0,
         qpn: endpoint.qpn,
-        // Of no use to who receives datagrams.
+        // Datagrams do not need it.
         psn: Psn::new(0),
         gid: end.gid(),
     };
@@ -46,7 +45,7 @@ pub fn run(args: &UdPingpong) -> Result<()> {
         }
     }
     println!(
-        "{} datagrams of {size} bytes each way, all of them right",
+        "{} datagrams of {size} bytes in each direction, all correct",
         args.common.count
     );
     Ok(())

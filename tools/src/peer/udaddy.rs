@@ -1,5 +1,5 @@
-//! `udaddy`: datagrams to a queue pair that is found by SIDR. The client sends all of its datagrams,
-//! then the server as many.
+//! `udaddy`: datagrams to a queue pair that the client finds by SIDR. The client sends all its datagrams, then
+//! the server sends the same number.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use super::payload::{Expected, ours, same};
 /// Bytes of the global routing header that verbs put in front of a received datagram.
 const GRH: usize = 40;
 
-/// Runs either side.
+/// Runs the client or the server.
 ///
 /// # Errors
 /// See [`super::run`].
@@ -53,9 +53,7 @@ fn server(end: &mut End, own: &UdEndpoint, args: &Udaddy) -> Result<()> {
     for _ in 0..count {
         end.send_from(own, &to, &got.payload)?;
     }
-    println!(
-        "{count} datagrams of {size} bytes from QPN {qpn} of {gid} and back, all of them right"
-    );
+    println!("{count} datagrams of {size} bytes from QPN {qpn} of {gid} and back, all correct");
     Ok(())
 }
 
@@ -76,11 +74,11 @@ fn client(end: &mut End, own: &UdEndpoint, peer: Gid, args: &Udaddy) -> Result<(
         got.is_from(service.qpn, peer)?;
         check_reply(number, &got.payload, &last, end.gid(), peer)?;
     }
-    println!("{count} datagrams of {size} bytes to {peer} and back, all of them right");
+    println!("{count} datagrams of {size} bytes to {peer} and back, all correct");
     Ok(())
 }
 
-/// Finds the queue pair. The server may take its time to be there: until then nobody has the service.
+/// Finds the queue pair; tries again while the server does not listen yet.
 fn ask(end: &mut End, own: &UdEndpoint, peer: Gid, args: &Udaddy) -> Result<DatagramService> {
     let service = ServiceId::rdma_cm_datagrams(args.port);
     let until = Instant::now() + args.common.timeout;
@@ -96,8 +94,8 @@ fn ask(end: &mut End, own: &UdEndpoint, peer: Gid, args: &Udaddy) -> Result<Data
     }
 }
 
-/// What comes back is the last datagram. rdma-core's program sends what its memory begins with, and
-/// that is the global routing header of what it has received, with the datagram behind it.
+/// Checks a reply: the last datagram. rdma-core's program sends the start of its receive memory: the global
+/// routing header of the received datagram, then the datagram.
 fn check_reply(number: u32, reply: &[u8], sent: &[u8], own: Gid, peer: Gid) -> Result<()> {
     let (grh, rest) = reply.split_at(reply.len().min(GRH));
     if reply == sent || reply.len() != sent.len() || !is_grh(grh, own, peer) {
@@ -106,13 +104,13 @@ fn check_reply(number: u32, reply: &[u8], sent: &[u8], own: Gid, peer: Gid) -> R
     let behind = &sent[..sent.len().saturating_sub(GRH)];
     ensure!(
         rest == behind,
-        "datagram {number} is not what was sent behind its routing header"
+        "datagram {number} has changed after its routing header"
     );
     Ok(())
 }
 
-/// Whether this begins as a routing header for a datagram of ours to the peer: that of IPv6, or 20
-/// unknown bytes and that of IPv4 (IBA vol. 1, annex A17.4.5.1).
+/// Whether this is the start of a routing header of a datagram from `own` to `peer`: an IPv6 header, or 20
+/// unknown bytes and an IPv4 header (IBA vol. 1, annex A17.4.5.1).
 fn is_grh(bytes: &[u8], own: Gid, peer: Gid) -> bool {
     let (version, from, to): (_, &[u8], &[u8]) = match (own.ipv4(), peer.ipv4()) {
         (Some(own), Some(peer)) => ((20, 0x45), &own.octets(), &peer.octets()),
@@ -120,7 +118,7 @@ fn is_grh(bytes: &[u8], own: Gid, peer: Gid) -> bool {
     };
     let addresses: Vec<u8> = [from, to].concat();
     let (at, value) = version;
-    // As far as there are bytes.
+    // `bytes` may be shorter than the header.
     let has_version = bytes.get(at).is_none_or(|&b| b & 0xf0 == value & 0xf0);
     let begin = GRH - addresses.len();
     let there = bytes.get(begin..).unwrap_or_default();
@@ -131,8 +129,7 @@ fn is_grh(bytes: &[u8], own: Gid, peer: Gid) -> bool {
 mod tests {
     use super::*;
 
-    /// Frame 5 of the capture cm_udaddy_v4: what `udaddy` sends back begins with what it has received in
-    /// front of the payload.
+    /// From frame 5 of the capture cm_udaddy_v4: the routing header at the start of a reply of `udaddy`.
     const SEEN: [u8; GRH] = [
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 0x9c, 0x14, 0xac,
         0x40, 0, 0x40, 0x11, 0x0a, 0x3f, 0xc0, 0xa8, 0x4d, 0x0b, 0xc0, 0xa8, 0x4d, 0x0a,

@@ -1,4 +1,4 @@
-//! What both reference carriers share: a blocking copy loop from one descriptor to another.
+//! Blocking copy loop from one descriptor to another, for both reference carriers.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Holds the longest frame a TAP hands out: virtio-net header, Ethernet header and 64 KiB.
+/// Room for the longest frame of a TAP: virtio-net header, Ethernet header and 64 KiB.
 pub const FRAME_BYTES: usize = 1 << 17;
 
-/// Copies whole frames until the process ends: one `read` and one `write` each.
+/// Copies whole frames until the process ends, with one `read` and one `write` for each frame.
 ///
 /// # Errors
 ///
-/// When a descriptor is gone for good. An interface that is down, a peer that is not there yet and
-/// a full queue cost the frame at hand and nothing else.
+/// Permanent errors of a descriptor. If an interface is down, a peer is missing or a queue is full, only the
+/// current frame is lost.
 pub fn copy_frames(from: &File, to: &File, what: &str) -> Result<()> {
     let (mut from, mut to) = (from, to);
     let mut frame = vec![0u8; FRAME_BYTES];
@@ -35,7 +35,7 @@ pub fn copy_frames(from: &File, to: &File, what: &str) -> Result<()> {
     }
 }
 
-/// EIO is a TAP that is down; ECONNREFUSED the ICMP answer of a peer that has not started.
+/// Whether the error is temporary. EIO: the TAP is down. ECONNREFUSED: the peer has not started.
 fn is_passing(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -46,7 +46,7 @@ fn is_passing(e: &std::io::Error) -> bool {
     )
 }
 
-/// Runs both directions, a thread each, until one of them fails.
+/// Runs both directions in two threads until one of them fails.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub fn copy_both_ways(a: File, b: File) -> Result<()> {
     for (from, to, what) in [(a, b, "first to second"), (b2, a2, "second to first")] {
         let report = report.clone();
         std::thread::spawn(move || {
-            // The receiver is gone only when the process is about to end.
+            // Without a receiver, the process is about to end.
             let _ = report.send(copy_frames(&from, &to, what));
         });
     }

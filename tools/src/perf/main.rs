@@ -1,8 +1,7 @@
-//! `ibtap-perf`: reference carriers that ibtap is measured against, and the load generators that
-//! measure them.
+//! `ibtap-perf`: reference carriers to compare ibtap with, and load generators.
 //!
-//! The carriers are as small as they can be and still move super-frames from end to end: what they
-//! reach is what this machine allows. Every load generator prints one line of JSON.
+//! The carriers are minimal programs that move super-frames from end to end; they show the limits of the
+//! machine. Each load generator prints one line of JSON.
 
 #![deny(unsafe_code)]
 
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(e) => {
-            // Help and version are answers, not errors; a failed print has nowhere to go.
+            // Help and version are no errors. A failed print cannot be reported.
             let _ = e.print();
             return ExitCode::from(u8::from(e.use_stderr()));
         }

@@ -1,4 +1,4 @@
-//! Request and response of a few bytes over TCP or UDP: the latency a program sees.
+//! Requests and responses of a few bytes over TCP or UDP: the latency of an application.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -8,32 +8,32 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-/// How long an answer may take before it counts as lost.
+/// Time after which an answer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Transactions before counting begins: neighbours resolved, caches warm.
+/// Transactions before the measurement, to resolve neighbours and fill caches.
 const WARM_UP: usize = 100;
 
-/// Answer requests over TCP and UDP with their own bytes
+/// Answer requests over TCP and UDP by returning their bytes
 #[derive(Args)]
 pub struct ServerArgs {
-    /// Where to listen, for both protocols
+    /// Address and port for both protocols
     #[arg(long, value_name = "ADDR:PORT")]
     bind: SocketAddr,
 }
 
-/// Time requests and their responses
+/// Measure the latency of requests and responses
 #[derive(Args)]
 pub struct ClientArgs {
-    /// Where the server listens
+    /// Address and port of the server
     #[arg(long, value_name = "ADDR:PORT")]
     to: SocketAddr,
-    /// Use UDP in place of TCP
+    /// Use UDP instead of TCP
     #[arg(long)]
     udp: bool,
-    /// Bytes of the request, and of the response
+    /// Size of a request and of a response
     #[arg(long, default_value_t = 1, value_name = "BYTES")]
     size: usize,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, default_value_t = 3.0, value_name = "N")]
     seconds: f64,
 }
@@ -49,11 +49,11 @@ struct Latencies {
     max_us: f64,
 }
 
-/// Serves until it is killed.
+/// Serves until the process ends.
 ///
 /// # Errors
 ///
-/// When an address cannot be bound.
+/// Errors of binding the address.
 pub fn serve(args: &ServerArgs) -> Result<()> {
     let udp = UdpSocket::bind(args.bind).with_context(|| format!("UDP {}", args.bind))?;
     let tcp = TcpListener::bind(args.bind).with_context(|| format!("TCP {}", args.bind))?;
@@ -69,7 +69,7 @@ fn echo_datagrams(udp: &UdpSocket) {
     let mut bytes = vec![0; 1 << 16];
     loop {
         if let Ok((n, from)) = udp.recv_from(&mut bytes) {
-            // A client that has left is no concern of the server.
+            // The client may have ended.
             let _ = udp.send_to(&bytes[..n], from);
         }
     }
@@ -90,13 +90,13 @@ fn echo_stream(mut stream: TcpStream) -> std::io::Result<()> {
 ///
 /// # Errors
 ///
-/// When the server cannot be reached, or a TCP connection breaks.
+/// The server does not answer, or a TCP connection breaks.
 pub fn measure(args: &ClientArgs) -> Result<()> {
     ensure!(
         (1..=1400).contains(&args.size),
-        "--size is 1 to 1400 bytes, so that a request is one packet"
+        "--size must be 1 to 1400 bytes, so that a request is one packet"
     );
-    ensure!(args.seconds > 0.0, "--seconds is a positive number");
+    ensure!(args.seconds > 0.0, "--seconds must be a positive number");
     let duration = Duration::from_secs_f64(args.seconds);
     let latencies = if args.udp {
         let mut exchange = udp_exchange(args.to, args.size)?;
@@ -108,7 +108,7 @@ pub fn measure(args: &ClientArgs) -> Result<()> {
     crate::print_json(&latencies)
 }
 
-/// One transaction; `false` when its answer was lost.
+/// One transaction; returns `false` if its answer was lost.
 type Exchange = Box<dyn FnMut() -> std::io::Result<bool>>;
 
 fn tcp_exchange(to: SocketAddr, size: usize) -> Result<Exchange> {
@@ -130,12 +130,13 @@ fn udp_exchange(to: SocketAddr, size: usize) -> Result<Exchange> {
         ([0u16; 8], 0).into()
     };
     let udp = UdpSocket::bind(local)?;
-    udp.connect(to).with_context(|| format!("no way to {to}"))?;
+    udp.connect(to)
+        .with_context(|| format!("no route to {to}"))?;
     udp.set_read_timeout(Some(PATIENCE))?;
     let mut request = vec![0x5a_u8; size];
     let mut response = vec![0; size + 1];
     Ok(Box::new(move || {
-        // A changing first byte keeps a late answer from passing for the next one's.
+        // The first byte changes, so a late answer does not match the next request.
         request[0] = request[0].wrapping_add(1);
         udp.send(&request)?;
         loop {
@@ -167,7 +168,7 @@ fn run_for(duration: Duration, exchange: &mut Exchange) -> Result<Latencies> {
         }
         before = after;
     }
-    ensure!(!samples.is_empty(), "not one request was answered");
+    ensure!(!samples.is_empty(), "the server answered no request");
     Ok(summarise(samples, lost, before - started))
 }
 

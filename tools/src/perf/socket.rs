@@ -1,4 +1,4 @@
-//! Socket options and system calls that neither the standard library nor rustix offers.
+//! Socket options and system calls that are missing in the standard library and in rustix.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::sockopt;
 
-/// Cuts every larger send of `udp` into datagrams of `bytes` (UDP_SEGMENT, udp(7)).
+/// Splits larger sends of `udp` into datagrams of `bytes` (UDP_SEGMENT, udp(7)).
 pub fn set_segment(udp: &UdpSocket, bytes: u16) -> io::Result<()> {
     set_udp_option(udp, libc::UDP_SEGMENT, c_int::from(bytes))
 }
@@ -19,7 +19,7 @@ pub fn set_gro(udp: &UdpSocket) -> io::Result<()> {
     set_udp_option(udp, libc::UDP_GRO, 1)
 }
 
-/// Sets both socket buffers to `bytes`, beyond the system's limits where the caller may.
+/// Sets both socket buffers to `bytes`, beyond the system's limits if the caller has the right.
 pub fn set_buffers(udp: &UdpSocket, bytes: usize) -> io::Result<()> {
     sockopt::set_socket_recv_buffer_size_force(udp, bytes)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(udp, bytes))?;
@@ -29,8 +29,8 @@ pub fn set_buffers(udp: &UdpSocket, bytes: usize) -> io::Result<()> {
 }
 
 fn set_udp_option(udp: &UdpSocket, option: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: needed because no safe wrapper knows these two options. Sound: the pointer and the
-    // length describe `value`, a live c_int, which the kernel reads and does not keep.
+    // SAFETY: needed because no safe wrapper has these two options. Sound: pointer and length describe
+    // `value`, a live c_int; the kernel reads it and does not keep the pointer.
     let rc = unsafe {
         libc::setsockopt(
             udp.as_raw_fd(),
@@ -47,9 +47,9 @@ fn set_udp_option(udp: &UdpSocket, option: c_int, value: c_int) -> io::Result<()
     }
 }
 
-/// Receives up to `buffers.len()` datagrams with one `recvmmsg(2)`, blocking for the first only.
+/// Receives up to `buffers.len()` datagrams with one `recvmmsg(2)`; waits only for the first.
 ///
-/// Puts each datagram's length in bytes into `lengths` and gives back how many came.
+/// Writes the length of each datagram in bytes to `lengths`, and returns the number of datagrams.
 pub fn receive_many<const SIZE: usize>(
     udp: &UdpSocket,
     buffers: &mut [[u8; SIZE]],

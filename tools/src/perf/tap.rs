@@ -9,29 +9,29 @@ use netdev::tap::{Tap, TapOptions};
 use rustix::fs::OFlags;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Opens the TAP `name`, which lives as long as the file (and its clones).
+/// Opens the TAP `name`, which exists as long as the file and its clones.
 ///
 /// # Errors
 ///
-/// When the TAP cannot be had, in a sentence.
+/// A sentence about the refusal.
 pub fn open(name: &str) -> Result<File> {
     let (_tap, queues) = Tap::open(&TapOptions {
         name: name.to_owned(),
         queues: 1,
         persist: false,
     })?;
-    let queue = queues.first().context("the TAP came without a queue")?;
+    let queue = queues.first().context("the TAP has no queue")?;
     let fd = queue.as_fd().try_clone_to_owned()?;
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
     Ok(File::from(fd))
 }
 
-/// Opens the TAP `name` in a named network namespace, from a thread of its own that enters it.
+/// Opens the TAP `name` in a named network namespace. A separate thread enters the namespace.
 ///
 /// # Errors
 ///
-/// When there is no such namespace or the TAP cannot be had.
+/// The namespace does not exist, or the TAP cannot be opened.
 pub fn open_in(namespace: &str, name: &str) -> Result<File> {
     let path = Path::new("/run/netns").join(namespace);
     let namespace_fd = File::open(&path)

@@ -1,7 +1,7 @@
-//! The TAP-to-TAP copier: two TAPs in two network namespaces joined by two blocking threads.
+//! The TAP-to-TAP copier: two blocking threads join two TAPs in two network namespaces.
 //!
-//! The virtio-net header goes over untouched, so a large send of one host is a large receive of the
-//! other. No carrier that leaves the host's kernel twice can be faster.
+//! The virtio-net header is copied unchanged, so a large send of one host is a large receive of the other. No
+//! carrier that leaves the kernel twice can be faster.
 
 use anyhow::Result;
 use clap::Args;
@@ -11,7 +11,7 @@ use crate::{carrier, tap};
 /// Join two TAPs in two namespaces by copying frames
 #[derive(Args)]
 pub struct TapTapArgs {
-    /// Network namespace of the first TAP, as `ip netns` names it
+    /// Network namespace of the first TAP, a name of `ip netns`
     #[arg(long, value_name = "NAME")]
     ns_a: String,
     /// Network namespace of the second TAP
@@ -22,11 +22,11 @@ pub struct TapTapArgs {
     name: String,
 }
 
-/// Runs until it is killed.
+/// Runs until the process ends.
 ///
 /// # Errors
 ///
-/// When a namespace or a TAP cannot be opened, or a TAP is deleted while copying.
+/// A namespace or a TAP cannot be opened, or a TAP is deleted.
 pub fn run(args: &TapTapArgs) -> Result<()> {
     let a = tap::open_in(&args.ns_a, &args.name)?;
     let b = tap::open_in(&args.ns_b, &args.name)?;

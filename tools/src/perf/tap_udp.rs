@@ -1,10 +1,10 @@
-//! The bare TAP-to-UDP copier: what a super-frame costs over a UDP underlay without any framing.
+//! The TAP-to-UDP copier: the cost of a super-frame over a UDP underlay without framing.
 //!
-//! A frame as the TAP hands it out, virtio-net header and all, leaves in one `send` that the kernel
-//! cuts into datagrams (UDP_SEGMENT); the peer receives the whole train in one `recv` (UDP_GRO) and
-//! writes it to its TAP. Two blocking threads a side, no headers of its own, no state. The underlay
-//! must carry a GSO train intact, as a veth with its default offloads does; a frame that is cut up on
-//! the way is lost, which is right for a reference and for nothing else.
+//! One `send` sends a frame of the TAP with its virtio-net header; the kernel splits it into datagrams
+//! (UDP_SEGMENT). The peer receives the whole train with one `recv` (UDP_GRO) and writes it to its TAP. Each
+//! side has two blocking threads, no headers and no state. The underlay must carry a GSO train intact, such as
+//! a veth with default offloads; a frame that is split on the way is lost. This is acceptable only for a
+//! reference.
 
 use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,28 +15,28 @@ use clap::Args;
 
 use crate::{carrier, socket, tap};
 
-/// Join a TAP to another host's by UDP, without framing
+/// Join TAPs of two hosts by UDP, without framing
 #[derive(Args)]
 pub struct TapUdpArgs {
     /// Name of the TAP
     #[arg(long, default_value = "tap0")]
     name: String,
-    /// Own address and port on the underlay
+    /// Local address and port on the underlay
     #[arg(long, value_name = "ADDR:PORT")]
     local: SocketAddr,
-    /// The other side's address and port
+    /// Address and port of the other side
     #[arg(long, value_name = "ADDR:PORT")]
     peer: SocketAddr,
-    /// Bytes of each datagram; with the IP and UDP headers it must fit the underlay's MTU
+    /// Payload of each datagram; with IP and UDP headers it must fit the underlay's MTU
     #[arg(long, default_value_t = 8952, value_name = "BYTES")]
     segment: u16,
 }
 
-/// Runs until it is killed.
+/// Runs until the process ends.
 ///
 /// # Errors
 ///
-/// When the TAP or the socket cannot be made, or the TAP is deleted while copying.
+/// The TAP or the socket cannot be created, or the TAP is deleted.
 pub fn run(args: &TapUdpArgs) -> Result<()> {
     let tap = tap::open(&args.name)?;
     let udp = connect(args).with_context(|| format!("cannot use {} for UDP", args.local))?;

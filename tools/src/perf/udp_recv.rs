@@ -1,4 +1,4 @@
-//! A UDP receiver that counts, for [`crate::udp_send`].
+//! A UDP receiver that counts the datagrams of [`crate::udp_send`].
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,16 +12,16 @@ use crate::socket;
 use crate::udp_send::END_MARK;
 
 const BATCH: usize = 64;
-/// Enough of a datagram to see an end mark; the kernel cuts off the rest.
+/// Received bytes of a datagram, enough for an end mark; the kernel drops the rest.
 const HEAD: usize = 64;
 
-/// Count UDP datagrams until the sender says how many it sent
+/// Count UDP datagrams until the sender reports the number of sent datagrams
 #[derive(Args)]
 pub struct UdpRecvArgs {
-    /// Where to listen
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT")]
     bind: SocketAddr,
-    /// Give up when nothing came for so long
+    /// Give up after this time without datagrams
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     idle: f64,
 }
@@ -42,13 +42,13 @@ struct Received {
 ///
 /// # Errors
 ///
-/// When the address cannot be bound, or not one datagram came.
+/// The address cannot be bound, or no datagram was received.
 pub fn run(args: &UdpRecvArgs) -> Result<()> {
     let udp =
         UdpSocket::bind(args.bind).with_context(|| format!("cannot listen on {}", args.bind))?;
     socket::set_buffers(&udp, 4 << 20)?;
     udp.set_read_timeout(Some(Duration::from_secs_f64(args.idle)))
-        .context("--idle is a positive number")?;
+        .context("--idle must be a positive number")?;
     crate::print_json(&count(&udp, Duration::from_secs_f64(args.idle))?)
 }
 
@@ -65,7 +65,7 @@ fn count(udp: &UdpSocket, idle: Duration) -> Result<Received> {
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             Err(e) if e.kind() == ErrorKind::WouldBlock && received > 0 => break,
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                anyhow::bail!("nothing came for {} s", idle.as_secs_f64())
+                anyhow::bail!("received no datagram for {} s", idle.as_secs_f64())
             }
             Err(e) => return Err(e).context("cannot receive"),
         };

@@ -1,4 +1,4 @@
-//! A UDP sender at a chosen rate, one flow, batches of one `sendmmsg`.
+//! A UDP sender with a given rate: one flow, in batches (`sendmmsg`).
 
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::socket;
 
-/// What the first eight bytes of the last datagrams say, with the number sent in the next eight.
+/// The first eight bytes of the end datagrams. The number of sent datagrams follows, 8 bytes, big-endian.
 pub const END_MARK: [u8; 8] = *b"ibtapEND";
-/// The smallest payload, which holds the end mark and the number.
+/// The smallest payload: end mark and number.
 pub const MIN_SIZE: usize = 16;
 
 const BATCH: usize = 64;
@@ -21,13 +21,13 @@ const BATCH: usize = 64;
 /// Send small UDP datagrams at a given rate
 #[derive(Args)]
 pub struct UdpSendArgs {
-    /// Where to send
+    /// Destination
     #[arg(long, value_name = "ADDR:PORT")]
     to: SocketAddr,
-    /// Datagrams per second; 0 sends as fast as it can
+    /// Datagrams per second; 0 is as fast as possible
     #[arg(long, default_value_t = 0, value_name = "PPS")]
     rate: u64,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, default_value_t = 3.0, value_name = "N")]
     seconds: f64,
     /// UDP payload in bytes, 16 to 65507
@@ -42,32 +42,32 @@ struct Sent {
     pps: f64,
 }
 
-/// Sends, tells the receiver how many, prints the same as JSON.
+/// Sends, reports the number of datagrams to the receiver, and prints it as JSON.
 ///
 /// # Errors
 ///
-/// When the socket cannot be made or the kernel refuses a send for good.
+/// The socket cannot be created, or the kernel refuses a send permanently.
 pub fn run(args: &UdpSendArgs) -> Result<()> {
     ensure!(
         (MIN_SIZE..=65_507).contains(&args.size),
-        "--size is {} to 65507 bytes",
+        "--size must be {} to 65507 bytes",
         MIN_SIZE
     );
-    ensure!(args.seconds > 0.0, "--seconds is a positive number");
+    ensure!(args.seconds > 0.0, "--seconds must be a positive number");
     let unspecified: SocketAddr = if args.to.is_ipv4() {
         ([0, 0, 0, 0], 0).into()
     } else {
         ([0u16; 8], 0).into()
     };
-    let udp = UdpSocket::bind(unspecified).context("cannot make a UDP socket")?;
+    let udp = UdpSocket::bind(unspecified).context("cannot create a UDP socket")?;
     socket::set_buffers(&udp, 1 << 20)?;
     udp.connect(args.to)
-        .with_context(|| format!("no way to {}", args.to))?;
+        .with_context(|| format!("no route to {}", args.to))?;
 
     let started = Instant::now();
     let sent = send_paced(&udp, args, started)?;
     let seconds = started.elapsed().as_secs_f64();
-    say_end(&udp, args.size, sent);
+    send_end(&udp, args.size, sent);
     crate::print_json(&Sent {
         sent,
         seconds,
@@ -96,7 +96,7 @@ fn send_paced(udp: &UdpSocket, args: &UdpSendArgs, started: Instant) -> Result<u
     }
 }
 
-/// Half a batch's time, so that batches stay short, and at least what a timer can do.
+/// Half the time of a batch, so that batches stay short, within the resolution of timers.
 fn pause(rate: u64) -> Duration {
     Duration::from_secs_f64(BATCH as f64 / 2.0 / rate as f64)
         .clamp(Duration::from_micros(50), Duration::from_millis(1))
@@ -118,14 +118,14 @@ fn send_batch(udp: &UdpSocket, payload: &[u8], count: usize) -> Result<u64> {
     }
 }
 
-/// Several times and apart, because a full queue may take any one of them.
-fn say_end(udp: &UdpSocket, size: usize, sent: u64) {
+/// Sends the end mark several times, because a full queue may drop it.
+fn send_end(udp: &UdpSocket, size: usize, sent: u64) {
     let mut last = vec![0; size];
     last[..8].copy_from_slice(&END_MARK);
     last[8..16].copy_from_slice(&sent.to_be_bytes());
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(20));
-        // The receiver leaves after the first it gets; the rest may be refused.
+        // The receiver ends after the first end mark, so later ones may be refused.
         let _ = udp.send(&last);
     }
 }

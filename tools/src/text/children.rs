@@ -9,7 +9,7 @@ use control::aligned_text::columns;
 pub fn children(children: &[ChildInfo]) -> String {
     let rows = children.iter().map(|c| {
         let pkey = match c.entry {
-            // The wire carries the table's entry.
+            // Packets carry the entry of the table.
             Some(entry) if entry != c.pkey => format!("{} ({entry})", c.pkey),
             _ => c.pkey.to_string(),
         };
@@ -34,7 +34,7 @@ pub fn children(children: &[ChildInfo]) -> String {
     )
 }
 
-/// `ibtap pkey`: a table of the entries that are in use.
+/// `ibtap pkey`: a table of the valid entries.
 pub fn pkeys(tables: &[PkeyTable]) -> String {
     let rows = tables.iter().flat_map(|table| {
         let source = match (table.settable, table.automatic) {
@@ -61,7 +61,7 @@ fn membership(pkey: PKey) -> &'static str {
     if pkey.is_full() { "full" } else { "limited" }
 }
 
-/// `ibtap coalesce`: as `ethtool -c` prints these.
+/// `ibtap coalesce`: the format of `ethtool -c`.
 pub fn moderation(moderation: Moderation) -> String {
     format!(
         "rx-usecs: {}\nrx-frames: {}\n",

@@ -1,4 +1,4 @@
-//! `ibtap conn`: connections as netstat lists sockets.
+//! `ibtap conn`: a table of connections.
 
 use control::api::ConnectionInfo;
 
@@ -10,7 +10,7 @@ const HEADING: [&str; 19] = [
     "TX-MSGS", "TX-BYTES", "RX-MSGS", "RX-BYTES", "RETRANS", "SRTT", "PID", "IP",
 ];
 
-/// A table; what is not known is a dash.
+/// A table; a dash for an unknown value.
 pub fn connections(connections: &[ConnectionInfo]) -> String {
     columns(HEADING, connections.iter().map(row))
 }
@@ -45,7 +45,7 @@ fn row(c: &ConnectionInfo) -> [String; 19] {
     ]
 }
 
-/// With three places, as ping prints it.
+/// Milliseconds with three decimal places, as in ping(8).
 fn milliseconds(ns: u64) -> String {
     let us = ns / 1000;
     format!("{}.{:03}ms", us / 1000, us % 1000)

@@ -1,10 +1,10 @@
-//! Events and echoes, a line each.
+//! Events and echo answers, one line each.
 
 use control::api::{EchoAnswer, Event, PingReply, PingSummary};
 
 use super::qualified;
 
-/// `ibtap monitor`: time of day (UTC), what it is about, what happened.
+/// `ibtap monitor`: time of day (UTC), subject, event.
 pub fn event(event: &Event) -> String {
     let time = event.time.split_once('T').map_or(&*event.time, |(_, t)| t);
     let interface = event.interface.as_deref();
@@ -16,13 +16,13 @@ pub fn event(event: &Event) -> String {
     }
     line += &format!(" {}", event.what);
     if let Some(lost) = event.lost {
-        line += &format!(" (after {lost} events that are lost)");
+        line += &format!(" (after {lost} lost events)");
     }
     line.push('\n');
     line
 }
 
-/// One line of `ibtap ping`, as ping(8) prints it.
+/// A line of `ibtap ping`, in the format of ping(8).
 pub fn ping_reply(reply: &PingReply) -> String {
     match reply {
         PingReply::Answer(answer) => ping_answer(answer),
@@ -48,7 +48,7 @@ fn ping_answer(a: &EchoAnswer) -> String {
     )
 }
 
-/// The end of `ibtap ping`, as ping(8) prints it.
+/// The summary of `ibtap ping`, in the format of ping(8).
 pub fn ping_summary(target: &str, s: &PingSummary) -> String {
     let lost = u64::from(s.sent.saturating_sub(s.answered));
     let mut text = format!(

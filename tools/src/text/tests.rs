@@ -1,9 +1,9 @@
 use super::*;
 use control::api::{
     ChildInfo, CompletionQueueInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer,
-    EchoTimeout, Event, Happening, HardwareAddress, LinkAddress, LinkInfo, LinkLayer, MemberInfo,
-    Mode, Moderation, NeighbourState, PingReply, PingSummary, PkeyTable, PortState, QueuePairInfo,
-    WorkerStats,
+    EchoTimeout, Event, GroupRecord, Happening, HardwareAddress, LinkAddress, LinkInfo, LinkLayer,
+    MemberInfo, Mode, Moderation, NeighbourState, PingReply, PingSummary, PkeyTable, PortState,
+    QueuePairInfo, WorkerStats,
 };
 use fabric::{Gid, PKey, QKey, Qpn};
 
@@ -25,6 +25,8 @@ fn interface() -> InterfaceInfo {
         underlay: Some("eth0".into()),
         link_layer: LinkLayer::Ethernet,
         lid: None,
+        sm_lid: None,
+        sm_sl: None,
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         up: true,
@@ -41,6 +43,7 @@ fn interface() -> InterfaceInfo {
         address: address(),
         mac: LinkAddress([6, 0, 0, 0, 0, 1]),
         broadcast: "ff12:401b:ffff::ffff:ffff".parse().unwrap(),
+        broadcast_record: None,
         mtu: 4092,
         link_mtu: 4096,
         queues: 2,
@@ -85,16 +88,38 @@ ib0
 }
 
 #[test]
-fn a_port_on_infiniband_shows_its_lid() {
+fn a_port_on_infiniband_shows_its_lid_its_manager_and_its_membership() {
     let on_adapter = InterfaceInfo {
         port: "mlx5_0/1".into(),
         underlay: None,
         link_layer: LinkLayer::InfiniBand,
         lid: Some(0x1a),
+        sm_lid: Some(1),
+        sm_sl: Some(2),
+        broadcast_record: Some(GroupRecord {
+            mlid: 0xc000,
+            join_state: 1,
+            qkey: QKey::IPOIB_DEFAULT,
+            mtu: Some(2048),
+            sl: 3,
+            rate_mbps: Some(10_000),
+        }),
         ..interface()
     };
-    let expected = "    Port:       mlx5_0/1\n    Link layer: InfiniBand\n    Port LID:   0x001a\n";
-    assert!(show(&on_adapter).contains(expected));
+    let text = show(&on_adapter);
+    for lines in [
+        "    Port:       mlx5_0/1\n    Link layer: InfiniBand\n    Port LID:   0x001a\n    SM:         LID \
+         0x0001, SL 2\n",
+        "    Membership: FullMember, MLID 0xc000, SL 3, 10 Gbit/s, MTU 2048, Q_Key 0x00000b1b\n    MAC: ",
+    ] {
+        assert!(text.contains(lines), "{text}");
+    }
+    let alone = InterfaceInfo {
+        sm_lid: None,
+        sm_sl: None,
+        ..on_adapter
+    };
+    assert!(show(&alone).contains("    SM:         none\n"));
 }
 
 #[test]
@@ -258,6 +283,7 @@ fn stats_leave_out_zeros_but_for_the_kernels_counters() {
         ..InterfaceStats::default()
     };
     ib0.add([("rx_packets", 3), ("tap_reads", 2), ("tx_no_room", 0)]);
+    ib0.subnet.add([("sa_requests", 4), ("sa_busy", 0)]);
     ib0.workers.push(WorkerStats {
         worker: 1,
         port: "soft/eth0".into(),
@@ -275,6 +301,8 @@ ib0
     multicast:  0
   device
     tap_reads: 2
+  subnet
+    sa_requests: 4
   soft/eth0 worker 1
     bad_icrc: 1
 ";
@@ -333,6 +361,8 @@ fn resources_are_lines_as_rdma_prints_them() {
             state: PortState::Active,
             link_layer: LinkLayer::Ethernet,
             lid: None,
+            sm_lid: None,
+            sm_sl: None,
             gid: gid(),
             gid_index: None,
             guid: "0000:00ff:fe00:0002".into(),
@@ -381,6 +411,8 @@ link soft/eth0 mgid ff12::1 qpn 0x000012
         state: PortState::Down,
         link_layer: LinkLayer::InfiniBand,
         lid: Some(3),
+        sm_lid: Some(1),
+        sm_sl: Some(2),
         gid: "fe80::2:c903:e7:7e12".parse().unwrap(),
         gid_index: Some(0),
         guid: "0002:c903:00e7:7e12".into(),
@@ -395,14 +427,14 @@ link soft/eth0 mgid ff12::1 qpn 0x000012
     };
     assert_eq!(
         resources(&[port]),
-        "link mlx5_0/1 state DOWN link_layer InfiniBand lid 0x0003 guid 0002:c903:00e7:7e12 gid \
+        "link mlx5_0/1 state DOWN link_layer InfiniBand lid 0x0003 sm_lid 0x0001 sm_sl 2 guid 0002:c903:00e7:7e12 gid \
          fe80::2:c903:e7:7e12 gid_index 0 mtu 2048 fw 12.28.2006\n"
     );
 }
 
 #[test]
 fn events_are_a_line_each() {
-    let mut told = Event {
+    let mut shown = Event {
         time: "2026-11-21T12:03:04.123Z".into(),
         interface: Some("ib0".into()),
         netns: None,
@@ -416,7 +448,7 @@ fn events_are_a_line_each() {
         lost: None,
     };
     assert_eq!(
-        event(&told),
+        event(&shown),
         "12:03:04.123 ib0 neighbour 02:ab:00:00:00:09 10.9.0.2 learned, qpn 0x000012 gid \
          fe80::ff:fe00:2\n"
     );
@@ -432,32 +464,32 @@ fn events_are_a_line_each() {
             "ib0 moved, was in the network namespace blue",
         ),
     ] {
-        told.netns = netns.map(str::to_owned);
+        shown.netns = netns.map(str::to_owned);
         let was = was.map(str::to_owned);
-        told.what = Happening::Moved { was };
-        assert_eq!(event(&told), format!("12:03:04.123 {line}\n"));
+        shown.what = Happening::Moved { was };
+        assert_eq!(event(&shown), format!("12:03:04.123 {line}\n"));
     }
-    told.interface = None;
-    told.port = Some("soft/eth0".into());
-    told.what = Happening::PortDown {
+    shown.interface = None;
+    shown.port = Some("soft/eth0".into());
+    shown.what = Happening::PortDown {
         reason: "eth0 has no carrier".into(),
     };
-    told.lost = Some(7);
+    shown.lost = Some(7);
     assert_eq!(
-        event(&told),
-        "12:03:04.123 soft/eth0 port down: eth0 has no carrier (after 7 events that are lost)\n"
+        event(&shown),
+        "12:03:04.123 soft/eth0 port down: eth0 has no carrier (after 7 lost events)\n"
     );
-    told = Event {
+    shown = Event {
         port: None,
         lost: None,
         what: Happening::Reloaded {
             applied: vec!["ib0: mtu 2044".into()],
             refused: vec![],
         },
-        ..told
+        ..shown
     };
     assert_eq!(
-        event(&told),
+        event(&shown),
         "12:03:04.123 configuration reloaded: 1 applied, 0 refused; ib0: mtu 2044\n"
     );
 }
@@ -507,7 +539,7 @@ fn echoes_are_lines_as_ping_prints_them() {
 }
 
 #[test]
-fn a_reload_says_what_was_done_and_what_was_not() {
+fn a_reload_lists_applied_and_refused_changes() {
     let outcome = Reloaded {
         applied: vec!["ib0: mtu 2044".into()],
         refused: vec!["ib0: pkey cannot change while it runs; restart ibtapd".into()],

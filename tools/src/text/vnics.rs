@@ -5,7 +5,7 @@ use control::api::{ConfigState, VnicInfo, VnicMac, VnicMember, VnicStats};
 use super::{counters, qualified, seconds};
 use control::aligned_text::{columns, labelled};
 
-/// `ibtap show`: the block of a VNIC, labelled as those of the IPoIB interfaces.
+/// `ibtap show`: the block of a VNIC, with labels as for IPoIB interfaces.
 pub fn show_vnic(vnic: &VnicInfo) -> String {
     format!("{}\n{}", vnic.name, labelled(&properties(vnic)))
 }
@@ -18,7 +18,7 @@ fn properties(v: &VnicInfo) -> Vec<(&'static str, String)> {
     let on_off = |on| if on { "on" } else { "off" };
     let yes_no = |yes| if yes { "yes" } else { "no" };
     let manager = match (v.managed, &v.manager) {
-        (false, _) => "none: the configuration".to_owned(),
+        (false, _) => "none (static configuration)".to_owned(),
         (true, None) => "none yet".to_owned(),
         (true, Some(manager)) => format!("{} qpn {}", manager.gid, manager.qpn),
     };
@@ -28,7 +28,7 @@ fn properties(v: &VnicInfo) -> Vec<(&'static str, String)> {
     };
     let state = match v.oper_state == v.config_state {
         true => v.oper_state.to_string(),
-        false => format!("{}, to be {}", v.oper_state, v.config_state),
+        false => format!("{} (configured: {})", v.oper_state, v.config_state),
     };
     let port = match &v.underlay {
         Some(underlay) => format!("{} on {underlay}", v.port),
@@ -70,7 +70,7 @@ fn properties(v: &VnicInfo) -> Vec<(&'static str, String)> {
         true => format!("{} s, up to {} addresses", v.ageing, v.mac_limit),
         false => "off".to_owned(),
     };
-    let closed = if v.closed { ", all there are" } else { "" };
+    let closed = if v.closed { ", closed list" } else { "" };
     lines.extend([
         ("MTU", format!("{} of {}", v.mtu, v.mtu_max)),
         ("Link MTU", v.link_mtu.to_string()),
@@ -87,7 +87,7 @@ fn properties(v: &VnicInfo) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// `ibtap stats`: the counters of the kernel's driver always, the others where they are not zero.
+/// `ibtap stats`: the counters of the kernel's driver, and other counters that are not zero.
 pub fn vnic_stats(stats: &VnicStats, zeros: bool) -> String {
     let mut text = format!("{}\n", qualified(&stats.name, stats.netns.as_deref()));
     let driver = stats.driver.0.iter();
@@ -225,7 +225,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_vnic_is_shown_with_all_that_tells_it_from_others() {
+    fn a_vnic_is_shown_with_its_addresses_and_state() {
         let text = show_vnic(&vnic());
         assert!(text.starts_with("vnic0\n    Kind:"), "{text}");
         for line in [
@@ -237,7 +237,7 @@ pub mod tests {
             "Q_Key:         0x0b1b0002",
             "MTU:           1500 of 4053",
             "Learning:      300 s, up to 131072 addresses",
-            "Members:       2 listed, all there are",
+            "Members:       2 listed, closed list",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }
@@ -254,7 +254,7 @@ pub mod tests {
         for line in [
             "Reason:        it waits",
             "Switch:        none yet",
-            "Switch port:   drop-all, to be forwarding",
+            "Switch port:   drop-all (configured: forwarding)",
             "Assigned MAC:  06:2c:00:05:00:00",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");

@@ -1,66 +1,67 @@
-//! When an agent announces itself to the group: at its start, when something changes, when it is asked.
+//! Schedule of an agent's announcements to the group: at start, after a change, on request.
 
 use proto::Time;
 
 use super::Random;
 
-/// The longest wait before an answer to all, and at the start, so that not all nodes speak at once; in
-/// milliseconds.
+/// Longest delay of an announcement at start or on request, in milliseconds. A random delay spreads the
+/// announcements of all nodes.
 const SPREAD_MS: u64 = 500;
-/// The same after a change, which others have at another time.
+/// Longest delay of an announcement after a change, in milliseconds.
 const CHANGE_MS: u64 = 100;
-/// The shortest time between two announcements, whoever asks how often.
+/// Minimum interval between two announcements, in milliseconds.
 const PAUSE_MS: u64 = 200;
-/// How long after news the second and the third announcement of it come: the first ones may be lost.
-const AGAIN_MS: [u64; 2] = [1000, 3000];
+/// Delays before the second and third announcement of a change, in milliseconds. The earlier ones may be
+/// lost.
+const REPEAT_MS: [u64; 2] = [1000, 3000];
 
-/// The schedule.
+/// Schedule of announcements.
 #[derive(Default)]
 pub struct Announcements {
     next: Option<Time>,
     last: Option<Time>,
-    /// How often news has been told.
-    told: usize,
+    /// Announcements sent since the last change.
+    sent: usize,
 }
 
 impl Announcements {
-    /// The agent starts.
+    /// Schedules the announcements at start.
     pub fn begin(&mut self, now: Time, random: &mut Random) {
-        self.news(now.after(random.below(SPREAD_MS)));
+        self.restart(now.after(random.below(SPREAD_MS)));
     }
 
-    /// What it says has changed.
+    /// Schedules the announcements of a change.
     pub fn changed(&mut self, now: Time, random: &mut Random) {
-        self.news(now.after(random.below(CHANGE_MS)));
+        self.restart(now.after(random.below(CHANGE_MS)));
     }
 
-    /// Somebody asked all.
+    /// Schedules the answer to a request to the group.
     pub fn asked(&mut self, now: Time, random: &mut Random) {
         self.at(now.after(random.below(SPREAD_MS)));
     }
 
-    /// When the next one is due.
+    /// Time of the next announcement.
     pub const fn next(&self) -> Option<Time> {
         self.next
     }
 
-    /// Whether one is due, which is sent then.
+    /// Whether an announcement is due. The caller sends it.
     pub fn due(&mut self, now: Time) -> bool {
         if self.next.is_none_or(|next| now < next) {
             return false;
         }
         self.last = Some(now);
-        self.next = AGAIN_MS.get(self.told).map(|wait| now.after(*wait));
-        self.told += 1;
+        self.next = REPEAT_MS.get(self.sent).map(|wait| now.after(*wait));
+        self.sent += 1;
         true
     }
 
-    fn news(&mut self, when: Time) {
-        self.told = 0;
+    fn restart(&mut self, when: Time) {
+        self.sent = 0;
         self.at(when);
     }
 
-    /// One is due then, if none is before.
+    /// Schedules one announcement, unless an earlier one is scheduled.
     fn at(&mut self, when: Time) {
         let pause = self.last.map_or(Time(0), |last| last.after(PAUSE_MS));
         let when = when.max(pause);

@@ -1,27 +1,27 @@
-//! What an agent counts.
+//! Counters of an agent.
 
-/// What an agent has counted.
+/// Counters of an agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AgentCounts {
-    /// Requests.
+    /// Get and Set requests.
     pub requests: u64,
-    /// Datagrams that are none of this class.
+    /// Malformed datagrams, or datagrams of another class.
     pub malformed: u64,
-    /// Requests and announcements of who may not manage.
+    /// Requests and announcements of senders without permission.
     pub not_manager: u64,
-    /// Sets of a manager while another one manages.
+    /// Sets while another manager owns the agent.
     pub not_owner: u64,
-    /// Requests with an invalid value.
+    /// Refused requests: invalid value, unknown port, or failure of the host.
     pub invalid: u64,
-    /// Requests for what there is not.
+    /// Requests with an unsupported method or attribute.
     pub unsupported: u64,
-    /// Requests that came to all, and are for one.
+    /// Requests to the group that must be sent to one agent.
     pub to_all: u64,
     /// Traps sent.
     pub traps: u64,
-    /// Traps not sent at once: there were five in the last second, or too many wait.
+    /// Traps delayed: five were sent in the last second, or too many are pending.
     pub traps_suppressed: u64,
-    /// Traps not sent since no manager wants them.
+    /// Traps not sent because no manager wants them.
     pub traps_unwanted: u64,
     /// Announcements sent.
     pub announcements: u64,

@@ -1,4 +1,4 @@
-//! Where the members of a switch are, as it comes page by page.
+//! LID directory of a switch, received page by page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,12 +6,13 @@ use std::sync::Arc;
 use proto::Gid;
 
 use super::Invalid;
+use super::validate::require;
 use crate::Lid;
 use crate::attribute::LidDirectory;
 use crate::directory::{Directory, NodeAddress};
 use crate::mad::{DIRECTORY_MAX, LID_DIRECTORY_PAGE, LidDirectoryQuery};
 
-/// The directory in force, and the one that is coming.
+/// The directory in force and the one being received.
 #[derive(Default)]
 pub struct Pages {
     complete: Arc<Directory>,
@@ -22,13 +23,13 @@ pub struct Pages {
 struct Coming {
     digest: u32,
     total: u16,
-    /// By their places in the list.
+    /// By index in the list.
     entries: BTreeMap<u16, (Lid, NodeAddress)>,
 }
 
 impl Pages {
-    /// Takes a page; gives the directory if that is the last one that was missing. A page of another
-    /// list than the last one began begins it anew, and one of the list in force changes nothing.
+    /// Takes a page. Returns the directory if this page completes it. A page of another list, or of the
+    /// directory in force, discards the incomplete list.
     pub fn take(&mut self, page: &LidDirectory) -> Result<Option<Arc<Directory>>, Invalid> {
         check(page)?;
         if page.digest == self.digest {
@@ -55,15 +56,14 @@ impl Pages {
             nodes: coming.entries.into_values().collect(),
             closed: true,
         };
-        if directory.nodes.len() < usize::from(coming.total) {
-            return Err(Invalid::new("LID", "twice", "not one member's"));
-        }
+        let unique = directory.nodes.len() == usize::from(coming.total);
+        require(unique, "LID", "duplicate", "must be unique")?;
         self.complete = Arc::new(directory);
         self.digest = coming.digest;
         Ok(Some(Arc::clone(&self.complete)))
     }
 
-    /// How much of the list of this page there is, from its beginning on.
+    /// Answer to a Set: the number of entries received without a gap, from the first one on.
     pub fn progress(&self, page: &LidDirectory) -> LidDirectory {
         let have = match &self.coming {
             Some(coming) if coming.digest == page.digest => {
@@ -81,7 +81,7 @@ impl Pages {
         }
     }
 
-    /// A page of the directory in force, in the order of LIDs.
+    /// A page of the directory in force, ordered by LID.
     pub fn page(&self, query: LidDirectoryQuery) -> LidDirectory {
         let nodes = &self.complete.nodes;
         let count = usize::from(query.count).min(LID_DIRECTORY_PAGE);
@@ -96,28 +96,16 @@ impl Pages {
 }
 
 fn check(page: &LidDirectory) -> Result<(), Invalid> {
-    if page.digest == 0 {
-        return Err(Invalid::new("digest", 0, "which stands for no directory"));
-    }
-    if usize::from(page.total) > DIRECTORY_MAX {
-        let why = format!("more than {DIRECTORY_MAX}");
-        return Err(Invalid::new("total", page.total, why));
-    }
-    let end = usize::from(page.start) + page.entries.len();
-    if end > page.total.into() {
-        return Err(Invalid::new(
-            "count",
-            page.entries.len(),
-            "beyond the total",
-        ));
-    }
-    for (lid, address) in &page.entries {
-        if !lid.is_unicast() {
-            return Err(Invalid::new("LID", lid, "no unicast LID"));
-        }
-        if address.gid == Gid::UNSPECIFIED || address.gid.is_multicast() {
-            return Err(Invalid::new("GID", address.gid, "no port's"));
-        }
+    let (total, count) = (usize::from(page.total), page.entries.len());
+    require(page.digest != 0, "digest", 0, "must not be 0")?;
+    let why = format!("must be at most {DIRECTORY_MAX}");
+    require(total <= DIRECTORY_MAX, "total", total, why)?;
+    let fits = usize::from(page.start) + count <= total;
+    require(fits, "count", count, "page exceeds the total")?;
+    for (lid, NodeAddress { gid, .. }) in &page.entries {
+        require(lid.is_unicast(), "LID", lid, "not a unicast LID")?;
+        let is_port = *gid != Gid::UNSPECIFIED && !gid.is_multicast();
+        require(is_port, "GID", gid, "not the GID of a port")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What people may want to know of an agent.
+//! Events of an agent, for the log.
 
 use std::fmt;
 
@@ -6,67 +6,67 @@ use proto::Gid;
 
 use super::Invalid;
 
-/// Something that belongs in a log.
+/// An event of an agent. `Display` gives the log line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Somebody tried to manage who may not; told once for each.
+    /// A sender without permission tried to manage. Reported once for each sender.
     NotManager {
-        /// Where from.
+        /// GID of the sender.
         gid: Gid,
     },
-    /// A second manager tried to while the first one does; told once for each.
+    /// A second manager sent a Set during the owner's lease. Reported once for each sender.
     NotOwner {
-        /// Where from.
+        /// GID of the sender.
         gid: Gid,
-        /// Who manages.
+        /// GID of the owner.
         owner: Gid,
     },
-    /// Another one manages now.
+    /// A manager became the owner.
     Owned {
-        /// Where it is.
+        /// GID of the manager.
         gid: Gid,
     },
-    /// The manager has said that it stands by.
+    /// The owner announced that it is now standby.
     Released {
-        /// Where it is.
+        /// GID of the manager.
         gid: Gid,
     },
-    /// A manager wanted something that cannot be.
+    /// A manager sent an invalid value.
     Invalid {
-        /// Where it is.
+        /// GID of the manager.
         gid: Gid,
-        /// The virtual port that it was about.
+        /// Index of the virtual port.
         index: u8,
-        /// What is wrong.
+        /// The invalid value.
         what: Invalid,
     },
-    /// A manager wanted a virtual port that cannot be made.
+    /// The virtual port that a manager requested cannot be created.
     NotCreated {
-        /// Where it is.
+        /// GID of the manager.
         gid: Gid,
-        /// The virtual port.
+        /// Index of the virtual port.
         index: u8,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// The host could not do what a manager wanted.
+    /// The host could not apply a manager's settings.
     Failed {
-        /// Where it is.
+        /// GID of the manager.
         gid: Gid,
-        /// The virtual port.
+        /// Index of the virtual port.
         index: u8,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// A virtual port has more news than it may tell; told once each time that happens.
+    /// A virtual port exceeded the limit of traps. Reported once for each window.
     TrapsSuppressed {
-        /// The virtual port.
+        /// Index of the virtual port.
         index: u8,
     },
 }
 
 impl Event {
-    /// Whether somebody should do something about it.
+    /// Whether the log level is warning.
     #[must_use]
     pub const fn is_warning(&self) -> bool {
         !matches!(
@@ -81,32 +81,32 @@ impl fmt::Display for Event {
         match self {
             Event::NotManager { gid } => write!(
                 f,
-                "refused management from {gid}, which is not among the managers of this port"
+                "refused management from {gid}: not in `managers` of this port"
             ),
             Event::NotOwner { gid, owner } => write!(
                 f,
-                "refused management from {gid} while {owner} manages: two active managers?"
+                "refused management from {gid}: {owner} manages this port (two active managers?)"
             ),
             Event::Owned { gid } => write!(f, "managed by {gid}"),
-            Event::Released { gid } => write!(f, "manager {gid} stands by"),
+            Event::Released { gid } => write!(f, "manager {gid} is now standby"),
             Event::Invalid { gid, index, what } => {
                 write!(
                     f,
-                    "refused what {gid} wants of virtual port {index}: {what}"
+                    "refused request of {gid} for virtual port {index}: {what}"
                 )
             }
             Event::NotCreated { gid, index, why } => {
-                write!(f, "no virtual port {index} for {gid}: {why}")
+                write!(f, "cannot create virtual port {index} for {gid}: {why}")
             }
             Event::Failed { gid, index, why } => {
                 write!(
                     f,
-                    "cannot do what {gid} wants of virtual port {index}: {why}"
+                    "cannot apply settings of {gid} to virtual port {index}: {why}"
                 )
             }
             Event::TrapsSuppressed { index } => write!(
                 f,
-                "virtual port {index} changes too often to tell its manager of each time"
+                "virtual port {index} changes too often: traps to its manager are delayed"
             ),
         }
     }

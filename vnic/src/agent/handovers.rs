@@ -1,30 +1,30 @@
-//! Which changes of the manager are told of. A manager may let go and take hold again as often as it likes,
-//! and two may do so by turns.
+//! Limit of reports about changes of the owner. A manager may give up and regain ownership repeatedly, and
+//! two managers may alternate.
 
 use proto::Time;
 
-/// Changes that are told of in a time of this length, in milliseconds.
+/// Length of a window, in milliseconds.
 const WINDOW_MS: u64 = 60_000;
-/// So many; more are only followed.
-const TOLD_MAX: u32 = 10;
+/// Changes reported in a window; further ones are not reported.
+const REPORTED_MAX: u32 = 10;
 
-/// How many there were.
+/// Changes reported in the current window.
 #[derive(Default)]
 pub struct Handovers {
-    /// When the time began.
+    /// Start of the window.
     since: Time,
-    told: u32,
+    reported: u32,
 }
 
 impl Handovers {
-    /// Whether this one is to be told of.
-    pub fn is_news(&mut self, now: Time) -> bool {
+    /// Whether to report this change.
+    pub fn should_report(&mut self, now: Time) -> bool {
         if now.since(self.since) >= WINDOW_MS {
             self.since = now;
-            self.told = 0;
+            self.reported = 0;
         }
-        let news = self.told < TOLD_MAX;
-        self.told += u32::from(news);
-        news
+        let report = self.reported < REPORTED_MAX;
+        self.reported += u32::from(report);
+        report
     }
 }

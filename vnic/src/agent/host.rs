@@ -1,4 +1,4 @@
-//! What an agent asks of the node that it is on.
+//! Interface between an agent and its node.
 
 use std::sync::Arc;
 
@@ -9,57 +9,57 @@ use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::mac_table::MacTable;
 
-/// A virtual port that the host has, or has made.
+/// A virtual port of the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewPort {
-    /// Its interface's name.
+    /// Interface name.
     pub name: String,
-    /// Its queue pair; 0 while it has none.
+    /// Queue pair number; 0: none.
     pub qpn: Qpn,
-    /// Its interface's address.
+    /// Interface address.
     pub mac: Mac,
 }
 
-/// Who has the interfaces. All calls are about a virtual port by its index.
+/// Owner of the interfaces. `index` is the index of a virtual port.
 pub trait Host {
-    /// Makes a virtual port that nobody has named.
+    /// Creates a virtual port that is not configured.
     ///
     /// # Errors
-    /// Why it cannot, for people.
+    /// Reason, for the log.
     fn create(&mut self, index: u8) -> Result<NewPort, String>;
 
-    /// Whether something on this node speaks against what a manager wants, that the agent does not know
-    /// of: why, for people.
+    /// Returns a reason for the log if this node cannot accept `info`. The agent has made its own checks
+    /// before.
     fn refuse(&self, index: u8, info: &VeswPortInfo) -> Option<String> {
         let _ = (index, info);
         None
     }
 
-    /// The manager gives the interface another address than before. An address that an administrator
-    /// has given it stays until this is called.
+    /// Sets the interface address to the one that the manager assigned. The agent calls this only when the
+    /// manager changes the address, so an administrator's address stays until then.
     fn set_mac(&mut self, index: u8, mac: Mac);
 
-    /// The manager has changed something in this. [`mtu_limit`] says what MTUs the interface may have; a
-    /// larger one shrinks to that, a smaller one stays.
+    /// Applies changed settings of the manager. [`mtu_limit`] is the largest MTU of the interface: a larger
+    /// MTU is reduced, a smaller one stays.
     ///
     /// # Errors
-    /// Why it cannot, for people. The port is in no switch then, as after [`Host::delete`].
+    /// Reason, for the log. The port is then on no switch, as after [`Host::delete`].
     fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String>;
 
-    /// The MAC table is another one.
+    /// Replaces the MAC table.
     fn set_table(&mut self, index: u8, table: Arc<MacTable>);
 
-    /// Where the members of the switch are has been told anew, and completely.
+    /// Replaces the directory of the switch's members.
     fn set_directory(&mut self, index: u8, directory: Arc<Directory>);
 
-    /// The port is in no switch any longer: it has neither table nor directory, and its interface stays.
+    /// Removes the port from its switch, with its table and directory. The interface stays.
     fn delete(&mut self, index: u8);
 
-    /// The port's counters.
+    /// Counters of the port.
     fn counters(&mut self, index: u8) -> Counters;
 }
 
-/// The largest MTU that an interface may have (kernel opa_vnic_netdev.c, `opa_vnic_process_vema_config`).
+/// Largest MTU of the interface, in bytes (kernel opa_vnic_netdev.c, `opa_vnic_process_vema_config`).
 #[must_use]
 pub const fn mtu_limit(info: &VeswPortInfo) -> u16 {
     if info.eth_mtu < MTU_MIN {
@@ -69,5 +69,5 @@ pub const fn mtu_limit(info: &VeswPortInfo) -> u16 {
     }
 }
 
-/// The least MTU of an Ethernet interface (ETH_MIN_MTU).
+/// Minimum MTU of an Ethernet interface, in bytes (ETH_MIN_MTU).
 pub const MTU_MIN: u16 = 68;

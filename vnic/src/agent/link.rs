@@ -1,4 +1,4 @@
-//! What happens to the interfaces, and what of it a manager is told.
+//! State of the interfaces, and traps about changes.
 
 use proto::{Mac, Time};
 
@@ -8,7 +8,7 @@ use crate::attribute::ConfigState;
 use crate::mad::TrapKind;
 
 impl Agent {
-    /// The fabric port is up, or down: with it all its virtual ports.
+    /// Sets whether the fabric port, and with it each virtual port, is up.
     pub fn set_fabric_up(&mut self, now: Time, up: bool) {
         if self.fabric_up == up {
             return;
@@ -20,7 +20,7 @@ impl Agent {
         }
     }
 
-    /// An interface is up, or down, for its administrator.
+    /// Sets the administrative state of an interface.
     pub fn set_admin_up(&mut self, now: Time, index: u8, up: bool) {
         if let Some(vport) = self.vports.get_mut(&index)
             && vport.admin_up != up
@@ -30,8 +30,8 @@ impl Agent {
         }
     }
 
-    /// The host can carry an interface's frames on its switch, or cannot: the partition is missing, say.
-    /// It can unless this says otherwise.
+    /// Sets whether the host can carry an interface's frames on its switch; false, for example, without the
+    /// partition. Initially true.
     pub fn set_ready(&mut self, now: Time, index: u8, ready: bool) {
         if let Some(vport) = self.vports.get_mut(&index)
             && vport.ready != ready
@@ -41,17 +41,18 @@ impl Agent {
         }
     }
 
-    /// An interface has this address. That it is the one which the manager has given is no news.
+    /// Sets the address of an interface. The list for the manager omits the address that the manager
+    /// assigned.
     pub fn set_interface_mac(&mut self, now: Time, index: u8, mac: Mac) {
         self.update_unicast(now, index, |vport| vport.mac = mac);
     }
 
-    /// These addresses are behind an interface, or it listens to them besides its own.
+    /// Sets the other unicast addresses that are behind an interface, or that it listens to.
     pub fn set_unicast_macs(&mut self, now: Time, index: u8, macs: Vec<Mac>) {
         self.update_unicast(now, index, |vport| vport.others = macs);
     }
 
-    /// An interface listens to these groups.
+    /// Sets the multicast addresses that an interface listens to.
     pub fn set_multicast_macs(&mut self, now: Time, index: u8, macs: Vec<Mac>) {
         if let Some(vport) = self.vports.get_mut(&index)
             && vport.list_multicast(macs)
@@ -69,10 +70,9 @@ impl Agent {
         }
     }
 
-    /// Works out whether a port forwards (kernel opa_vnic_netdev.c, `opa_vnic_update_state`): what it is
-    /// to do, its administrator, the host and the fabric must agree. The kernel's driver leaves out the
-    /// last two.
-    /// Tells of a change, and with `always` in any case.
+    /// Updates whether a port forwards (kernel opa_vnic_netdev.c, `opa_vnic_update_state`). The manager,
+    /// the administrator, the host and the fabric must all allow it; the kernel's driver ignores the last
+    /// two. Sends a trap if the state changed or `always` is set.
     pub(super) fn update_link(&mut self, now: Time, index: u8, always: bool) {
         let Some(vport) = self.vports.get_mut(&index) else {
             return;

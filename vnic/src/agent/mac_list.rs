@@ -1,18 +1,17 @@
-//! The lists of addresses that an interface listens to, and how a change of them is seen.
+//! Unicast and multicast address lists of an interface, with change detection.
 
 use proto::Mac;
 
 use crate::mad::{MacList, MacListQuery};
 
-/// The most addresses of a list: its length has 16 bits on the wire.
+/// Maximum number of addresses in a list. The length on the wire has 16 bits.
 const LIST_MAX: usize = 4096;
 
-/// What a list is told by from another one (kernel opa_vnic_netdev.c, `opa_vnic_mac_send_event`): the
-/// complement of a CRC-32 that begins with 0, over the addresses and then the number of their bytes,
-/// little-endian.
+/// Digest of an address list (kernel opa_vnic_netdev.c, `opa_vnic_mac_send_event`): the complement of a
+/// CRC-32 with initial value 0 over the addresses, then the number of their bytes, little-endian.
 #[must_use]
 pub fn list_digest(macs: &[Mac]) -> u32 {
-    // The hasher complements what it begins with and what it ends with.
+    // The hasher complements its initial value and its result.
     let mut crc = crc32fast::Hasher::new_with_initial(u32::MAX);
     let bytes = macs.as_flattened();
     crc.update(bytes);
@@ -20,7 +19,7 @@ pub fn list_digest(macs: &[Mac]) -> u32 {
     crc.finalize()
 }
 
-/// One list.
+/// An address list.
 pub struct Macs {
     macs: Vec<Mac>,
     digest: u32,
@@ -38,10 +37,9 @@ impl Default for Macs {
 }
 
 impl Macs {
-    /// The list is this now. Gives whether it was another one. The order in which the host gives it means
-    /// nothing.
+    /// Replaces the list; the order of `macs` has no meaning. Returns whether the list changed.
     ///
-    /// The kernel's driver advances its count, and that of the other list, also where nothing has changed.
+    /// The kernel's driver increments the change counts of both lists even if nothing changed.
     pub fn replace(&mut self, mut macs: Vec<Mac>) -> bool {
         macs.sort_unstable();
         macs.dedup();
@@ -60,7 +58,7 @@ impl Macs {
         self.gen_count
     }
 
-    /// A page of it.
+    /// Returns a page of the list.
     pub fn page(&self, query: MacListQuery) -> MacList {
         let rest = self.macs.get(usize::from(query.start)..);
         let rest = rest.unwrap_or_default();

@@ -1,10 +1,9 @@
-//! Who may manage an agent: those that its configuration names, and of those one at a time.
+//! Permission to manage an agent: for configured managers only, one at a time.
 //!
-//! Several managers may be behind one queue pair: an active one and a standby of one node. They are told
-//! apart by the upper half of their transaction ids, which each draws at its start and has in all that it
-//! sends (the kernel's clients of a port likewise, drivers/infiniband/core/mad.c, `hi_tid`); its
-//! announcement says with which identity that goes. What never announced itself is told by its queue pair
-//! alone.
+//! Several managers may share a queue pair: an active one and a standby on one node. The upper half of the
+//! transaction id distinguishes them: each manager draws it at its start and uses it in all messages (as
+//! the kernel's clients of a port do: drivers/infiniband/core/mad.c, `hi_tid`). An announcement links it to
+//! the identity of the manager. GID and queue pair identify a manager without announcements.
 
 use proto::{Gid, Qpn, Time};
 
@@ -12,32 +11,32 @@ use crate::attribute::ManagerInfo;
 use crate::carriage::Address;
 use crate::mad::Header;
 
-/// The lease of a manager that has not said how long its is, in milliseconds.
+/// Lease of a manager that has announced none, in milliseconds.
 const LEASE_MS: u64 = 15_000;
-/// A manager's lease is no shorter, and no longer, than these milliseconds, whatever it says.
+/// Shortest and longest lease, in milliseconds. Announced leases are clamped to this range.
 pub const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=300_000;
-/// Managers that have announced themselves and are remembered. What the owner said is kept with it.
+/// Maximum number of remembered announcements. The owner's data is kept separately.
 const KNOWN_MAX: usize = 16;
-/// Strangers that are told of. Who comes after them is only counted.
+/// Refused senders that are reported; further ones are only counted.
 const STRANGERS_MAX: usize = 32;
 
-/// The manager that an agent holds to.
+/// The manager that owns an agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Its port.
+    /// GID of its port.
     pub gid: Gid,
-    /// Its queue pair.
+    /// Its queue pair number.
     pub qpn: Qpn,
-    /// Until when, if it says nothing more.
+    /// End of the lease, unless it is renewed.
     pub until: Time,
 }
 
-/// Who has sent something: a queue pair, and which of those who share it.
+/// Sender of a message: GID, queue pair, and the mark that distinguishes senders of one queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sender {
     gid: Gid,
     qpn: Qpn,
-    /// The upper half of its transaction ids.
+    /// Upper half of its transaction ids.
     mark: u32,
 }
 
@@ -58,11 +57,11 @@ struct Known {
     lease_ms: u64,
 }
 
-/// The one that owns the agent.
+/// The owner and its lease.
 #[derive(Clone, Copy)]
 struct Held {
     sender: Sender,
-    /// Which manager it is, once it has announced itself.
+    /// Identity of the manager; `None` before its first announcement.
     id: Option<u64>,
     lease_ms: u64,
     until: Time,
@@ -77,8 +76,8 @@ impl Held {
         }
     }
 
-    /// Whether this announcement is its own. It may have another queue pair, since the daemon that it sends
-    /// through was restarted, and another mark, since it was restarted itself.
+    /// Whether the owner sent this announcement. Its queue pair changes with a restart of its daemon, its
+    /// mark with a restart of the manager.
     fn has_announced(&self, from: Sender, id: u64) -> bool {
         match self.id {
             Some(own) => (self.sender.gid, own) == (from.gid, id),
@@ -87,36 +86,36 @@ impl Held {
     }
 }
 
-/// The rules.
+/// Ownership of an agent.
 pub struct Ownership {
     managers: Vec<Gid>,
     owner: Option<Held>,
-    /// Where the last owner was, and which manager, if it has announced itself.
+    /// GID and identity of the last owner, if it has announced itself.
     last: Option<(Gid, u64)>,
-    /// In the order of their last announcements.
+    /// Ordered by last announcement.
     known: Vec<Known>,
     strangers: Vec<(Gid, Qpn)>,
 }
 
-/// What becomes of a Set.
+/// Decision about a Set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The owner's.
+    /// The sender owns the agent.
     Owner,
-    /// There is no owner: it becomes one if the Set is good.
+    /// The agent has no owner: the sender becomes the owner if the Set succeeds.
     Vacant,
-    /// Another one owns it.
+    /// Another manager owns the agent.
     Refused(Owner),
 }
 
-/// What an announcement changes.
+/// Effect of an announcement on ownership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Nothing that people may want to know.
+    /// Nothing to report.
     None,
-    /// The owner leaves its place.
+    /// The owner gave up ownership.
     Released,
-    /// The last owner is back.
+    /// The last owner regained ownership.
     Regained,
 }
 
@@ -146,7 +145,7 @@ impl Ownership {
         self.managers.is_empty() || self.managers.contains(&gid)
     }
 
-    /// Whether a stranger was not told of yet.
+    /// Whether this refused sender must be reported: it was not reported before.
     pub fn is_new(&mut self, from: Address) -> bool {
         let stranger = (from.gid, from.qpn);
         if self.strangers.contains(&stranger) || self.strangers.len() >= STRANGERS_MAX {
@@ -172,8 +171,8 @@ impl Ownership {
         }
     }
 
-    /// Whether the owner sends. Where neither it nor the sender has announced itself, the mark may be
-    /// nothing but a count, and one queue pair one manager.
+    /// Whether `from` is the owner. If neither has announced itself, the mark may be a plain counter; then
+    /// the queue pair alone identifies the manager.
     fn is_of(&self, held: &Held, from: Sender) -> bool {
         let same_place = (held.sender.gid, held.sender.qpn) == (from.gid, from.qpn);
         let unmarked = held.id.is_none() && self.known(from).is_none();
@@ -184,7 +183,7 @@ impl Ownership {
         self.known.iter().find(|known| known.sender == from)
     }
 
-    /// A good Set came from it: it owns the agent.
+    /// The sender of a successful Set becomes the owner.
     pub fn take(&mut self, now: Time, from: Sender) {
         if self.may_set(now, from) == Verdict::Owner {
             return self.heard(now, from);
@@ -208,7 +207,7 @@ impl Ownership {
             .retain(|stranger| *stranger != (sender.gid, sender.qpn));
     }
 
-    /// It said something: if it is the owner, it goes on being that.
+    /// Renews the lease if the owner sent this message.
     pub fn heard(&mut self, now: Time, from: Sender) {
         if self.may_set(now, from) == Verdict::Owner
             && let Some(held) = &mut self.owner
@@ -217,7 +216,7 @@ impl Ownership {
         }
     }
 
-    /// A manager announced itself.
+    /// Handles the announcement of a manager.
     pub fn announced(&mut self, now: Time, from: Sender, info: &ManagerInfo) -> Change {
         let lease_ms = u64::from(info.lease_ms).clamp(*LEASES_MS.start(), *LEASES_MS.end());
         self.remember(from, info.id, lease_ms);
@@ -229,12 +228,12 @@ impl Ownership {
                     self.hold(now, from, Some(info.id), lease_ms);
                     return Change::None;
                 }
-                // It leaves the place to another before its lease is over.
+                // The owner gives up ownership before its lease ends.
                 self.owner = None;
                 Change::Released
             }
-            // One that was restarted has nothing to set where all is as it left it, and would leave the
-            // place to whoever sets something.
+            // A restarted owner may find nothing to Set. Without this rule, the next manager that sends a
+            // Set would take ownership.
             (None, true) if self.last == place => {
                 self.hold(now, from, Some(info.id), lease_ms);
                 Change::Regained

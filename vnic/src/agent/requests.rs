@@ -1,4 +1,4 @@
-//! What managers ask and set.
+//! Get and Set requests of managers.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use super::vport::Vport;
 use super::{Agent, Event, Host, Invalid, validate};
 use crate::attribute::{LidDirectory, VeswPortInfo};
 use crate::carriage::Address;
-use crate::mac_table::MAC_TABLE_ENTRIES;
+use crate::mac_table::{BeyondTable, MAC_TABLE_ENTRIES};
 use crate::mad::{
     self, Attribute, ClassPortInfo, ErrorCounters, Header, LidDirectoryQuery, MacEntries,
     MacEntriesQuery, MacListQuery, Mad, Malformed, NODE_PORTS_MAX, SummaryCounters, attribute,
     method, status,
 };
 
-/// Why a request is refused.
+/// Reason to refuse a request.
 enum Refusal {
-    /// There is no such thing.
+    /// Unsupported method or attribute.
     Unsupported,
-    /// There is no such virtual port: an ordinary answer, of which nobody is told.
+    /// The virtual port does not exist. Not logged: managers may ask for any index.
     NoPort,
-    /// A value is wrong.
+    /// Invalid value.
     Invalid(Invalid),
-    /// A virtual port cannot be made.
+    /// The virtual port cannot be created.
     NotCreated(String),
-    /// The host cannot do it, now at least.
+    /// The host cannot apply the settings now.
     Failed(String),
 }
 
@@ -42,6 +42,10 @@ impl From<Malformed> for Refusal {
             Malformed::Field { field, value, why } => {
                 Invalid::new(field, format_args!("{value:#x}"), why)
             }
+            Malformed::Short { have, need } => {
+                let why = format!("must be at least {need} bytes");
+                Invalid::new("attribute length", have, why)
+            }
             other => Invalid::new("attribute", "malformed", other.to_string()),
         };
         Refusal::Invalid(invalid)
@@ -50,7 +54,7 @@ impl From<Malformed> for Refusal {
 
 type Answer = Result<Vec<u8>, Refusal>;
 
-/// A request on its way through.
+/// A request in progress.
 struct Request<'a> {
     now: Time,
     header: &'a Header,
@@ -69,7 +73,7 @@ impl Request<'_> {
 }
 
 impl Agent {
-    /// The answer to a request that came to this agent alone.
+    /// Answers a request that was sent to this agent alone.
     pub(super) fn answer(
         &mut self,
         now: Time,
@@ -101,7 +105,7 @@ impl Agent {
         mad::write_empty(&header.response(code))
     }
 
-    /// Counts and tells; gives the status.
+    /// Counts and reports a refusal. Returns the status.
     fn refused(&mut self, from: Address, index: u8, refusal: Refusal) -> u16 {
         let gid = from.gid;
         let (reason, event) = match refusal {
@@ -118,13 +122,14 @@ impl Agent {
             Refusal::Failed(why) => ("configure", Event::Failed { gid, index, why }),
         };
         self.counts.invalid += 1;
-        if self.refusals.is_news(index, gid, reason) {
-            self.tell(event);
+        if self.refusals.should_report(index, gid, reason) {
+            self.report(event);
         }
         status::INVALID
     }
 
-    /// A Set, if its sender owns this agent or nobody does; `None` if somebody else does.
+    /// Handles a Set if its sender owns the agent or the agent has no owner. `None` if another manager owns
+    /// it.
     fn set_by(
         &mut self,
         from: Address,
@@ -140,7 +145,7 @@ impl Agent {
             self.counts.not_owner += 1;
             if self.ownership.is_new(from) {
                 let owner = owner.gid;
-                self.tell(Event::NotOwner {
+                self.report(Event::NotOwner {
                     gid: from.gid,
                     owner,
                 });
@@ -152,7 +157,7 @@ impl Agent {
             self.ownership.take(request.now, sender);
         }
         if answer.is_ok() && verdict == Verdict::Vacant {
-            self.tell_handover(request.now, Event::Owned { gid: from.gid });
+            self.report_handover(request.now, Event::Owned { gid: from.gid });
         }
         Some(answer)
     }
@@ -234,7 +239,7 @@ impl Agent {
         validate::check(&wanted, self.config.payload_max)?;
         self.check_lid(index, &wanted)?;
         if let Some(why) = host.refuse(index, &wanted) {
-            return Err(Invalid::new("VeswPortInfo", "impossible here", why).into());
+            return Err(Invalid::new("VeswPortInfo", "not possible on this node", why).into());
         }
         if !self.vports.contains_key(&index) {
             self.create(request.now, index, host)?;
@@ -249,11 +254,11 @@ impl Agent {
                 vport.mac = mac;
                 host.set_mac(index, mac);
             }
-            // The manager knows of this change by itself.
+            // No trap: the manager made this change.
             vport.list_unicast();
             let configured = host.configure(index, &vport.info);
             if configured.is_err() {
-                // Else the manager would find what it wants, and never ask for it again.
+                // Otherwise the manager would read back its settings and not set them again.
                 vport.reset();
             }
             self.update_link(request.now, index, false);
@@ -263,8 +268,8 @@ impl Agent {
         Ok(self.get_vesw_port_info(request))
     }
 
-    /// Two virtual ports of one node may be in one switch, unlike on Omni-Path, where a fabric port has
-    /// one LID; here each has its own, and two with the same would take each other's packets.
+    /// Virtual ports of one node may be on one switch, but need different LIDs: with equal LIDs, each would
+    /// accept the other's packets. (On Omni-Path, a fabric port has one LID.)
     fn check_lid(&self, index: u8, info: &VeswPortInfo) -> Result<(), Invalid> {
         if info.vesw_id == 0 || info.encap_slid == crate::Lid::NONE {
             return Ok(());
@@ -273,7 +278,7 @@ impl Agent {
         let mut others = self.vports.iter().filter(|(other, _)| **other != index);
         match others.find(|(_, vport)| place(&vport.info) == place(info)) {
             Some((other, _)) => {
-                let why = format!("that of virtual port {other} in the same switch");
+                let why = format!("already used by virtual port {other} on the same switch");
                 Err(Invalid::new("encap_slid", info.encap_slid, why))
             }
             None => Ok(()),
@@ -282,11 +287,11 @@ impl Agent {
 
     fn create(&mut self, now: Time, index: u8, host: &mut dyn Host) -> Result<(), Refusal> {
         if !self.config.may_create {
-            let why = "managers may not make virtual ports on this port".to_owned();
+            let why = "vnic_create is false for this port".to_owned();
             return Err(Refusal::NotCreated(why));
         }
         if self.vports.len() >= NODE_PORTS_MAX {
-            let why = format!("there are {NODE_PORTS_MAX} already");
+            let why = format!("this port already has the maximum of {NODE_PORTS_MAX}");
             return Err(Refusal::NotCreated(why));
         }
         let port = host.create(index).map_err(Refusal::NotCreated)?;
@@ -302,7 +307,7 @@ impl Agent {
             .table
             .update(wanted.offset.into(), &wanted.entries, wanted.digest)
             .map_err(|beyond| Invalid::new("offset", wanted.offset, beyond.to_string()))?;
-        // The same page may come twice, where an answer was lost.
+        // A manager repeats a page if the answer is lost.
         if updated != *vport.table {
             vport.table = Arc::new(updated);
             vport.info.mac_tbl_digest = wanted.digest;
@@ -344,18 +349,17 @@ const fn is_settable(id: u16) -> bool {
     )
 }
 
-/// A page of the table, with zeros for places that are empty (kernel opa_vnic_encap.c,
-/// `opa_vnic_query_mac_tbl`).
+/// A page of the table, with zeros for empty entries (kernel opa_vnic_encap.c, `opa_vnic_query_mac_tbl`).
 fn entries(vport: &Vport, query: MacEntriesQuery) -> Result<MacEntries, Invalid> {
-    let (first, count) = (usize::from(query.offset), usize::from(query.count));
-    if first + count > MAC_TABLE_ENTRIES {
-        let why = format!("beyond the table's {MAC_TABLE_ENTRIES} places with {count} entries");
-        return Err(Invalid::new("offset", query.offset, why));
+    let (offset, count) = (usize::from(query.offset), usize::from(query.count));
+    if offset + count > MAC_TABLE_ENTRIES {
+        let beyond = BeyondTable { offset, count };
+        return Err(Invalid::new("offset", offset, beyond.to_string()));
     }
-    let place = |at| vport.table.entry(at).copied().unwrap_or_default();
+    let entry = |at| vport.table.entry(at).copied().unwrap_or_default();
     Ok(MacEntries {
         offset: query.offset,
         digest: vport.table.digest(),
-        entries: (first..first + count).map(place).collect(),
+        entries: (offset..offset + count).map(entry).collect(),
     })
 }

@@ -1,4 +1,4 @@
-//! An agent with a host that writes down what it is called for.
+//! Tests of an agent with a host that records calls.
 
 mod attributes;
 mod failures;
@@ -56,7 +56,7 @@ struct TestHost {
     calls: Vec<Call>,
     counters: Counters,
     cannot_create: bool,
-    /// How often it cannot configure anything.
+    /// Number of the next calls of `configure` that fail.
     cannot_configure: u32,
     refuses: Option<String>,
 }
@@ -127,7 +127,7 @@ fn config() -> Config {
     }
 }
 
-/// An agent that a test talks to as [`MANAGER`], at a time that the test moves.
+/// An agent and its host. The test sends as [`MANAGER`] and advances the time.
 struct World {
     agent: Agent,
     host: TestHost,
@@ -140,7 +140,7 @@ impl World {
         World::with(config())
     }
 
-    /// The fabric is up; virtual port 0 is there, and up for its administrator.
+    /// The fabric is up; virtual port 0 exists and is administratively up.
     fn with(config: Config) -> World {
         let mut agent = Agent::new(Time(0), config);
         agent.set_fabric_up(Time(0), true);
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Port 0 forwards, and traps go to the manager.
+    /// Port 0 forwards; traps go to the manager.
     fn forwarding() -> World {
         let mut w = World::new();
         w.set_class_port_info();
@@ -174,7 +174,7 @@ impl World {
         Header::new(method, id, index.into(), self.next_tid)
     }
 
-    /// The status, and the attribute, of an answer, which repeats the request's header.
+    /// Returns status and attribute of the answer; checks that the answer repeats the request's header.
     #[track_caller]
     fn send(&mut self, from: Address, request: &[u8]) -> (u16, Vec<u8>) {
         let answer = self
@@ -240,7 +240,7 @@ impl World {
         std::mem::take(&mut self.host.calls)
     }
 
-    /// The traps that are sent now.
+    /// Traps that are sent now.
     fn traps(&mut self) -> Vec<TrapKind> {
         let mut kinds = Vec::new();
         while let Some(transmit) = self.agent.poll_transmit(self.now) {

@@ -1,4 +1,4 @@
-//! Traps, and how many of them there may be.
+//! Traps and their rate limit.
 
 use proto::{Gid, Time};
 
@@ -7,32 +7,32 @@ use super::{Agent, Destination, Event, OUTBOX_MAX, Transmit};
 use crate::directory::NodeAddress;
 use crate::mad::{self, Header, Notice, TrapKind, attribute, method};
 
-/// In each window a virtual port sends so many, and no more (kernel opa_vnic_vema.c,
+/// Maximum number of traps of a virtual port in a window (kernel opa_vnic_vema.c,
 /// `opa_vnic_vema_send_trap`).
 const WINDOW_TRAPS: u8 = 5;
-/// The window: the response time of [`mad::ClassPortInfo`], 4.096 us times 2^18, rounded up to
-/// milliseconds. It begins with its first trap.
+/// Length of a window in milliseconds: the response time of [`mad::ClassPortInfo`], 4.096 us times 2^18,
+/// rounded up. A window begins with its first trap.
 const WINDOW_MS: u64 = 1074;
 
-/// A virtual port's limit.
+/// Trap rate limit of a virtual port.
 #[derive(Default)]
 pub struct Limiter {
     since: Option<Time>,
     used: u8,
-    told: bool,
+    reported: bool,
 }
 
-/// Whether a trap may go.
+/// Decision about a trap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Send,
     Suppress {
-        /// The first one of its window.
+        /// First suppressed trap of its window.
         first: bool,
     },
 }
 
-/// Kinds of traps, one bit each.
+/// A set of trap kinds, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kinds(u8);
 
@@ -54,7 +54,7 @@ impl Kinds {
 }
 
 impl Limiter {
-    /// When the window is over; at once if there is none.
+    /// End of the window; time 0 without a window.
     fn end(&self) -> Time {
         self.since.map_or(Time(0), |since| since.after(WINDOW_MS))
     }
@@ -70,16 +70,16 @@ impl Limiter {
             self.used += 1;
             return Verdict::Send;
         }
-        let first = !self.told;
-        self.told = true;
+        let first = !self.reported;
+        self.reported = true;
         Verdict::Suppress { first }
     }
 }
 
 impl Agent {
-    /// Sends a trap, if somebody wants it. Where there were too many, one of its kind follows when the
-    /// window is over. (The kernel's driver leaves it out, and the manager hears of the last change only
-    /// when it looks for itself.) None is sent again.
+    /// Sends a trap if a manager wants traps. At the end of a window, one trap of each suppressed kind
+    /// follows. (The kernel's driver drops suppressed traps, so its manager misses the last change until it
+    /// polls.) Traps are not repeated.
     pub(super) fn trap(&mut self, now: Time, index: u8, kind: TrapKind) {
         let Some(to) = self.trap_to(now) else {
             self.counts.traps_unwanted += 1;
@@ -102,7 +102,7 @@ impl Agent {
             vport.late.add(kind);
             self.counts.traps_suppressed += 1;
             if first {
-                self.tell(Event::TrapsSuppressed { index });
+                self.report(Event::TrapsSuppressed { index });
             }
             return;
         }
@@ -119,13 +119,13 @@ impl Agent {
         });
     }
 
-    /// When there are suppressed traps to follow.
+    /// Time of the next suppressed trap.
     pub(super) fn late_traps_due(&self) -> Option<Time> {
         let late = self.vports.values().filter(|v| v.late != Kinds::default());
         late.map(|vport| vport.limiter.end()).min()
     }
 
-    /// Has traps follow that were suppressed in windows that are over.
+    /// Sends the suppressed traps of windows that have ended.
     pub(super) fn send_late_traps(&mut self, now: Time) {
         if self.late_traps_due().is_none_or(|due| now < due) {
             return;
@@ -142,8 +142,8 @@ impl Agent {
         }
     }
 
-    /// Where traps go: to where ClassPortInfo says, or to the manager if it says only that they are
-    /// wanted. None go to a group.
+    /// Destination of traps: the address in ClassPortInfo, or the owner if ClassPortInfo requests traps
+    /// without an address. Traps are not sent to groups.
     fn trap_to(&self, now: Time) -> Option<NodeAddress> {
         let (gid, qpn) = self.class.trap_to()?;
         if gid.is_multicast() {

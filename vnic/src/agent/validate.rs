@@ -1,5 +1,5 @@
-//! What a manager may set. The kernel's driver takes everything; here a value that could not work is
-//! refused, with the field's name.
+//! Checks of a manager's settings. The kernel's driver accepts all values; the agent refuses values that
+//! cannot work, and names the field.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use super::MTU_MIN;
 use crate::attribute::{ConfigState, VeswPortInfo};
 use crate::{Lid, packet};
 
-/// A value that cannot be.
+/// An invalid value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
-    /// The field.
+    /// Name of the field.
     pub field: &'static str,
-    /// Its value.
+    /// Value of the field.
     pub value: String,
-    /// What is wrong with it.
+    /// Reason.
     pub why: String,
 }
 
@@ -38,16 +38,29 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// 10 bits.
+/// Largest fabric id: 10 bits.
 const FABRIC_ID_MAX: u16 = 0x3ff;
-/// 12 bits.
+/// Largest switch number: 12 bits.
 const VESW_ID_MAX: u16 = 0xfff;
-/// 5 bits, of service classes and virtual lanes.
+/// Largest service class or virtual lane: 5 bits.
 const CLASS_MAX: u8 = 31;
-/// The service class of fabric management.
+/// Service class of fabric management.
 const MANAGEMENT_CLASS: u8 = 15;
 
-/// Looks at a whole VeswPortInfo. `payload_max` are the bytes that a packet may have.
+/// Fails with [`Invalid`] unless `valid`.
+pub(super) fn require(
+    valid: bool,
+    field: &'static str,
+    value: impl fmt::Display,
+    why: impl Into<String>,
+) -> Result<(), Invalid> {
+    match valid {
+        true => Ok(()),
+        false => Err(Invalid::new(field, value, why)),
+    }
+}
+
+/// Checks a VeswPortInfo. `payload_max` is the largest packet, in bytes.
 pub fn check(info: &VeswPortInfo, payload_max: u16) -> Result<(), Invalid> {
     check_switch(info, payload_max)?;
     check_lids(info)?;
@@ -59,42 +72,25 @@ pub fn check(info: &VeswPortInfo, payload_max: u16) -> Result<(), Invalid> {
 }
 
 fn check_switch(info: &VeswPortInfo, payload_max: u16) -> Result<(), Invalid> {
-    if info.fabric_id > FABRIC_ID_MAX {
-        return Err(Invalid::new(
-            "fabric_id",
-            info.fabric_id,
-            "more than 10 bits",
-        ));
-    }
-    if info.vesw_id > VESW_ID_MAX {
-        return Err(Invalid::new("vesw_id", info.vesw_id, "more than 4095"));
-    }
-    // A port that is in no switch has the 1500 of one that was never set, on any fabric.
-    let largest = packet::eth_mtu(payload_max.into());
+    let (id, vesw) = (info.fabric_id, info.vesw_id);
+    require(id <= FABRIC_ID_MAX, "fabric_id", id, "must be 0 to 1023")?;
+    require(vesw <= VESW_ID_MAX, "vesw_id", vesw, "must be 0 to 4095")?;
     let mtu = usize::from(info.eth_mtu);
-    if info.vesw_id != 0 && !(usize::from(MTU_MIN)..=largest).contains(&mtu) {
-        let why = format!("not {MTU_MIN} to {largest}, which this port carries");
-        return Err(Invalid::new("eth_mtu", mtu, why));
-    }
-    Ok(())
+    let largest = packet::eth_mtu(payload_max.into());
+    // A port without a switch has the default of 1500 on any fabric.
+    let valid = vesw == 0 || (usize::from(MTU_MIN)..=largest).contains(&mtu);
+    let why = format!("must be {MTU_MIN} to {largest} on this port");
+    require(valid, "eth_mtu", mtu, why)
 }
 
 fn check_lids(info: &VeswPortInfo) -> Result<(), Invalid> {
-    let to_all = info.u_mcast_dlid;
-    if to_all != Lid::NONE && !to_all.is_multicast() {
-        return Err(Invalid::new("u_mcast_dlid", to_all, "no multicast LID"));
-    }
-    for lid in info.u_ucast_dlid {
-        if lid != Lid::NONE && !lid.is_unicast() {
-            return Err(Invalid::new("u_ucast_dlid", lid, "no unicast LID"));
-        }
-    }
-    if info.encap_slid != Lid::NONE && !info.encap_slid.is_unicast() {
-        return Err(Invalid::new(
-            "encap_slid",
-            info.encap_slid,
-            "no unicast LID",
-        ));
+    let lid = info.u_mcast_dlid;
+    let valid = lid == Lid::NONE || lid.is_multicast();
+    require(valid, "u_mcast_dlid", lid, "not a multicast LID")?;
+    let unicast = info.u_ucast_dlid.map(|lid| ("u_ucast_dlid", lid));
+    for (field, lid) in unicast.into_iter().chain([("encap_slid", info.encap_slid)]) {
+        let valid = lid == Lid::NONE || lid.is_unicast();
+        require(valid, field, lid, "not a unicast LID")?;
     }
     Ok(())
 }
@@ -103,39 +99,26 @@ fn check_classes(info: &VeswPortInfo) -> Result<(), Invalid> {
     let c = &info.classes;
     let service = c.pcp_unicast.iter().chain(&c.pcp_multicast);
     for class in service.chain([&c.unicast, &c.multicast]) {
-        if *class > CLASS_MAX || *class == MANAGEMENT_CLASS {
-            let why = "not 0 to 31 without the 15 of fabric management";
-            return Err(Invalid::new("service class", class, why));
-        }
+        let valid = *class <= CLASS_MAX && *class != MANAGEMENT_CLASS;
+        let why = "must be 0 to 31, except 15 (fabric management)";
+        require(valid, "service class", class, why)?;
     }
     let lanes = c.pcp_unicast_vl.iter().chain(&c.pcp_multicast_vl);
     for lane in lanes.chain([&c.unicast_vl, &c.multicast_vl]) {
-        if *lane > CLASS_MAX {
-            return Err(Invalid::new("virtual lane", lane, "not 0 to 31"));
-        }
+        require(*lane <= CLASS_MAX, "virtual lane", lane, "must be 0 to 31")?;
     }
     Ok(())
 }
 
 fn check_forwarding(info: &VeswPortInfo) -> Result<(), Invalid> {
-    if info.vesw_id == 0 {
-        return Err(Invalid::new("vesw_id", 0, "no switch to forward in"));
-    }
-    if info.encap_slid == Lid::NONE {
-        return Err(Invalid::new("encap_slid", 0, "no LID to forward from"));
-    }
-    if !info.pkey.is_valid() {
-        return Err(Invalid::new("pkey", info.pkey, "no partition"));
-    }
+    let on_switch = info.vesw_id != 0;
+    require(on_switch, "vesw_id", 0, "must be 1 to 4095 to forward")?;
+    let has_lid = info.encap_slid != Lid::NONE;
+    require(has_lid, "encap_slid", 0, "must be a unicast LID to forward")?;
+    require(info.pkey.is_valid(), "pkey", info.pkey, "not a valid P_Key")?;
     let mac = info.base_mac_addr;
-    if mac == [0; 6] || mac[0] & 1 != 0 {
-        let [a, b, c, d, e, f] = mac;
-        let shown = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
-        return Err(Invalid::new(
-            "base_mac_addr",
-            shown,
-            "no interface's address",
-        ));
-    }
-    Ok(())
+    let [a, b, c, d, e, f] = mac;
+    let shown = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+    let valid = mac != [0; 6] && a & 1 == 0;
+    require(valid, "base_mac_addr", shown, "not a unicast address")
 }

@@ -1,4 +1,4 @@
-//! What an agent keeps of a virtual port.
+//! State of a virtual port in its agent.
 
 use std::sync::Arc;
 
@@ -11,26 +11,27 @@ use super::trap::{Kinds, Limiter};
 use crate::attribute::VeswPortInfo;
 use crate::mac_table::MacTable;
 
-/// The link of an interface that exists and does not forward (`OPA_VNIC_ETH_LINK_DOWN`).
+/// Link status of an interface that does not forward (`OPA_VNIC_ETH_LINK_DOWN`).
 pub const LINK_DOWN: u8 = 2;
-/// That of one that does (`OPA_VNIC_ETH_LINK_UP`).
+/// Link status of an interface that forwards (`OPA_VNIC_ETH_LINK_UP`).
 pub const LINK_UP: u8 = 1;
 
 pub struct Vport {
     pub name: String,
     pub qpn: Qpn,
-    /// As it is answered, read-only fields included.
+    /// VeswPortInfo as answered, with read-only fields.
     pub info: VeswPortInfo,
     pub table: Arc<MacTable>,
     pub directory: Pages,
     pub admin_up: bool,
-    /// The host can carry its frames.
+    /// The host can carry the interface's frames.
     pub ready: bool,
     pub limiter: Limiter,
-    /// Traps that were suppressed since.
+    /// Suppressed traps that must follow.
     pub late: Kinds,
-    /// The interface's own address, and others that it listens to, or that are behind it.
+    /// Address of the interface.
     pub mac: Mac,
+    /// Other unicast addresses that the interface listens to, or that are behind it.
     pub others: Vec<Mac>,
     pub unicast: Macs,
     pub multicast: Macs,
@@ -57,25 +58,25 @@ impl Vport {
         vport
     }
 
-    /// Makes the list of unicast addresses anew: all but the one that the manager has given, which it
-    /// knows (kernel opa_vnic_vema_iface.c, `opa_vnic_query_ucast_macs`). Gives whether it is another one.
+    /// Rebuilds the list of unicast addresses: all except the address that the manager assigned (kernel
+    /// opa_vnic_vema_iface.c, `opa_vnic_query_ucast_macs`). Returns whether the list changed.
     pub fn list_unicast(&mut self) -> bool {
         let all = self.others.iter().copied().chain([self.mac]);
         let base = self.info.base_mac_addr;
-        let told = all.filter(|mac| *mac != base && *mac != [0; 6]).collect();
-        let changed = self.unicast.replace(told);
+        let listed = all.filter(|mac| *mac != base && *mac != [0; 6]).collect();
+        let changed = self.unicast.replace(listed);
         self.info.uc_macs_gen_count = self.unicast.gen_count();
         changed
     }
 
-    /// The list of multicast addresses is this. Gives whether it is another one.
+    /// Replaces the list of multicast addresses. Returns whether the list changed.
     pub fn list_multicast(&mut self, macs: Vec<Mac>) -> bool {
         let changed = self.multicast.replace(macs);
         self.info.mc_macs_gen_count = self.multicast.gen_count();
         changed
     }
 
-    /// With what a manager may write of `new`. Everything else stays.
+    /// Returns `new` with this port's read-only fields.
     pub fn written(&self, new: VeswPortInfo) -> VeswPortInfo {
         let old = &self.info;
         VeswPortInfo {
@@ -90,7 +91,7 @@ impl Vport {
         }
     }
 
-    /// As it was before a manager spoke, but that its interface is there.
+    /// Restores the state before the first Set. The interface stays.
     pub fn reset(&mut self) {
         self.info = self.written(unset());
         self.info.mac_tbl_digest = 0;

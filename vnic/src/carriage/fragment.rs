@@ -1,18 +1,18 @@
-//! Management datagrams in pieces, since a UD datagram may hold less than the 2048 bytes that one has.
+//! Fragmentation of management datagrams: they have up to 2048 bytes, and a UD datagram may carry less.
 //!
-//! Each piece has 12 bytes before it, big-endian:
+//! Each piece has a header of 12 bytes, big-endian:
 //!
 //! ```text
 //!  0  version   u8   1
 //!  1  reserved  u8   sent as 0
 //!  2  length    u16  bytes of the whole message
-//!  4  offset    u16  where the piece lies in it, a multiple of 8
+//!  4  offset    u16  offset of the piece in the message, a multiple of 8
 //!  6  reserved  u16  sent as 0
-//!  8  message   u32  which of the sender's messages it is of
+//!  8  message   u32  number of the message, by sender
 //! ```
 //!
-//! Every piece but the last has a multiple of 8 bytes. There are no acknowledgements: who asks, asks
-//! again.
+//! The length of every piece but the last is a multiple of 8. There are no acknowledgements: a requester
+//! without an answer repeats the request.
 
 use std::collections::VecDeque;
 
@@ -20,19 +20,19 @@ use proto::{Gid, Qpn, Time};
 
 use crate::mad::MAD_MAX;
 
-/// Bytes before each piece.
+/// Bytes of the header of a piece.
 pub const HEADER_LEN: usize = 12;
-/// The most bytes of a message in one piece.
+/// Maximum number of message bytes in a piece.
 pub const PIECE_MAX: usize = 1024;
-/// The most bytes of a datagram with a piece.
+/// Maximum number of bytes in a datagram with a piece.
 pub const DATAGRAM_MAX: usize = HEADER_LEN + PIECE_MAX;
 
 const VERSION: u8 = 1;
-/// Pieces begin at multiples of this.
+/// Offsets of pieces are multiples of this.
 const UNIT: usize = 8;
 const UNITS: usize = MAD_MAX / UNIT;
 
-/// Cuts one sender's messages into pieces.
+/// Cuts the messages of a sender into pieces.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     next: u32,
@@ -40,8 +40,9 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// `first` is the number of the first message: drawn, so that the messages before a restart are not
-    /// completed by those after it. `payload_max` are the bytes that a UD datagram may have.
+    /// Creates a splitter. `first` is the number of the first message; it must be random, so that messages
+    /// after a restart do not complete messages before it. `payload_max` is the largest UD payload, in
+    /// bytes.
     #[must_use]
     pub fn new(first: u32, payload_max: usize) -> Splitter {
         let mut splitter = Splitter {
@@ -52,13 +53,13 @@ impl Splitter {
         splitter
     }
 
-    /// A UD datagram may now have so many bytes.
+    /// Sets the largest UD payload, in bytes.
     pub fn set_payload_max(&mut self, payload_max: usize) {
         let room = payload_max.saturating_sub(HEADER_LEN).min(PIECE_MAX);
         self.piece = (room / UNIT * UNIT).max(UNIT);
     }
 
-    /// The datagrams of a message of 1 to [`MAD_MAX`] bytes; none of any other.
+    /// Cuts a message of 1 to [`MAD_MAX`] bytes into datagrams. Other messages give none.
     pub fn split<'m>(&mut self, message: &'m [u8]) -> impl Iterator<Item = Vec<u8>> + use<'m> {
         let number = self.next;
         self.next = number.wrapping_add(1);
@@ -84,21 +85,21 @@ fn datagram(number: u32, length: usize, offset: usize, bytes: &[u8]) -> Vec<u8> 
     out
 }
 
-/// One piece as it came.
+/// A received piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece<'d> {
-    /// Which of the sender's messages it is of.
+    /// Number of the message.
     pub message: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message, in bytes.
     pub length: usize,
-    /// Where it lies in that.
+    /// Offset of the piece in the message, in bytes.
     pub offset: usize,
-    /// Its bytes.
+    /// Contents of the piece.
     pub bytes: &'d [u8],
 }
 
 impl<'d> Piece<'d> {
-    /// Reads a datagram; `None` if it is no piece of a message that there may be.
+    /// Parses a datagram; `None` if it is not a valid piece.
     #[must_use]
     pub fn parse(datagram: &'d [u8]) -> Option<Piece<'d>> {
         let (header, bytes) = datagram.split_first_chunk::<HEADER_LEN>()?;
@@ -121,32 +122,33 @@ impl<'d> Piece<'d> {
         right.then_some(piece)
     }
 
-    /// The units that it covers.
+    /// Units of the message that the piece covers.
     fn units(&self) -> std::ops::Range<usize> {
         let first = self.offset / UNIT;
         first..first + self.bytes.len().div_ceil(UNIT)
     }
 }
 
-/// Messages of which pieces are missing, of all senders together: 512 KiB at most.
+/// Maximum number of incomplete messages of all senders: 512 KiB of memory.
 const PARTIAL_MAX: usize = 256;
-/// Of one fabric port, so that it does not push out the others'. A node has as many queue pairs as it likes.
+/// Maximum number of incomplete messages of one fabric port, so that a port cannot evict the messages of
+/// others. The limit is for each GID, because a node can have any number of queue pairs.
 const PARTIAL_OF_PORT: usize = 16;
-/// How long a message waits for its pieces, in milliseconds.
+/// Time to wait for missing pieces, in milliseconds.
 const PATIENCE_MS: u64 = 2000;
 
-/// What became of what a [`Reassembler`] was given.
+/// Counters of a [`Reassembler`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FragmentCounts {
-    /// Messages that were complete.
+    /// Complete messages.
     pub messages: u64,
-    /// Datagrams that are no pieces.
+    /// Datagrams that are not valid pieces.
     pub malformed: u64,
-    /// Messages given up since two of their pieces contradict each other.
+    /// Messages dropped because two of their pieces contradict each other.
     pub contradicted: u64,
-    /// Messages given up since pieces were missing for too long.
+    /// Messages dropped because pieces were missing for too long.
     pub timed_out: u64,
-    /// Messages given up for younger ones.
+    /// Messages dropped to make room for newer ones.
     pub evicted: u64,
 }
 
@@ -183,7 +185,7 @@ impl Partial {
         have as usize == units
     }
 
-    /// Adds a piece; false if it contradicts what is there.
+    /// Adds a piece; false if it contradicts the pieces before.
     fn add(&mut self, piece: &Piece<'_>) -> bool {
         if piece.length != self.bytes.len() {
             return false;
@@ -202,16 +204,16 @@ impl Partial {
     }
 }
 
-/// Puts the messages of all senders together again. Pieces may be lost, come twice and in any order.
+/// Reassembles the messages of all senders. Pieces may be lost, repeated or reordered.
 #[derive(Default)]
 pub struct Reassembler {
-    /// In the order of their first pieces.
+    /// Ordered by arrival of the first piece.
     partial: VecDeque<Partial>,
     counts: FragmentCounts,
 }
 
 impl Reassembler {
-    /// Takes a datagram; gives the message that it completes.
+    /// Takes a datagram. Returns the message that it completes.
     pub fn receive(&mut self, now: Time, gid: Gid, qpn: Qpn, datagram: &[u8]) -> Option<Vec<u8>> {
         let Some(piece) = Piece::parse(datagram) else {
             self.counts.malformed += 1;
@@ -236,7 +238,7 @@ impl Reassembler {
         self.partial.remove(at).map(|partial| partial.bytes)
     }
 
-    /// What became of everything.
+    /// Counters.
     #[must_use]
     pub const fn counts(&self) -> FragmentCounts {
         self.counts
@@ -250,7 +252,7 @@ impl Reassembler {
         }
     }
 
-    /// Where the piece's message is, which may be a new one.
+    /// Index of the piece's message, which may be new.
     fn partial_of(&mut self, now: Time, sender: (Gid, Qpn), piece: &Piece<'_>) -> usize {
         let same = |p: &Partial| p.sender == sender && p.message == piece.message;
         if let Some(at) = self.partial.iter().position(same) {

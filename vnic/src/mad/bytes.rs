@@ -1,4 +1,4 @@
-//! Big-endian fields one after the other.
+//! Sequential reading and writing of big-endian fields.
 
 use proto::{Gid, Mac};
 
@@ -11,7 +11,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of an attribute that has at least `need` bytes.
+    /// Creates a reader; fails if the attribute has less than `need` bytes.
     pub fn new(data: &'a [u8], need: usize) -> Result<Reader<'a>, Malformed> {
         let have = data.len();
         if have < need {
@@ -20,7 +20,7 @@ impl<'a> Reader<'a> {
         Ok(Reader { rest: data })
     }
 
-    /// The next bytes.
+    /// Reads the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let have = self.rest.len();
         let short = Malformed::Short { have, need: N };
@@ -57,18 +57,18 @@ impl<'a> Reader<'a> {
         self.array().map(Gid)
     }
 
-    /// A LID in 32 bits, of the wire or in the form that hosts have inside.
+    /// Reads a LID in 32 bits, in the form of the wire or of hosts.
     pub fn lid(&mut self, field: &'static str) -> Result<Lid, Malformed> {
         let value = self.u32()?;
         Lid::from_host(value).ok_or(Malformed::Field {
             field,
             value: value.into(),
-            why: "no LID of 24 bits",
+            why: "not a 24-bit LID",
         })
     }
 }
 
-/// Text of up to `MAX` bytes, cut where a character ends, then zeros.
+/// Encodes text in `MAX` bytes, cut at a character boundary and padded with zeros.
 pub fn padded<const MAX: usize>(text: &str) -> [u8; MAX] {
     let mut end = text.len().min(MAX);
     while !text.is_char_boundary(end) {
@@ -79,7 +79,8 @@ pub fn padded<const MAX: usize>(text: &str) -> [u8; MAX] {
     bytes
 }
 
-/// The text before the first zero. It may be shown on a terminal, so it has no control characters.
+/// Decodes the text before the first zero. Control characters are refused, because text may be shown on a
+/// terminal.
 pub fn text(field: &'static str, bytes: &[u8]) -> Result<String, Malformed> {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let text = str::from_utf8(&bytes[..end]).map_err(|_| Malformed::Text(field))?;

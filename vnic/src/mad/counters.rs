@@ -1,7 +1,9 @@
-//! The two attributes of counters. Both begin with the virtual port's index in 16 bits, the switch's id
-//! in 16 and the port's number in the switch in 32; counters of 64 bits follow, with holes between.
+//! VeswPortSummaryCounters and VeswPortErrorCounters. Both begin with the virtual port's index (16 bits),
+//! the number of the switch (16 bits) and the port's number on the switch (32 bits). Counters of 64 bits
+//! follow, with gaps between them.
 //!
-//! The kernel's driver has the number of the *fabric* port in the third place; that is no help to anybody.
+//! In the third field, the kernel's driver sends the number of the *fabric* port, which does not identify
+//! the port on the switch.
 
 use super::bytes::Reader;
 use super::{Attribute, Malformed};
@@ -12,14 +14,14 @@ const SUMMARY_LEN: usize = 360;
 /// Bytes of VeswPortErrorCounters (`struct opa_veswport_error_counters`).
 const ERROR_LEN: usize = 304;
 
-/// VeswPortSummaryCounters (0x0020). Only those of its counters that the attribute has are sent.
+/// VeswPortSummaryCounters (0x0020). Counters that the attribute does not have are not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SummaryCounters {
-    /// The virtual port's index.
+    /// Index of the virtual port.
     pub index: u16,
-    /// The switch.
+    /// Number of the switch.
     pub vesw_id: u16,
-    /// The port's number in the switch.
+    /// Number of the port on the switch.
     pub port_num: u32,
     /// The counters.
     pub counters: Counters,
@@ -28,39 +30,39 @@ pub struct SummaryCounters {
 /// VeswPortErrorCounters (0x0022).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorCounters {
-    /// The virtual port's index.
+    /// Index of the virtual port.
     pub index: u16,
-    /// The switch.
+    /// Number of the switch.
     pub vesw_id: u16,
-    /// The port's number in the switch.
+    /// Number of the port on the switch.
     pub port_num: u32,
-    /// All errors of sending.
+    /// All transmit errors.
     pub tx_errors: u64,
-    /// All errors of receiving.
+    /// All receive errors.
     pub rx_errors: u64,
-    /// Frames refused for their source address: 0, nobody has such a filter.
+    /// Frames refused for their source address. Always 0: no such filter exists.
     pub tx_smac_filt: u64,
     /// Frames without a destination LID.
     pub tx_dlid_zero: u64,
-    /// Frames that the fabric had no room for, or refused.
+    /// Frames that the fabric refused, or for which it had no room.
     pub tx_logic: u64,
-    /// Frames while the port was not forwarding.
+    /// Frames dropped because the port was not forwarding.
     pub tx_drop_state: u64,
-    /// Packets of switches that the port is not in.
+    /// Packets of another switch.
     pub rx_bad_veswid: u64,
     /// Frames of less than 60 bytes.
     pub rx_runt: u64,
-    /// Frames larger than the MTU and 18 bytes.
+    /// Frames larger than the MTU plus 18 bytes.
     pub rx_oversize: u64,
-    /// 0, as in the kernel's driver.
+    /// Always 0, as in the kernel's driver.
     pub rx_eth_down: u64,
-    /// Packets while the port was not forwarding.
+    /// Packets dropped because the port was not forwarding.
     pub rx_drop_state: u64,
-    /// Frames that the interface did not take.
+    /// Frames that the TAP did not accept.
     pub rx_logic: u64,
 }
 
-/// Counters of the summary in their order.
+/// Counters of the summary, in order.
 fn summary(c: &mut Counters) -> [&mut u64; 28] {
     [
         &mut c.tx_errors,
@@ -123,7 +125,8 @@ impl Attribute for SummaryCounters {
 }
 
 impl ErrorCounters {
-    /// Those of a virtual port (kernel opa_vnic_vema_iface.c, `opa_vnic_get_error_counters`).
+    /// Creates the attribute from a virtual port's counters (kernel opa_vnic_vema_iface.c,
+    /// `opa_vnic_get_error_counters`).
     #[must_use]
     pub const fn of(index: u16, vesw_id: u16, port_num: u32, c: &Counters) -> ErrorCounters {
         ErrorCounters {

@@ -1,17 +1,17 @@
-//! LidDirectory (0x0030, ours): where the members of a switch are, in pages.
+//! LidDirectory (0x0030, defined by ibtap): addresses of a switch's members, in pages.
 //!
 //! ```text
-//!  0  start     u16   where the page begins in the list; in the answer to Set, how many entries of the
-//!                     list the agent has from its beginning on
+//!  0  start     u16   index of the page's first entry in the list; in the answer to Set, the number of
+//!                     entries received without a gap, from the first one on
 //!  2  total     u16   entries of the list
-//!  4  count     u16   entries of the page; in a question, how many are asked for
+//!  4  count     u16   entries of the page; in Get, the number of requested entries
 //!  6  reserved  u16
-//!  8  digest    u32   what the manager calls the list; not 0
+//!  8  digest    u32   digest of the list, chosen by the manager; not 0
 //! 12  reserved  u32
 //! 16  entries, 24 bytes each:
-//!       0  LID        u32   of which 24 bits count
+//!       0  LID        u32   24 bits are used
 //!       4  reserved   u8
-//!       5  QPN        u24   0: not known
+//!       5  QPN        u24   0: unknown
 //!       8  GID        16
 //! ```
 
@@ -26,19 +26,19 @@ use crate::directory::NodeAddress;
 const HEAD: usize = 16;
 /// Bytes of an entry.
 const ENTRY: usize = 24;
-/// The most entries of one page.
+/// Maximum number of entries in a page.
 pub const LID_DIRECTORY_PAGE: usize = (DATA_MAX - HEAD) / ENTRY;
-/// The most members of a switch that an agent keeps.
+/// Maximum number of members that an agent keeps for a switch.
 pub const DIRECTORY_MAX: usize = 8192;
 
 const _: () = assert!(LID_DIRECTORY_PAGE == 83);
 
-/// LidDirectory as Get asks: how many entries from where.
+/// LidDirectory in Get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LidDirectoryQuery {
-    /// Where the page is to begin.
+    /// Index of the first entry.
     pub start: u16,
-    /// How many entries; 0: none, only what the list is called and how long it is.
+    /// Number of entries; 0: only digest and length of the list.
     pub count: u16,
 }
 

@@ -8,29 +8,29 @@ use crate::mac_table::MacEntry;
 const HEAD: usize = 8;
 /// Bytes of an entry.
 const ENTRY: usize = 16;
-/// The most entries of one page.
+/// Maximum number of entries in a page.
 pub const MAC_ENTRIES_PAGE: usize = (DATA_MAX - HEAD) / ENTRY;
 
 const _: () = assert!(MAC_ENTRIES_PAGE == 125);
 
-/// VeswPortMacEntries (0x0012), as Set asks and as every answer has it (kernel opa_vnic_encap.h, `struct
-/// opa_veswport_mactable`). An address of zeros deletes a place.
+/// VeswPortMacEntries (0x0012) in Set and in every answer (kernel opa_vnic_encap.h, `struct
+/// opa_veswport_mactable`). An all-zero address deletes an entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MacEntries {
-    /// The place of the first one in the table.
+    /// Index of the first entry in the table.
     pub offset: u16,
-    /// What the manager calls the whole table, once it has these.
+    /// Digest of the whole table with these entries, chosen by the manager.
     pub digest: u32,
-    /// The entries, up to [`MAC_ENTRIES_PAGE`] of them.
+    /// Entries, up to [`MAC_ENTRIES_PAGE`].
     pub entries: Vec<MacEntry>,
 }
 
-/// VeswPortMacEntries as Get asks: how many entries from where.
+/// VeswPortMacEntries in Get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MacEntriesQuery {
-    /// The place of the first one in the table.
+    /// Index of the first entry in the table.
     pub offset: u16,
-    /// How many.
+    /// Number of entries.
     pub count: u16,
 }
 
@@ -39,7 +39,7 @@ fn allowed_count(count: u16) -> Result<u16, Malformed> {
         return Err(Malformed::Field {
             field: "num_entries",
             value: count.into(),
-            why: "more than 125, which are all that fit",
+            why: "must be at most 125",
         });
     }
     Ok(count)

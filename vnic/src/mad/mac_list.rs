@@ -1,4 +1,4 @@
-//! IfaceUcastMacs and IfaceMcastMacs: pages of the addresses that an interface listens to.
+//! IfaceUcastMacs and IfaceMcastMacs: pages of an interface's address lists.
 
 use proto::Mac;
 
@@ -7,36 +7,36 @@ use super::{Attribute, DATA_MAX, Malformed};
 
 /// Bytes before the addresses.
 const HEAD: usize = 8;
-/// The most addresses of one page.
+/// Maximum number of addresses in a page.
 pub const MAC_LIST_PAGE: usize = (DATA_MAX - HEAD) / size_of::<Mac>();
 
 const _: () = assert!(MAC_LIST_PAGE == 333);
 
-/// IfaceUcastMacs (0x0013) and IfaceMcastMacs (0x0014), as they are answered (kernel opa_vnic_encap.h,
-/// `struct opa_veswport_iface_macs`).
+/// Answer to IfaceUcastMacs (0x0013) and IfaceMcastMacs (0x0014) (kernel opa_vnic_encap.h, `struct
+/// opa_veswport_iface_macs`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MacList {
-    /// Where this page begins in the list.
+    /// Index of this page's first address in the list.
     pub start: u16,
-    /// Addresses in the list.
+    /// Number of addresses in the list.
     pub total: u16,
-    /// Counts the changes of the list: pages of one count belong together.
+    /// Number of changes of the list. Pages with equal numbers are from the same list.
     pub gen_count: u16,
-    /// Those of this page, up to [`MAC_LIST_PAGE`].
+    /// Addresses of this page, up to [`MAC_LIST_PAGE`].
     pub macs: Vec<Mac>,
 }
 
-/// The same as they are asked for.
+/// Query of IfaceUcastMacs and IfaceMcastMacs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MacListQuery {
-    /// Where the page is to begin.
+    /// Index of the first address.
     pub start: u16,
-    /// How many addresses; 0: as many as fit, and more means no more than that.
+    /// Number of addresses; 0: as many as fit. Larger numbers mean the same as 0.
     pub count: u16,
 }
 
 impl MacListQuery {
-    /// How many that asks for.
+    /// Number of addresses to answer.
     #[must_use]
     pub fn wanted(&self) -> usize {
         match self.count {

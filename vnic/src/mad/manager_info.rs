@@ -1,9 +1,9 @@
-//! ManagerInfo (0x0032, ours): a manager, as it announces itself.
+//! ManagerInfo (0x0032, defined by ibtap): announcement of a manager.
 //!
 //! ```text
 //!  0  id         u64
 //!  8  priority   u8   0 to 15
-//!  9  flags      u8   1: it manages, and does not stand by
+//!  9  flags      u8   1: active, not standby
 //! 10  reserved   u16
 //! 12  lease      u32  milliseconds
 //! 16  GID        16
@@ -13,7 +13,7 @@ use super::bytes::Reader;
 use super::{Attribute, Malformed};
 use crate::attribute::ManagerInfo;
 
-/// Bytes of it.
+/// Bytes of the attribute.
 const LEN: usize = 32;
 const ACTIVE: u8 = 1;
 /// The highest priority.
@@ -28,7 +28,7 @@ impl Attribute for ManagerInfo {
             return Err(Malformed::Field {
                 field: "priority",
                 value: priority.into(),
-                why: "more than 15",
+                why: "must be at most 15",
             });
         }
         let active = r.u8()? & ACTIVE != 0;

@@ -1,8 +1,8 @@
-//! Names for people.
+//! Names for display.
 
 use super::{attribute, method, status};
 
-/// The name of an attribute, as the kernel's driver has it.
+/// Name of an attribute in the kernel's driver.
 #[must_use]
 pub const fn attribute_name(id: u16) -> Option<&'static str> {
     Some(match id {
@@ -22,7 +22,7 @@ pub const fn attribute_name(id: u16) -> Option<&'static str> {
     })
 }
 
-/// The name of a method.
+/// Name of a method.
 #[must_use]
 pub const fn method_name(method: u8) -> Option<&'static str> {
     Some(match method {
@@ -35,7 +35,7 @@ pub const fn method_name(method: u8) -> Option<&'static str> {
     })
 }
 
-/// What a status says.
+/// Meaning of a status.
 #[must_use]
 pub const fn status_name(status: u16) -> Option<&'static str> {
     Some(match status {

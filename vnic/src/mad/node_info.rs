@@ -1,23 +1,23 @@
-//! NodeInfo (0x0031, ours): an agent, its fabric port, and the virtual ports that it wants.
+//! NodeInfo (0x0031, defined by ibtap): an agent, its fabric port and its virtual ports.
 //!
 //! ```text
 //!  0  GUID          8    of the fabric port
 //!  8  incarnation   u64
-//! 16  payload_max   u16  bytes of the largest UD payload
-//! 18  port          u8   the port's number on its node
-//! 19  count         u8   virtual ports here
-//! 20  first         u8   the lowest index that this tells of
-//! 21  next          u8   the index of the next virtual port, not told of here; 0: there is none
+//! 16  payload_max   u16  largest UD payload in bytes
+//! 18  port          u8   number of the port on its node
+//! 19  count         u8   virtual ports in this page
+//! 20  first         u8   lowest index that this page covers
+//! 21  next          u8   index of the next virtual port after this page; 0: none
 //! 22  reserved      2
 //! 24  description   64   UTF-8, then zeros
 //! 88  virtual ports, 20 bytes each:
 //!       0  index    u8
 //!       1  QPN      u24  0: none yet
-//!       4  name     16   UTF-8, then zeros, of which the last is not read
+//!       4  name     16   UTF-8, then zeros; the last byte is ignored
 //! ```
 //!
-//! Get has the lowest index that is asked for in its modifier. A page is by indexes, not by places in a
-//! list, so that what comes or goes between two pages makes nobody be left out of both.
+//! The modifier of Get is the lowest requested index. Pages are ranges of indexes, not of list positions,
+//! so a port is not missed if others appear or disappear between two pages.
 
 use proto::{Guid, Qpn};
 
@@ -25,17 +25,18 @@ use super::bytes::{Reader, padded, text};
 use super::{Attribute, DATA_MAX, Malformed};
 use crate::attribute::{NodeInfo, WantedPort};
 
-/// The most bytes of a description.
+/// Maximum number of bytes in a description.
 pub const DESCRIPTION_MAX: usize = 64;
-/// Bytes of a name with the zero behind it (IFNAMSIZ).
+/// Bytes of a name, including a zero at the end (IFNAMSIZ).
 const NAME: usize = 16;
 /// Bytes before the virtual ports.
 const HEAD: usize = 88;
 /// Bytes of a virtual port.
 const ENTRY: usize = 20;
-/// The most virtual ports that one of these tells of.
+/// Maximum number of virtual ports in a page.
 pub const NODE_PORTS_PAGE: usize = (DATA_MAX - HEAD) / ENTRY;
-/// The most virtual ports of one fabric port (kernel include/rdma/opa_vnic.h, OPA_VNIC_MAX_NUM_VPORT).
+/// Maximum number of virtual ports of a fabric port (kernel include/rdma/opa_vnic.h,
+/// OPA_VNIC_MAX_NUM_VPORT).
 pub const NODE_PORTS_MAX: usize = 255;
 
 const _: () = assert!(NODE_PORTS_PAGE == 96);
@@ -66,13 +67,13 @@ impl Attribute for NodeInfo {
             next,
             ports,
         };
-        // Else whoever asks on would never come to an end.
-        let within = |port: &WantedPort| info.told().contains(&port.index);
+        // Otherwise a reader of all pages might never end.
+        let within = |port: &WantedPort| info.range().contains(&port.index);
         if (next != 0 && next <= first) || !info.ports.iter().all(within) {
             return Err(Malformed::Field {
                 field: "next",
                 value: next.into(),
-                why: "not behind what is told of",
+                why: "inconsistent with the indexes of the page",
             });
         }
         Ok(info)

@@ -1,4 +1,4 @@
-//! What a trap carries.
+//! Notice: contents of a trap.
 
 use super::bytes::Reader;
 use super::{Attribute, Malformed, OUI};
@@ -6,24 +6,24 @@ use crate::Lid;
 
 /// Bytes of the notice.
 const LEN: usize = 96;
-/// Bytes of a trap behind the header: the notice, and zeros.
+/// Bytes of a trap after the header: the notice, then zeros.
 const TRAP_DATA: usize = 232;
-/// The notice's type as the kernel's driver has it: 4, information, shifted by one.
+/// Notice type of the kernel's driver: 4 (information), shifted by one.
 const GENERIC_TYPE: u8 = 0x08;
 
-/// What a trap tells (kernel opa_vnic_encap.h, `opa_vnic_ema_trap`).
+/// Subject of a trap (kernel opa_vnic_encap.h, `opa_vnic_ema_trap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrapKind {
-    /// 1: the list of unicast addresses changed.
+    /// 1: the unicast address list changed.
     UcastMacs,
-    /// 2: that of multicast addresses.
+    /// 2: the multicast address list changed.
     McastMacs,
-    /// 3: the state of the Ethernet link.
+    /// 3: the state of the Ethernet link changed.
     LinkStatus,
 }
 
 impl TrapKind {
-    /// Its number.
+    /// Opcode on the wire.
     #[must_use]
     pub const fn opcode(self) -> u8 {
         match self {
@@ -33,7 +33,7 @@ impl TrapKind {
         }
     }
 
-    /// That of a number.
+    /// Kind of an opcode.
     #[must_use]
     pub const fn from_opcode(opcode: u8) -> Option<TrapKind> {
         Some(match opcode {
@@ -45,23 +45,23 @@ impl TrapKind {
     }
 }
 
-/// Notice (0x0002): what a virtual port tells its manager (kernel opa_vnic_encap.h, `struct
-/// opa_veswport_trap` in `struct opa_vnic_notice_attr`).
+/// Notice (0x0002): a change of a virtual port (kernel opa_vnic_encap.h, `struct opa_veswport_trap` in
+/// `struct opa_vnic_notice_attr`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Notice {
-    /// Whose notice it is: the port's source LID.
+    /// Source LID of the port.
     pub issuer_lid: Lid,
-    /// The switch's fabric.
+    /// Fabric id of the switch.
     pub fabric_id: u16,
-    /// The switch; 0: none yet.
+    /// Number of the switch; 0: none.
     pub vesw_id: u16,
-    /// The port's number in the switch.
+    /// Number of the port on the switch.
     pub port_num: u32,
-    /// The number of the fabric port on its node.
+    /// Number of the fabric port on its node.
     pub opa_port: u16,
-    /// The virtual port's index.
+    /// Index of the virtual port.
     pub index: u8,
-    /// What happened.
+    /// Subject.
     pub kind: TrapKind,
 }
 
@@ -82,7 +82,7 @@ impl Attribute for Notice {
         let unknown = Malformed::Field {
             field: "opcode",
             value: opcode.into(),
-            why: "none of 1 to 3",
+            why: "must be 1 to 3",
         };
         Ok(Notice {
             issuer_lid,

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::directory::NodeAddress;
 use crate::mac_table::MacEntry;
 
-/// A datagram of the vectors, whose first bytes stand there; the rest are zeros.
+/// Builds a datagram of the vectors from its first bytes and zeros.
 fn vector(name: &str) -> Vec<u8> {
     let vectors: serde_json::Value =
         serde_json::from_str(include_str!("../../../tests/data/opa_vnic_vectors.json")).unwrap();
@@ -32,7 +32,7 @@ fn vector(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A datagram is the vector's, but for the zeros at its end.
+/// Asserts that a datagram equals the vector, except for zeros at its end.
 #[track_caller]
 fn assert_is(mut bytes: Vec<u8>, vector: &[u8]) {
     assert!(bytes.len() <= MAD_MAX);
@@ -106,7 +106,7 @@ fn m05_the_answer_for_a_port_that_does_not_exist_is_the_kernels() {
 }
 
 #[test]
-fn m03_class_port_info_says_255_ports_and_traps() {
+fn m03_class_port_info_has_255_ports_and_traps() {
     let header = Header::new(method::GET, attribute::CLASS_PORT_INFO, 0, 0x13);
     let bytes = vector("get_class_port_info_resp_defaults");
     assert_is(
@@ -171,7 +171,7 @@ fn c25_multicast_lids_in_a_hosts_own_form_become_those_of_the_wire() {
     let refused = VeswPortInfo::decode(&bytes).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "u_mcast_dlid is 0x1000002, no LID of 24 bits"
+        "u_mcast_dlid is 0x1000002, not a 24-bit LID"
     );
 }
 
@@ -206,7 +206,7 @@ fn s02_a_trap_has_272_bytes_and_its_opcode_at_83() {
     assert_eq!(Mad::parse(&bytes).unwrap().attribute(), Ok(notice));
 }
 
-/// A counter's value tells which one it is.
+/// Counters with distinct values.
 fn numbered() -> Counters {
     let mut c = Counters::default();
     macro_rules! number {
@@ -287,12 +287,12 @@ fn m11_a_page_has_125_entries_and_no_more() {
     assert!(MacEntries::decode(&page(126)).is_err());
     assert_eq!(MacEntriesQuery::decode(&page(125)).unwrap().count, 125);
     assert!(MacEntriesQuery::decode(&page(126)).is_err());
-    // Fewer bytes than the count says.
+    // Fewer bytes than the count requires.
     assert!(MacEntries::decode(&page(125)[..2007]).is_err());
 }
 
 #[test]
-fn long_texts_are_cut_where_a_character_ends() {
+fn long_texts_are_cut_at_a_character_boundary() {
     let info = NodeInfo {
         description: format!("{}é", "a".repeat(63)),
         ports: vec![WantedPort {
@@ -308,7 +308,7 @@ fn long_texts_are_cut_where_a_character_ends() {
     assert_eq!(back.description, "a".repeat(63));
     assert_eq!(back.ports[0].name, "interface-of-18");
     assert_eq!(back.ports[0].qpn, Qpn::new(0xff_fffe));
-    // Neither binary nor a terminal's controls.
+    // Neither invalid UTF-8 nor control characters.
     for bad in [0xff, 0x1b] {
         bytes[24] = bad;
         assert_eq!(
@@ -318,7 +318,7 @@ fn long_texts_are_cut_where_a_character_ends() {
     }
 }
 
-/// A name of 16 bytes has no zero behind it, and is longer than an interface's can be.
+/// A name of 16 bytes has no zero at the end, and is too long for an interface.
 #[test]
 fn the_last_byte_of_a_name_is_not_read() {
     let mut bytes = Vec::new();
@@ -351,20 +351,20 @@ fn macs() -> impl Strategy<Value = Mac> {
     any::<Mac>()
 }
 
-/// What is written is read back, and bytes cut short are refused, never a panic.
+/// An encoded attribute decodes to the same value; shorter data is refused without panic.
 fn reads_back<A: Attribute + PartialEq + std::fmt::Debug>(value: &A) -> Result<(), TestCaseError> {
     let mut bytes = Vec::new();
     value.encode(&mut bytes);
     prop_assert!(bytes.len() <= DATA_MAX);
     prop_assert_eq!(&A::decode(&bytes).unwrap(), value);
-    // As on Omni-Path, where the datagram is always full.
+    // As on Omni-Path, where every datagram has the full length.
     let mut padded = bytes.clone();
     padded.resize(DATA_MAX, 0);
     prop_assert_eq!(&A::decode(&padded).unwrap(), value);
     Ok(())
 }
 
-/// What can be read is written as what reads the same.
+/// Whatever decodes is encoded to bytes that decode to the same value.
 fn settles<A: Attribute + PartialEq + std::fmt::Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(value) = A::decode(bytes) {
         let mut again = Vec::new();
@@ -386,7 +386,7 @@ proptest! {
         for (at, lid) in places.zip(&lids) {
             bytes[at..at + 4].copy_from_slice(&lid.get().to_be_bytes());
         }
-        // Of the states only four numbers are told apart.
+        // Only four states are distinguished.
         bytes[166] &= 3;
         bytes[167] &= 3;
         let info = VeswPortInfo::decode(&bytes).unwrap();

@@ -1,5 +1,5 @@
-//! The layout of VeswPortInfo: 152 bytes about the switch (kernel opa_vnic_encap.h, `struct
-//! opa_vesw_info`), 128 about the port (`struct opa_per_veswport_info`).
+//! Layout of VeswPortInfo: 152 bytes for the switch (kernel opa_vnic_encap.h, `struct opa_vesw_info`), 128
+//! for the port (`struct opa_per_veswport_info`).
 
 use proto::PKey;
 
@@ -7,13 +7,13 @@ use super::bytes::Reader;
 use super::{Attribute, Malformed};
 use crate::attribute::{ConfigState, Reserved, ServiceClasses, VeswPortInfo};
 
-/// Bytes of it.
+/// Bytes of the attribute.
 const LEN: usize = 280;
 
-/// The lengths of the runs of reserved bytes, in their order.
+/// Lengths of the runs of reserved bytes, in order.
 const RESERVED: [usize; 9] = [6, 2, 4, 56, 2, 3, 4, 48, 8];
 
-/// Takes the runs of reserved bytes one after the other.
+/// Iterates over the runs of reserved bytes.
 struct Gaps {
     at: usize,
     run: usize,

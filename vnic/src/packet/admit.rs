@@ -1,4 +1,4 @@
-//! What one virtual port takes of what reaches it.
+//! Check whether a virtual port accepts a packet.
 
 use proto::PKey;
 
@@ -11,36 +11,37 @@ use super::refusal::Refusal;
 /// An Ethernet header with one VLAN tag, in bytes.
 const FRAME_HEADER_MAX: usize = 18;
 
-/// What a virtual port is, for what it takes.
+/// Properties of a virtual port that decide about received packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receiver<'a> {
-    /// Its LID.
+    /// LID of the port.
     pub lid: Lid,
-    /// The multicast LIDs that it has joined, in ascending order.
+    /// Multicast LIDs that the port has joined, in ascending order.
     pub groups: &'a [Lid],
-    /// The partition of its switch.
+    /// P_Key of the switch.
     pub pkey: PKey,
-    /// Its switch, 1 to 4095.
+    /// Number of the switch, 1 to 4095.
     pub vesw_id: u16,
-    /// Whether it forwards at all.
+    /// Whether the port forwards.
     pub forwarding: bool,
-    /// The interface's MTU in bytes.
+    /// MTU of the interface, in bytes.
     pub eth_mtu: u16,
 }
 
-/// How a packet came on a fabric other than Omni-Path.
+/// Destination of the packet's datagram, on a fabric other than Omni-Path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// To this port alone.
+    /// This port alone.
     Addressed,
-    /// To a group, where packets to a port whose place the sender does not know come as well.
+    /// A group. Senders also use it for packets to a port whose address they do not know.
     Group,
 }
 
-/// Whether `receiver` is to take a packet.
+/// Checks whether `receiver` accepts a packet.
 ///
 /// # Errors
-/// Why not. Frames of a wrong length are the last to be refused: everything else about them is right.
+/// Reason to drop the packet. The length of the frame is checked last: a refusal for it means that all else
+/// is right.
 #[inline]
 pub fn admit(
     packet: &Decoded<'_>,
@@ -67,18 +68,18 @@ pub fn admit(
     Ok(())
 }
 
-/// Whether the LIDs say that the packet is for `receiver`, and not from it.
+/// Checks by the LIDs that the packet is for `receiver` and not from it.
 fn is_for(packet: &Decoded<'_>, receiver: &Receiver<'_>, arrival: Arrival) -> Result<(), Refusal> {
     let (slid, dlid) = (packet.header.slid, packet.header.dlid);
     if slid == receiver.lid {
         return Err(match arrival {
-            // What a group gives back to its sender.
+            // The group returned the port's own packet.
             Arrival::Group if dlid != receiver.lid => Refusal::SelfMulticast,
             _ if dlid.is_multicast() => Refusal::SelfMulticast,
             _ => Refusal::BadLid,
         });
     }
-    // The permissive LID is everybody's; it got here by the service class of management alone.
+    // Every port accepts the permissive LID. `decode` allows it only with the service class of management.
     if dlid == receiver.lid || dlid == Lid::PERMISSIVE {
         return Ok(());
     }

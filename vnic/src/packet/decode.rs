@@ -1,4 +1,4 @@
-//! Packets into frames.
+//! Decoding of packets into frames.
 
 use crate::Lid;
 
@@ -9,36 +9,36 @@ use super::length::PACKET_MAX;
 use super::refusal::Refusal;
 use super::trailer::{ICRC_LEN, TAIL_LEN, Tail, stored_icrc};
 
-/// The shortest packet that is looked at: its frame is empty, and it is to be told as a runt.
+/// Shortest packet that is decoded: its frame is empty and counts as a runt.
 const PACKET_MIN: usize = 32;
-/// The service class of management.
+/// Service class of management.
 const MANAGEMENT_SC: u8 = 15;
 
-/// What becomes of packets that the kernel's driver would take and the format forbids.
+/// Treatment of packets that the kernel's driver accepts and the format forbids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Strictness {
-    /// They are refused.
+    /// Refuse them.
     #[default]
     Strict,
-    /// They are taken as the driver takes them: LT is ignored, of the padding in the tail 3 bits count
-    /// and of the VESW id 12.
+    /// Accept them as the driver does: ignore LT, use 3 bits of the tail's padding and 12 of the switch
+    /// number.
     Lenient,
 }
 
-/// A packet that is well-formed.
+/// A well-formed packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decoded<'a> {
-    /// Its header.
+    /// Header.
     pub header: Header16B,
-    /// The Ethernet frame, which may be too short or too long.
+    /// Ethernet frame; may be too short or too long.
     pub frame: &'a [u8],
 }
 
-/// Reads a whole packet, with every check that needs nothing but the packet. Software has to make them:
-/// the kernel's driver relies on its hardware for almost all.
+/// Decodes a packet and makes all checks that do not depend on the receiver. The kernel's driver leaves
+/// almost all of them to its hardware.
 ///
 /// # Errors
-/// Why it is no packet of Ethernet.
+/// Reason why the packet is not a valid Ethernet packet.
 #[inline]
 pub fn decode(
     packet: &[u8],
@@ -62,7 +62,7 @@ pub fn decode(
     if header.packet_len() != packet.len() {
         return Err(Refusal::LengthMismatch);
     }
-    if !can_be(&header) {
+    if !has_valid_lids(&header) {
         return Err(Refusal::BadLid);
     }
     let tail = Tail(rest.last().copied().ok_or(Refusal::Truncated)?);
@@ -82,9 +82,9 @@ pub fn decode(
     Ok(Decoded { header, frame })
 }
 
-/// Whether anybody can send from, and to, these LIDs with this service class (kernel
-/// drivers/infiniband/hw/hfi1/driver.c, `hfi1_bypass_ingress_pkt_check`).
-fn can_be(header: &Header16B) -> bool {
+/// Whether the LIDs are valid for this service class (kernel drivers/infiniband/hw/hfi1/driver.c,
+/// `hfi1_bypass_ingress_pkt_check`).
+fn has_valid_lids(header: &Header16B) -> bool {
     let management = header.sc == MANAGEMENT_SC;
     header.slid.is_unicast()
         && match header.dlid {

@@ -1,4 +1,4 @@
-//! Frames into packets.
+//! Encoding of frames into packets.
 
 use thiserror::Error;
 
@@ -8,46 +8,46 @@ use super::icrc::icrc;
 use super::length::{FRAME_MAX, packet_len, pad};
 use super::trailer::{ICRC_LEN, TAIL_LEN, Tail};
 
-/// Why a frame cannot be put into a packet.
+/// Reason why a frame cannot be encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum EncodeError {
-    /// The Length of a header has 11 bits.
-    #[error("a frame of {0} bytes is longer than a 16B packet takes, {FRAME_MAX}")]
+    /// The frame is too long for the header's Length field of 11 bits.
+    #[error("frame has {0} bytes, a 16B packet carries at most {FRAME_MAX}")]
     TooLong(usize),
-    /// The place for the packet is too small.
-    #[error("a packet of {needed} bytes does not fit {available}")]
+    /// The buffer is too small.
+    #[error("packet of {needed} bytes does not fit in a buffer of {available}")]
     NoRoom {
-        /// Bytes that it has.
+        /// Length of the packet, in bytes.
         needed: usize,
-        /// Bytes that there are.
+        /// Length of the buffer, in bytes.
         available: usize,
     },
 }
 
-/// The header of all packets of one flow, in which the length alone is open.
+/// Header of all packets of a flow; only the length is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix(Words);
 
 impl Prefix {
-    /// That of packets like this one, whatever its length is.
+    /// Creates the prefix of packets with this header; ignores its length.
     #[must_use]
     pub const fn new(header: &Header16B) -> Prefix {
         Prefix(header.words())
     }
 
-    /// The service class of the packets, 5 bits.
+    /// Service class of the packets, 5 bits.
     #[inline]
     #[must_use]
     pub const fn sc(&self) -> u8 {
         self.0.sc()
     }
 
-    /// Writes header and trailer around a frame of `frame_len` bytes, which is at [`HEADER_LEN`] of
-    /// `packet` already, and gives the length of the packet: [`packet_len`]. What is behind it in `packet`
-    /// is left alone. A frame that is too short is filled up.
+    /// Writes header and trailer around a frame of `frame_len` bytes, which is already at offset
+    /// [`HEADER_LEN`] of `packet`. Returns the length of the packet: [`packet_len`]. Bytes of `packet`
+    /// after it stay unchanged. Short frames are padded.
     ///
     /// # Errors
-    /// [`EncodeError`]; then nothing is written.
+    /// [`EncodeError`]; nothing is written.
     #[inline]
     pub fn wrap(
         &self,
@@ -88,11 +88,11 @@ fn write_icrc(packet: &mut [u8]) {
     packet[at..at + ICRC_LEN].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Writes the whole packet of `frame` to the front of `out` and gives its length. The length in `header`
-/// is not looked at.
+/// Writes the packet of `frame` to the beginning of `out`. Returns its length. The length in `header` is
+/// ignored.
 ///
 /// # Errors
-/// [`EncodeError`]; then nothing is written.
+/// [`EncodeError`]; nothing is written.
 #[inline]
 pub fn encode(
     header: &Header16B,

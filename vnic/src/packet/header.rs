@@ -1,18 +1,17 @@
-//! The 20 bytes before the frame.
+//! Header of a packet: the 20 bytes before the frame.
 
 use proto::PKey;
 
 use crate::Lid;
 
-/// Bytes before the frame: two quad words and a half (kernel include/rdma/opa_vnic.h,
-/// `OPA_VNIC_HDR_LEN`).
+/// Bytes of the header: two and a half quad words (kernel include/rdma/opa_vnic.h, `OPA_VNIC_HDR_LEN`).
 pub const HEADER_LEN: usize = 20;
-/// The L2 type of 16B packets.
+/// L2 type of 16B packets.
 pub const L2_16B: u8 = 2;
-/// The L4 type of Ethernet (kernel include/rdma/opa_vnic.h, `OPA_VNIC_L4_ETHR`).
+/// L4 type of Ethernet (kernel include/rdma/opa_vnic.h, `OPA_VNIC_L4_ETHR`).
 pub const ETHERNET_L4: u8 = 0x78;
 
-/// Where a field of a quad word is: its lowest bit and its width.
+/// Position of a field in a quad word: lowest bit and width.
 #[derive(Clone, Copy)]
 struct Bits(u32, u32);
 
@@ -21,7 +20,7 @@ impl Bits {
         (1 << self.1) - 1
     }
 
-    /// The field with this value, of which its width counts.
+    /// Returns a quad word with this value in the field, cut to its width.
     const fn put(self, value: u64) -> u64 {
         (value & self.mask()) << self.0
     }
@@ -31,7 +30,7 @@ impl Bits {
     }
 }
 
-// The first quad word.
+// First quad word.
 const SLID_LOW: Bits = Bits(0, 20);
 const LENGTH: Bits = Bits(20, 11);
 const BECN: Bits = Bits(31, 1);
@@ -41,25 +40,24 @@ const RC: Bits = Bits(57, 3);
 const FECN: Bits = Bits(60, 1);
 const L2: Bits = Bits(61, 2);
 const LT: Bits = Bits(63, 1);
-// The second. Its upper 16 bits are reserved; switches may change the lower half of those.
+// Second quad word. Its upper 16 bits are reserved; switches may change the lower 8 of them.
 const L4: Bits = Bits(0, 8);
 const SLID_HIGH: Bits = Bits(8, 4);
 const DLID_HIGH: Bits = Bits(12, 4);
 const PKEY: Bits = Bits(16, 16);
 const ENTROPY: Bits = Bits(32, 16);
 const AGE: Bits = Bits(48, 8);
-// The lower half of the third. Its lower 16 bits are reserved.
+// Lower half of the third quad word. Its lower 16 bits are reserved.
 const VESW_ID: Bits = Bits(16, 16);
 
-/// The fields of a header. A field that is wider here than on the wire is cut to its width when it is
-/// written.
+/// Fields of a header. Values are cut to the width of the field on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header16B {
-    /// Who sent it.
+    /// Source LID.
     pub slid: Lid,
-    /// Whom it is for: a port, or a group of ports.
+    /// Destination LID: a port or a group of ports.
     pub dlid: Lid,
-    /// The length of the whole packet, from here to the tail, in quad words of 8 bytes. 11 bits.
+    /// Length of the whole packet, from header to tail, in quad words of 8 bytes. 11 bits.
     pub length_qw: u16,
     /// Backward explicit congestion notification.
     pub becn: bool,
@@ -69,22 +67,22 @@ pub struct Header16B {
     pub sc: u8,
     /// Routing control. 3 bits.
     pub rc: u8,
-    /// The type of the link header: [`L2_16B`]. 2 bits.
+    /// L2 type: [`L2_16B`]. 2 bits.
     pub l2: u8,
     /// Link transfer: the first flit of a packet.
     pub lt: bool,
-    /// What follows: [`ETHERNET_L4`].
+    /// L4 type: [`ETHERNET_L4`].
     pub l4: u8,
-    /// The partition.
+    /// P_Key.
     pub pkey: PKey,
-    /// Tells flows from each other: the same for all packets of one.
+    /// Entropy: equal for all packets of a flow.
     pub entropy: u16,
-    /// The virtual Ethernet switch, of which 12 bits count.
+    /// Number of the virtual Ethernet switch; 12 bits are used.
     pub vesw_id: u16,
 }
 
 impl Default for Header16B {
-    /// A header of an Ethernet packet from nowhere to nowhere.
+    /// Header of an Ethernet packet without source and destination.
     fn default() -> Header16B {
         Header16B {
             slid: Lid::NONE,
@@ -105,13 +103,13 @@ impl Default for Header16B {
 }
 
 impl Header16B {
-    /// The header as it is on the wire; reserved bits are zero.
+    /// Encodes the header; reserved bits are zero.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         self.words().to_bytes()
     }
 
-    /// Reads a header; reserved bits are ignored.
+    /// Decodes a header; reserved bits are ignored.
     #[must_use]
     pub const fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Header16B {
         let Words {
@@ -137,7 +135,7 @@ impl Header16B {
         }
     }
 
-    /// The length of the whole packet in bytes, as the header says it.
+    /// Length of the whole packet in bytes, from the header's Length.
     #[must_use]
     pub const fn packet_len(&self) -> usize {
         self.length_qw as usize * 8
@@ -165,7 +163,7 @@ impl Header16B {
     }
 }
 
-/// A header as numbers: two quad words, and the half of the third that is before the frame.
+/// A header as integers: two quad words and the lower half of the third.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Words {
     first: u64,
@@ -174,7 +172,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// With this length in place of its own, in quad words; 11 bits count.
+    /// Replaces the length, in quad words; 11 bits are used.
     #[inline]
     pub(super) const fn with_length(self, length_qw: u64) -> Words {
         let first = self.first & !LENGTH.put(u64::MAX) | LENGTH.put(length_qw);
@@ -186,7 +184,8 @@ impl Words {
         SC.get(self.first) as u8
     }
 
-    /// With ones in what a switch may change on the way: BECN, FECN, SC, and the age in the reserved bits.
+    /// Sets all bits of the fields that a switch may change: BECN, FECN, SC, and the age in the reserved
+    /// bits.
     pub(super) const fn with_mutable_ones(self) -> Words {
         let ones = BECN.put(u64::MAX) | FECN.put(u64::MAX) | SC.put(u64::MAX);
         Words {

@@ -1,15 +1,15 @@
-//! The ICRC of the profile [`WireSw32`](super::Profile::WireSw32).
+//! ICRC of the profile [`WireSw32`](super::Profile::WireSw32).
 
 use crc32fast::Hasher;
 
 use super::header::{HEADER_LEN, Words};
 use super::trailer::{ICRC_LEN, TAIL_LEN, Tail};
 
-/// The ICRC of a whole packet, whatever its own bytes of one are; `None` if the packet has no room for one.
+/// Computes the ICRC of a packet; ignores the packet's present ICRC. `None` if the packet is too short.
 ///
-/// It is the CRC-32 of Ethernet over everything before it, with ones in what a switch may change on the
-/// way (BECN, FECN, SC, age), and then over the number of bytes of padding, which is behind it and says
-/// how long the frame is. Omni-Path's own is not public; this one is ours.
+/// The ICRC is the CRC-32 of Ethernet over all bytes before it, with ones in the fields that a switch may
+/// change (BECN, FECN, SC, age), then over the number of bytes of padding, which is in the tail and
+/// determines the length of the frame. This ICRC is specific to ibtap; Omni-Path's is not public.
 #[must_use]
 pub fn icrc(packet: &[u8]) -> Option<u32> {
     let (tail, before) = packet.split_last()?;

@@ -1,13 +1,13 @@
-//! Why packets are not taken.
+//! Reasons to drop received packets.
 
 use std::fmt;
 
 use crate::counters::Counters;
 
-/// Makes the reasons and their counters from one list, so that they cannot part.
+/// Defines the reasons and their counters together, so that they always match.
 macro_rules! refusals {
     ($($(#[$doc:meta])* $reason:ident => $counter:ident, $words:literal;)*) => {
-        /// Why a packet is not taken; each has a counter of its own.
+        /// Reason to drop a received packet. Each has a counter.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Refusal {
             $($(#[$doc])* $reason,)*
@@ -22,10 +22,10 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &'static [Refusal] = &[$(Refusal::$reason,)*];
 
-            /// The name of its counter.
+            /// Name of the counter.
             #[must_use]
             pub const fn counter(self) -> &'static str {
                 match self {
@@ -33,7 +33,7 @@ macro_rules! refusals {
                 }
             }
 
-            /// Counts it, in its own counter and in no other.
+            /// Increments the reason's counter, and no other.
             pub fn count(self, counters: &mut Counters) {
                 match self {
                     $(Refusal::$reason => counters.$counter += 1,)*
@@ -44,34 +44,34 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// Shorter than any packet, longer than any, or not of whole quad words.
-    Truncated => rx_truncated, "shorter or longer than a 16B packet, or not of whole quad words";
-    /// Not of the 16B format.
-    BadL2 => rx_bad_l2, "not of the 16B format";
-    /// Not Ethernet.
+    /// The packet is too short, too long, or not a multiple of 8 bytes.
+    Truncated => rx_truncated, "length is too short, too long, or not a multiple of 8";
+    /// The packet does not have the 16B format.
+    BadL2 => rx_bad_l2, "not in 16B format";
+    /// The packet does not contain Ethernet.
     BadL4 => rx_bad_l4, "not Ethernet";
-    /// The header says another length.
-    LengthMismatch => rx_length_mismatch, "the header says another length";
-    /// From a LID that nobody sends from, to one that nobody receives at, or not to this port.
-    BadLid => rx_bad_lid, "a LID that cannot be";
-    /// More padding than there can be.
-    BadTail => rx_bad_tail, "the tail says more padding than there can be";
+    /// The length in the header differs from the packet's length.
+    LengthMismatch => rx_length_mismatch, "length differs from the header";
+    /// Source or destination LID is invalid, or the destination is not this port.
+    BadLid => rx_bad_lid, "invalid LID";
+    /// The padding in the tail exceeds 7 bytes.
+    BadTail => rx_bad_tail, "padding in the tail exceeds 7 bytes";
     /// The ICRC is wrong.
-    Icrc => rx_icrc, "the ICRC is wrong";
-    /// For another port, and flooded since its sender does not know where that is.
+    Icrc => rx_icrc, "wrong ICRC";
+    /// The packet is for another port and was flooded.
     OtherLid => rx_other_lid, "for another port";
-    /// This port's own, given back by a group.
-    SelfMulticast => rx_self_mcast, "given back by a group";
-    /// From another place than its source LID is at.
-    ForgedLid => rx_forged_lid, "from another place than its source LID is at";
-    /// Of another partition.
-    BadPkey => rx_bad_pkey, "of another partition";
-    /// Of another switch.
-    BadVeswId => rx_bad_veswid, "of another switch, or of none that can be";
+    /// A group returned this port's own packet.
+    SelfMulticast => rx_self_mcast, "own packet returned by a group";
+    /// The source LID belongs to another address on the fabric.
+    ForgedLid => rx_forged_lid, "source LID belongs to another address";
+    /// The packet is from another partition.
+    BadPkey => rx_bad_pkey, "from another partition";
+    /// The packet is from another switch, or its switch number is invalid.
+    BadVeswId => rx_bad_veswid, "from another switch, or invalid switch number";
     /// The port does not forward.
-    DropState => rx_drop_state, "the port does not forward";
-    /// The frame is shorter than Ethernet's shortest.
-    Runt => rx_runt, "the frame is shorter than 60 bytes";
-    /// The frame is longer than the MTU and 18 bytes.
-    Oversize => rx_oversize, "the frame is longer than the MTU and 18 bytes";
+    DropState => rx_drop_state, "port does not forward";
+    /// The frame is shorter than 60 bytes.
+    Runt => rx_runt, "frame is shorter than 60 bytes";
+    /// The frame is longer than the MTU plus 18 bytes.
+    Oversize => rx_oversize, "frame is longer than the MTU plus 18 bytes";
 }

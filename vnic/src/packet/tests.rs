@@ -1,4 +1,4 @@
-//! Tests of the codec, named after what docs/conformance.md lists.
+//! Tests of the codec, named after docs/conformance.md.
 
 mod bounds;
 mod fields;
@@ -10,7 +10,7 @@ use proto::PKey;
 use super::*;
 use crate::Lid;
 
-/// A header with something in every field.
+/// A header with a value in every field.
 fn header() -> Header16B {
     Header16B {
         slid: Lid::new(0x9a_bcde),
@@ -25,7 +25,7 @@ fn header() -> Header16B {
     }
 }
 
-/// A frame of so many bytes, each place with a byte that tells it from its neighbours.
+/// A frame of `len` bytes, each different from its neighbours.
 fn frame(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + len) as u8).collect()
 }
@@ -37,7 +37,7 @@ fn encoded(header: &Header16B, frame: &[u8], profile: Profile) -> Vec<u8> {
     out
 }
 
-/// A packet between two ports of one switch.
+/// A packet between two ports of a switch.
 fn packet(len: usize, profile: Profile) -> Vec<u8> {
     encoded(&header(), &frame(len), profile)
 }

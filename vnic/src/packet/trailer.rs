@@ -1,11 +1,11 @@
-//! What is behind the frame: padding, ICRC, tail.
+//! Trailer of a packet: padding, ICRC, tail.
 
 /// Bytes of the ICRC.
 pub const ICRC_LEN: usize = 4;
 /// Bytes of the tail.
 pub const TAIL_LEN: usize = 1;
 
-/// LT of a tail, 01 in its upper two bits.
+/// LT in the tail: 01 in its upper two bits.
 const LT: u8 = 0x40;
 
 /// The last byte of a packet.
@@ -13,38 +13,38 @@ const LT: u8 = 0x40;
 pub struct Tail(pub u8);
 
 impl Tail {
-    /// That of a packet with so many bytes of padding, up to 7.
+    /// Creates the tail of a packet with `pad` bytes of padding, up to 7.
     #[must_use]
     pub const fn new(pad: usize) -> Tail {
         Tail(LT | pad as u8 & 7)
     }
 
-    /// Likewise, as the driver leaves it in memory: without LT.
+    /// Creates the tail without LT, as the kernel's driver has it in memory.
     #[must_use]
     pub const fn without_lt(pad: usize) -> Tail {
         Tail(pad as u8 & 7)
     }
 
-    /// Bytes of padding as the tail says it: 6 bits, of which more than 7 is nonsense.
+    /// Bytes of padding in the tail: 6 bits, of which only 0 to 7 are valid.
     #[must_use]
     pub const fn pad(self) -> u8 {
         self.0 & 0x3f
     }
 
-    /// Bytes of padding as the kernel's driver takes it: three bits.
+    /// Bytes of padding as the kernel's driver reads them: the lower three bits.
     #[must_use]
     pub const fn pad_masked(self) -> usize {
         (self.0 & 7) as usize
     }
 
-    /// Whether the upper two bits are 01, as they are on the wire.
+    /// Whether the upper two bits are 01, as on the wire.
     #[must_use]
     pub const fn has_lt(self) -> bool {
         self.0 & 0xc0 == LT
     }
 }
 
-/// The ICRC that a packet has, which is little-endian before the tail; `None` if it is too short for one.
+/// ICRC in a packet, little-endian before the tail; `None` if the packet is too short.
 #[must_use]
 pub fn stored_icrc(packet: &[u8]) -> Option<u32> {
     let (_tail, before) = packet.split_last()?;

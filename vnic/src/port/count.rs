@@ -1,13 +1,13 @@
-//! Counting frames as the kernel's driver does (drivers/infiniband/hw/hfi1/vnic_main.c).
+//! Frame counters, with the rules of the kernel's driver (drivers/infiniband/hw/hfi1/vnic_main.c).
 
 use super::types::{Class, Sizes, Unsent};
 use crate::counters::Counters;
 use crate::packet::{FRAME_MIN, Refusal};
 
-/// Bytes of the frame check sequence, which is counted although it is not carried.
+/// Bytes of the frame check sequence, which is counted but not carried.
 const FCS_LEN: usize = 4;
 
-/// Frames handed over for sending, whatever becomes of them.
+/// Counts frames to send, sent or not.
 #[inline]
 pub fn handed_over(counters: &mut Counters, sizes: Sizes) {
     let Sizes { full, count, last } = sizes;
@@ -20,7 +20,7 @@ pub fn handed_over(counters: &mut Counters, sizes: Sizes) {
     sent_of_length(counters, last, 1);
 }
 
-/// So many frames of this length, filled up to the shortest.
+/// Counts `count` frames of this length; shorter ones count as [`FRAME_MIN`].
 #[inline]
 fn sent_of_length(c: &mut Counters, len: usize, count: usize) {
     let (len, count) = (len.max(FRAME_MIN), count as u64);
@@ -38,7 +38,7 @@ fn sent_of_length(c: &mut Counters, len: usize, count: usize) {
     *bucket += count;
 }
 
-/// Frames that were sent.
+/// Counts sent frames.
 #[inline]
 pub fn sent(c: &mut Counters, class: Class, sizes: Sizes) {
     handed_over(c, sizes);
@@ -58,7 +58,7 @@ pub fn sent(c: &mut Counters, class: Class, sizes: Sizes) {
     }
 }
 
-/// Frames that were not.
+/// Counts frames that were not sent.
 pub fn unsent(c: &mut Counters, why: Unsent, sizes: Sizes) {
     handed_over(c, sizes);
     let count = sizes.count as u64;
@@ -75,7 +75,7 @@ pub fn unsent(c: &mut Counters, why: Unsent, sizes: Sizes) {
     c.tx_dropped += count;
 }
 
-/// Frames received, delivered or refused for their length alone.
+/// Counts received frames: delivered, or refused only for their length.
 #[inline]
 fn received_of_length(c: &mut Counters, len: usize, count: usize) {
     let count = count as u64;
@@ -93,7 +93,7 @@ fn received_of_length(c: &mut Counters, len: usize, count: usize) {
     *bucket += count;
 }
 
-/// Frames that go to the TAP.
+/// Counts frames for the TAP.
 #[inline]
 pub fn delivered(c: &mut Counters, group: bool, tagged: bool, sizes: Sizes) {
     let Some(others) = sizes.count.checked_sub(1) else {
@@ -116,8 +116,9 @@ pub fn delivered(c: &mut Counters, group: bool, tagged: bool, sizes: Sizes) {
     } += count;
 }
 
-/// A packet that is refused, whose frame has this length. Frames of a wrong length count as received; the
-/// driver's own reasons are errors, ours are not, as packets that its hardware drops are none.
+/// Counts a refused packet whose frame has this length. Frames of a wrong length count as received. The
+/// driver's own reasons count as errors. Ours do not, because packets that the driver's hardware drops do
+/// not either.
 #[cold]
 pub fn refused(c: &mut Counters, why: Refusal, frame_len: Option<usize>) {
     why.count(c);
@@ -134,7 +135,7 @@ pub fn refused(c: &mut Counters, why: Refusal, frame_len: Option<usize>) {
     }
 }
 
-/// Frames that the TAP did not take, after they were counted as received.
+/// Counts frames that the TAP did not accept, after they were counted as received.
 pub fn not_taken(c: &mut Counters, frames: u64) {
     c.rx_fifo_errors += frames;
     c.rx_errors += frames;
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_send_counts_as_the_frames_that_it_becomes() {
+    fn a_large_send_counts_as_its_segments() {
         let mut c = Counters::default();
         let class = Class {
             group: false,
@@ -270,7 +271,7 @@ mod tests {
         let driver =
             c.rx_fifo_errors + c.rx_bad_veswid + c.rx_drop_state + c.rx_oversize + c.rx_runt;
         assert_eq!((c.rx_errors, c.rx_dropped), (driver, driver));
-        // Packets, not of a kind.
+        // Counted as packets, but not as unicast or untagged.
         assert_eq!((c.rx_packets, c.rx_128_255, c.rx_65_127), (2, 0, 2));
         assert_eq!((c.rx_unicast, c.rx_untagged), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! What packets of one flow have in common: entropy, and the default port.
+//! Entropy and default port of a flow.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -7,22 +7,22 @@ use foldhash::quality::FixedState;
 use super::frame::Flow;
 use crate::Lid;
 
-/// Places of the flow table, of which the last is never looked at (kernel opa_vnic_internal.h,
+/// Entries of the flow table; the last one is never used (kernel opa_vnic_internal.h,
 /// `OPA_VNIC_FLOW_TBL_SIZE`).
 const FLOW_TABLE_LEN: usize = 32;
-/// A place without a default port.
+/// An entry without a default port.
 const NO_PORT: u8 = 0xff;
 
-/// Hashes flows, with a key that nobody outside knows.
+/// Hash of flows, with a secret key.
 pub struct FlowHash(FixedState);
 
 impl FlowHash {
-    /// With this key: the same for all replicas, so that a flow has one entropy.
+    /// Creates the hash. All replicas use the same key, so that a flow has one entropy.
     pub const fn new(key: u64) -> FlowHash {
         FlowHash(FixedState::with_seed(key))
     }
 
-    /// The entropy of a flow. Which it is does not matter to anybody, as long as it stays the same.
+    /// Entropy of a flow: an arbitrary value, equal for all packets of the flow.
     #[inline]
     pub fn entropy(&self, flow: &Flow) -> u8 {
         let mut hasher = self.0.build_hasher();
@@ -31,19 +31,18 @@ impl FlowHash {
     }
 }
 
-/// A hash folded to 8 bits (kernel opa_vnic_encap.c, `opa_vnic_calc_entropy`).
+/// Folds a hash to 8 bits (kernel opa_vnic_encap.c, `opa_vnic_calc_entropy`).
 const fn entropy(hash: u32) -> u8 {
     let [a, b, c, d] = hash.to_be_bytes();
     a ^ b ^ c ^ d
 }
 
-/// The place of the flow table that an entropy leads to (kernel opa_vnic_encap.c,
-/// `opa_vnic_get_def_port`).
+/// Index in the flow table for an entropy (kernel opa_vnic_encap.c, `opa_vnic_get_def_port`).
 const fn place(entropy: u8) -> usize {
     (entropy & 0xf) as usize + (entropy >> 4) as usize
 }
 
-/// Which of 16 default ports each place of the flow table has.
+/// Default port (0 to 15) of each entry of the flow table.
 fn flow_table(mask: u16) -> [u8; FLOW_TABLE_LEN] {
     let mut table = [NO_PORT; FLOW_TABLE_LEN];
     if mask != 0 {
@@ -55,11 +54,11 @@ fn flow_table(mask: u16) -> [u8; FLOW_TABLE_LEN] {
     table
 }
 
-/// The default ports of a switch: gateways for globally administered addresses that nobody knows.
+/// Default ports of a switch: gateways for unknown globally administered addresses.
 pub struct DefaultPorts([Lid; FLOW_TABLE_LEN]);
 
 impl DefaultPorts {
-    /// Those of `lids` that `mask` names.
+    /// Creates the default ports: those of `lids` whose bit in `mask` is set.
     pub fn new(mask: u16, lids: &[Lid; 16]) -> DefaultPorts {
         DefaultPorts(flow_table(mask).map(|port| {
             let lid = lids.get(usize::from(port));
@@ -67,7 +66,7 @@ impl DefaultPorts {
         }))
     }
 
-    /// The LID for a flow, or [`Lid::NONE`].
+    /// LID for a flow, or [`Lid::NONE`].
     #[inline]
     pub fn lid(&self, entropy: u8) -> Lid {
         self.0[place(entropy)]
@@ -80,7 +79,7 @@ mod tests {
     use crate::port::frame::Frame;
     use crate::port::testing::vectors;
 
-    /// A number as the vectors have it: "0x...".
+    /// Parses a number of the vectors: "0x...".
     fn number(value: &serde_json::Value) -> u32 {
         let digits = value.as_str().unwrap().trim_start_matches("0x");
         u32::from_str_radix(digits, 16).unwrap()

@@ -1,12 +1,12 @@
-//! What decisions need to know of a frame.
+//! Parsing of frames for forwarding decisions.
 
 use proto::Mac;
 
-/// Bytes of an Ethernet header without a tag.
+/// Bytes of an untagged Ethernet header.
 const ETHERNET_LEN: usize = 14;
-/// Bytes of a tag.
+/// Bytes of a VLAN tag.
 const TAG_LEN: usize = 4;
-/// Tags that are looked behind; a service provider's and a customer's (IEEE 802.1Q, 9.6).
+/// Maximum number of tags that are parsed: service and customer tag (IEEE 802.1Q, 9.6).
 const TAGS_MAX: usize = 2;
 
 const TYPE_IPV4: u16 = 0x0800;
@@ -18,9 +18,9 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Classes of traffic that have a routing control each. The number is the lowest bit of the class in the
-/// word (kernel opa_vnic_encap.h, `OPA_VNIC_ENCAP_RC_*`): TCP and UDP have changed places between IPv4 and
-/// IPv6 there.
+/// Classes of traffic with a routing control each. The value is the lowest bit of the class in the word
+/// (kernel opa_vnic_encap.h, `OPA_VNIC_ENCAP_RC_*`); the order of TCP and UDP differs between IPv4 and
+/// IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Traffic {
     Other = 0,
@@ -32,8 +32,8 @@ pub enum Traffic {
     Ipv6Udp = 24,
 }
 
-/// What tells one flow from another: the addresses of the outermost header that has some routable ones,
-/// with the ports where every packet has them.
+/// Identity of a flow: the addresses of the outermost header with routable addresses, and the ports if
+/// every packet of the flow has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     bytes: [u8; Flow::MAX],
@@ -62,25 +62,25 @@ impl Flow {
         }
     }
 
-    /// The bytes that two packets of one flow share.
+    /// Bytes that are equal in all packets of the flow.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// A frame as decisions see it.
+/// Fields of a frame for forwarding decisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
     pub destination: Mac,
     pub source: Mac,
-    /// The priority code point of the outermost tag, if there is one.
+    /// Priority code point of the outermost tag.
     pub priority: Option<u8>,
     pub traffic: Traffic,
     pub flow: Flow,
 }
 
 impl Frame {
-    /// Looks at a frame; `None` if it is shorter than an Ethernet header.
+    /// Parses a frame; `None` if it is shorter than an Ethernet header.
     #[inline]
     pub fn parse(frame: &[u8]) -> Option<Frame> {
         let (header, mut rest) = frame.split_first_chunk::<ETHERNET_LEN>()?;
@@ -117,20 +117,20 @@ impl Frame {
         })
     }
 
-    /// Whether it is for more than one station.
+    /// Whether the destination is a group address.
     #[inline]
     pub fn is_group(&self) -> bool {
         is_group(self.destination)
     }
 }
 
-/// Whether a frame has a tag, by its outer EtherType.
+/// Whether a frame is tagged, by its outer EtherType.
 #[inline]
 pub fn is_tagged(frame: &[u8]) -> bool {
     matches!(frame.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
 
-/// Whether an address is a group's, broadcast included.
+/// Whether an address is a group address, including broadcast.
 #[inline]
 pub const fn is_group(mac: Mac) -> bool {
     mac[0] & 1 != 0
@@ -152,7 +152,7 @@ fn ipv4(packet: &[u8], flow: &mut Flow) -> Option<Traffic> {
     let protocol = header[9];
     flow.add(&[protocol]);
     flow.add(&header[12..20]);
-    // Neither more fragments nor an offset.
+    // Not a fragment: neither More Fragments nor an offset.
     if u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0 {
         let behind = usize::from(header[0] & 0xf) * 4;
         flow.add(ports(protocol, packet.get(behind..)));
@@ -164,7 +164,7 @@ fn ipv4(packet: &[u8], flow: &mut Flow) -> Option<Traffic> {
     })
 }
 
-/// Extension headers are not looked behind, as in the kernel's driver.
+/// Does not parse extension headers, as the kernel's driver.
 #[inline]
 fn ipv6(packet: &[u8], flow: &mut Flow) -> Option<Traffic> {
     let (header, rest) = packet.split_first_chunk::<40>()?;
@@ -217,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn t17_t18_classes_of_traffic_are_found_behind_tags_too() {
+    fn t17_t18_classes_of_traffic_are_found_after_tags_too() {
         let classes = [
             (ipv4_packet(6, 0, [0; 4]), [8, 0], Traffic::Ipv4Tcp),
             (ipv4_packet(17, 0, [0; 4]), [8, 0], Traffic::Ipv4Udp),
             (ipv4_packet(1, 0, [0; 4]), [8, 0], Traffic::Ipv4),
             (ipv6_packet(6, [0; 4]), [0x86, 0xdd], Traffic::Ipv6Tcp),
             (ipv6_packet(17, [0; 4]), [0x86, 0xdd], Traffic::Ipv6Udp),
-            // A hop-by-hop header is not looked behind.
+            // A hop-by-hop header is not parsed.
             (ipv6_packet(0, [0; 4]), [0x86, 0xdd], Traffic::Ipv6),
             (vec![0; 28], [8, 6], Traffic::Other),
             (vec![0x45; 19], [8, 0], Traffic::Other),
@@ -237,7 +237,7 @@ mod tests {
                 let tagged = frame(&types, &packet);
                 assert_eq!((tagged.traffic, tagged.priority), (expected, Some(5)));
             }
-            // The outer tag says the priority.
+            // The priority is that of the outer tag.
             let types = [&[0x88, 0xa8, 0xe0, 7, 0x81, 0, 0x20, 8][..], &ethertype].concat();
             let twice = frame(&types, &packet);
             assert_eq!((twice.traffic, twice.priority), (expected, Some(7)));
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_looked_at_without_harm(
+        fn any_bytes_are_parsed_without_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..100),
             types in prop::sample::select(vec![0x0800_u16, 0x86dd, 0x8100, 0x88a8, 0x0806]),
         ) {

@@ -1,4 +1,4 @@
-//! The groups of members: the switch's own, and those that its MAC table names.
+//! Multicast groups: the group of the switch, and those in its MAC table.
 
 use proto::{AddressHandle, Gid, PKey};
 
@@ -10,19 +10,19 @@ struct Group {
     ah: Option<AddressHandle>,
 }
 
-/// The groups by multicast LID.
+/// Groups by multicast LID.
 #[derive(Default)]
 pub struct Groups {
-    /// In ascending order, as a receiver wants them.
+    /// In ascending order, as [`Receiver`](crate::packet::Receiver) requires.
     lids: Vec<Lid>,
     /// In the same order.
     groups: Vec<Group>,
-    /// Address handles that are no longer named, for the caller to end.
+    /// Unused address handles, which the caller destroys.
     pub released: Vec<AddressHandle>,
 }
 
 impl Groups {
-    /// Takes other LIDs in place of those before. What is no multicast LID is left out.
+    /// Replaces the groups. Ignores LIDs that are not multicast.
     pub fn set(
         &mut self,
         (pkey, fabric_id, vesw_id): (PKey, u16, u16),
@@ -34,7 +34,7 @@ impl Groups {
         let mut before = std::mem::take(&mut self.groups);
         let of = |lid: &Lid| {
             let mgid = group_mgid(pkey, fabric_id, vesw_id, *lid);
-            // The same LID is another group on another switch.
+            // On another switch, the same LID is another group.
             let at = self.lids.binary_search(lid).ok();
             let same = at.and_then(|at| before.get_mut(at).filter(|group| group.mgid == mgid));
             let ah = same.and_then(|group| group.ah.take());
@@ -46,7 +46,7 @@ impl Groups {
             .extend(before.into_iter().filter_map(|group| group.ah));
     }
 
-    /// The LIDs, in ascending order.
+    /// LIDs in ascending order.
     pub fn lids(&self) -> &[Lid] {
         &self.lids
     }
@@ -94,7 +94,7 @@ mod tests {
             Some(AddressHandle(90))
         );
         assert_eq!(groups.released, [AddressHandle(20)]);
-        // The groups of another switch are others, whatever their LIDs.
+        // Another switch has other groups, even with equal LIDs.
         groups.set((PKey::DEFAULT, 1, 3), [lid(9)].into_iter());
         assert_eq!(groups.released, [AddressHandle(20), AddressHandle(90)]);
     }

@@ -1,4 +1,4 @@
-//! Learning where addresses and members are, from frames and from other replicas.
+//! Learning of addresses and members, from frames and from other replicas.
 
 use proto::damping::Verdict;
 use proto::{Mac, Time};
@@ -12,18 +12,18 @@ use crate::Lid;
 use crate::directory::NodeAddress;
 use crate::packet::Refusal;
 
-/// Updates kept between two drains.
+/// Maximum number of pending updates.
 const UPDATES_MAX: usize = 4096;
-/// Updates in a millisecond, beyond [`UPDATES_MAX`] at once: what a storm of addresses may cost each of
-/// the other replicas. What they were not told they are told when it is heard of again.
+/// Maximum number of updates per millisecond, after a burst of [`UPDATES_MAX`]. Bounds the cost of an
+/// address storm for the other replicas. They get a lost update when the address is seen again.
 const UPDATES_PER_MS: u64 = 16;
 
-/// The second that a point in time is in.
+/// Time in seconds.
 pub const fn second(now: Time) -> Second {
     (now.0 / 1000) as Second
 }
 
-/// News for the other replicas, of which there are only so many in any time.
+/// Pending updates for the other replicas, with a rate limit.
 pub struct Updates {
     pub list: Vec<Update>,
     room: u64,
@@ -41,7 +41,7 @@ impl Default for Updates {
 }
 
 impl Updates {
-    /// Adds one; false if there is no room.
+    /// Adds an update; false if there is no room.
     fn push(&mut self, now: Time, update: Update) -> bool {
         let more = now.since(self.since).saturating_mul(UPDATES_PER_MS);
         self.room = self.room.saturating_add(more).min(UPDATES_MAX as u64);
@@ -56,24 +56,24 @@ impl Updates {
 }
 
 impl VeswPort {
-    /// A packet came that says it is from `slid`.
+    /// Checks and learns the source LID of a packet.
     #[inline]
     pub(super) fn hear_node(&mut self, now: Time, slid: Lid, meta: &Meta) -> Result<(), Refusal> {
         let (at, source) = (second(now), meta.source());
         let origin = match self.is_sibling(slid) {
-            // A list of others need not have it.
+            // The list need not contain siblings.
             true if source.gid == self.settings.local.gid => Origin::Known,
             true => Origin::Forged,
             false => self.nodes.check(at, slid, source),
         };
         match origin {
             Origin::Known => {}
-            Origin::Again(told) => self.tell_node_again(now, slid, source, told),
+            Origin::Again(last) => self.republish_node(now, slid, source, last),
             Origin::New => self.learn_node(now, slid, source),
             Origin::Moved(from) => self.node_moves(now, slid, from, source),
             Origin::Forged => {
-                if !self.told_forged {
-                    self.told_forged = true;
+                if !self.forged_reported {
+                    self.forged_reported = true;
                     let (lid, from) = (slid, source);
                     self.events.push(Event::ForgedLid { lid, from });
                 }
@@ -83,14 +83,14 @@ impl VeswPort {
         Ok(())
     }
 
-    /// Somebody else sends as if it were this port.
+    /// Reports another host that sends with this port's LID.
     #[cold]
     pub(super) fn hear_duplicate(&mut self, now: Time, other: NodeAddress) {
-        if !self.told_duplicate {
-            self.told_duplicate = true;
+        if !self.duplicate_reported {
+            self.duplicate_reported = true;
             let lid = self.switch.slid();
             self.events.push(Event::DuplicateLid { lid, other });
-            self.updates.push(now, Update::ToldDuplicate);
+            self.updates.push(now, Update::DuplicateReported);
         }
     }
 
@@ -101,13 +101,13 @@ impl VeswPort {
 
     fn publish_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
         if self.updates.push(now, Update::Node { lid, address }) {
-            self.nodes.set_told(second(now), lid);
+            self.nodes.set_published(second(now), lid);
         }
     }
 
     #[cold]
-    fn tell_node_again(&mut self, now: Time, lid: Lid, address: NodeAddress, told: Option<Second>) {
-        if is_long_ago(now, told, self.ageing_seconds()) {
+    fn republish_node(&mut self, now: Time, lid: Lid, address: NodeAddress, last: Option<Second>) {
+        if is_repeat_due(now, last, self.ageing_seconds()) {
             self.publish_node(now, lid, address);
         }
     }
@@ -126,8 +126,8 @@ impl VeswPort {
         }
     }
 
-    /// A frame from the fabric has this source address. True if that is worth looking at no more in this
-    /// second.
+    /// Handles the source address of a frame from the fabric. Returns true if the address needs no further
+    /// lookup in this second.
     #[inline]
     pub(super) fn hear_far(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
         if is_group(mac) || mac == [0; 6] || mac == self.settings.mac {
@@ -138,8 +138,8 @@ impl VeswPort {
         }
         match self.far.hear(second(now), mac, lid) {
             Heard::Known => true,
-            Heard::Again(told) => {
-                self.tell_mac_again(now, mac, Place::At(lid), told);
+            Heard::Again(last) => {
+                self.republish_mac(now, mac, Place::At(lid), last);
                 true
             }
             Heard::Elsewhere(from) => self.mac_moves(now, mac, Place::At(from), Place::At(lid)),
@@ -155,13 +155,13 @@ impl VeswPort {
         }
     }
 
-    /// A source address that no other station can have. The interface's own is told of.
+    /// Handles a source address that must not be learned. Reports the interface's own address.
     #[cold]
     fn no_source(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
         if mac == self.settings.mac {
             let (kept, other) = (Place::Here, Place::At(lid));
-            if self.told_own != Some(mac) {
-                self.told_own = Some(mac);
+            if self.conflict_reported != Some(mac) {
+                self.conflict_reported = Some(mac);
                 self.events.push(Event::MacConflict { mac, kept, other });
                 self.updates.push(now, Update::MacKept { mac });
             }
@@ -169,7 +169,7 @@ impl VeswPort {
         true
     }
 
-    /// What is heard of elsewhere is behind the interface no more, even if nobody keeps where it is.
+    /// An address seen at a member is no longer behind the interface, even if its LID is not learned.
     fn hear_far_without_learning(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
         match self.near.lookup(mac) {
             Some(_) => self.mac_moves(now, mac, Place::Here, Place::At(lid)),
@@ -177,7 +177,7 @@ impl VeswPort {
         }
     }
 
-    /// A frame from the TAP has this source address.
+    /// Handles the source address of a frame from the TAP.
     #[inline]
     pub(super) fn hear_near(&mut self, now: Time, mac: Mac) {
         if mac == self.settings.mac || self.last_near == (mac, second(now)) {
@@ -188,8 +188,8 @@ impl VeswPort {
         }
         let followed = match self.near.hear(second(now), mac, Lid::NONE) {
             Heard::Known | Heard::Elsewhere(_) => true,
-            Heard::Again(told) => {
-                self.tell_mac_again(now, mac, Place::Here, told);
+            Heard::Again(last) => {
+                self.republish_mac(now, mac, Place::Here, last);
                 true
             }
             Heard::Unknown => match self.far.lookup(mac) {
@@ -208,7 +208,7 @@ impl VeswPort {
         }
     }
 
-    /// Whether the move was followed.
+    /// Handles a move of an address. Returns whether the port follows it.
     #[cold]
     fn mac_moves(&mut self, now: Time, mac: Mac, from: Place, to: Place) -> bool {
         match self.mac_damping.change(now, mac, from, to) {
@@ -232,8 +232,8 @@ impl VeswPort {
         }
     }
 
-    /// An address is at one place: behind the interface or behind a member, never both. False if that place
-    /// is here and there is no room for it.
+    /// Sets the location of an address: behind the interface or behind a member, never both. Returns false
+    /// if it is behind the interface and there is no room.
     fn put(&mut self, now: Time, mac: Mac, place: Place, ours: bool) -> bool {
         self.forget_last();
         match place {
@@ -258,8 +258,9 @@ impl VeswPort {
         true
     }
 
-    /// Whether there is room for another address behind the interface. Those in use stay: if more are in
-    /// use than there is room for, they would push each other out for ever, and the manager be told of each.
+    /// Whether there is room for another address behind the interface. Active addresses stay: if more were
+    /// active than fit, they would evict each other for ever, and each eviction would be reported to the
+    /// manager.
     fn has_near_room(&self, now: Second) -> bool {
         let kept_until = |heard: Second| heard.saturating_add(NEAR_KEPT);
         let oldest = self.near.oldest();
@@ -269,30 +270,30 @@ impl VeswPort {
     #[cold]
     fn refuse_near(&mut self, now: Time) {
         self.counters.mac_refused += 1;
-        if !std::mem::replace(&mut self.told_crowded, true) {
+        if !std::mem::replace(&mut self.crowded_reported, true) {
             self.events.push(Event::Crowded(NEAR_MAX));
-            self.updates.push(now, Update::ToldCrowded);
+            self.updates.push(now, Update::CrowdedReported);
         }
     }
 
     fn publish_mac(&mut self, now: Time, mac: Mac, place: Place) {
         if self.updates.push(now, Update::Mac { mac, place }) {
-            self.table_of(place).set_told(second(now), mac);
+            self.table_of(place).set_published(second(now), mac);
         }
     }
 
     #[cold]
-    fn tell_mac_again(&mut self, now: Time, mac: Mac, place: Place, told: Option<Second>) {
+    fn republish_mac(&mut self, now: Time, mac: Mac, place: Place, last: Option<Second>) {
         let ageing = match place {
             Place::Here => NEAR_AGEING,
             Place::At(_) => self.ageing_seconds(),
         };
-        if is_long_ago(now, told, ageing) {
+        if is_repeat_due(now, last, ageing) {
             self.publish_mac(now, mac, place);
         }
     }
 
-    /// Takes in the news of another replica; makes none of its own.
+    /// Applies an update of another replica. Publishes no update.
     pub fn apply(&mut self, now: Time, update: &Update) {
         match *update {
             Update::Mac { mac, place } => {
@@ -306,22 +307,24 @@ impl VeswPort {
                 if mac != self.settings.mac {
                     self.put(now, mac, place, false);
                 }
-                // They know already.
-                self.table_of(place).set_told(second(now), mac);
+                // The other replicas have this update.
+                self.table_of(place).set_published(second(now), mac);
             }
-            Update::MacKept { mac } if mac == self.settings.mac => self.told_own = Some(mac),
+            Update::MacKept { mac } if mac == self.settings.mac => {
+                self.conflict_reported = Some(mac)
+            }
             Update::MacKept { mac } => self.mac_damping.keep(now, mac),
             Update::Node { lid, address } => self.apply_node(now, lid, address),
             Update::NodeKept { lid } => self.node_damping.keep(now, lid),
-            Update::ToldDuplicate => self.told_duplicate = true,
-            Update::ToldCrowded => self.told_crowded = true,
+            Update::DuplicateReported => self.duplicate_reported = true,
+            Update::CrowdedReported => self.crowded_reported = true,
         }
     }
 
     fn apply_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
         match self.nodes.check(second(now), lid, address) {
             Origin::Known | Origin::Again(_) => {}
-            // It was not, by the list that the other replica had.
+            // The list of the other replica was different.
             Origin::Forged => return,
             Origin::New => self.nodes.learn(second(now), lid, address),
             Origin::Moved(from) => {
@@ -329,17 +332,17 @@ impl VeswPort {
                 self.nodes.learn(second(now), lid, address);
             }
         }
-        self.nodes.set_told(second(now), lid);
+        self.nodes.set_published(second(now), lid);
         self.forget_last();
     }
 }
 
-/// Whether other replicas are to be told anew of something that they forget after `ageing` seconds without
-/// news of it; 0: never, and yet what nobody speaks of is pushed out first where there is no room.
-fn is_long_ago(now: Time, told: Option<Second>, ageing: Second) -> bool {
+/// Whether an update must be repeated, so that other replicas do not expire an entry with this ageing time
+/// (in seconds). With 0 (no ageing), updates keep active entries from being evicted first.
+fn is_repeat_due(now: Time, last: Option<Second>, ageing: Second) -> bool {
     let every = match ageing {
         0 => NEAR_AGEING / 4,
         ageing => (ageing / 4).max(1),
     };
-    told.is_none_or(|told| second(now).saturating_sub(told) >= every)
+    last.is_none_or(|last| second(now).saturating_sub(last) >= every)
 }

@@ -1,7 +1,7 @@
-//! Where Ethernet addresses are, as it was learned from frames.
+//! Table of learned Ethernet addresses and their LIDs.
 //!
-//! A look-up touches two lines of memory however many addresses there are: the index has all that sending
-//! needs. The order of use is in the entries beside it, and is noted once a second for each address.
+//! A lookup touches two cache lines in a table of any size: the index contains all that sending needs. The
+//! order of use is in the separate entries, updated once a second for each address.
 
 use std::hash::BuildHasher;
 
@@ -12,14 +12,14 @@ use proto::lru::{Lru, Place, Placed};
 
 use crate::Lid;
 
-/// Seconds since some beginning.
+/// Time in seconds.
 pub type Second = u32;
 
 /// An address in the index.
 #[derive(Clone, Copy)]
 struct Known {
     mac: Mac,
-    /// The lower bits of the second in which it was last heard of.
+    /// Lower bits of the second in which the address was last seen.
     heard: u16,
     lid: u32,
     slot: u32,
@@ -27,15 +27,15 @@ struct Known {
 
 const _: () = assert!(size_of::<Known>() == 16);
 
-/// The rest of what is known of it.
+/// The rest of an address's data.
 #[derive(Clone, Copy)]
 struct Entry {
     mac: Mac,
-    /// This replica heard of it itself, and counted that.
+    /// This replica, not another one, learned and counted the address.
     ours: bool,
     heard: Second,
-    /// When other replicas were last told.
-    told: Option<Second>,
+    /// When the last update for the other replicas was published.
+    published: Option<Second>,
     place: Place,
 }
 
@@ -45,29 +45,30 @@ impl Placed for Entry {
     }
 }
 
-/// What the table says to an address that was heard of.
+/// State of an address that was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// Where it is known to be, not for the first time in this second.
+    /// Known at this LID, and already seen in this second.
     Known,
-    /// Where it is known to be, which other replicas were told at that time.
+    /// Known at this LID, and first seen in this second. The time is that of the last update for the other
+    /// replicas.
     Again(Option<Second>),
-    /// It is known to be at this LID.
+    /// Known at this other LID.
     Elsewhere(Lid),
-    /// It is not known.
+    /// Unknown.
     Unknown,
 }
 
-/// Addresses that made room.
+/// Numbers of removed addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Gone {
-    /// All of them.
+    /// All removed addresses.
     pub all: usize,
-    /// Those that this replica heard of itself.
+    /// Removed addresses that this replica learned.
     pub ours: usize,
 }
 
-/// A bounded table.
+/// A bounded table of addresses.
 pub struct Macs {
     index: HashTable<Known>,
     entries: Vec<Entry>,
@@ -78,7 +79,7 @@ pub struct Macs {
 }
 
 impl Macs {
-    /// An empty table for up to `max` addresses. It takes memory for what is in it.
+    /// Creates an empty table for up to `max` addresses. It allocates memory as it grows.
     pub fn new(max: usize) -> Macs {
         Macs {
             index: HashTable::new(),
@@ -94,12 +95,12 @@ impl Macs {
         self.index.len()
     }
 
-    /// Whether the next address pushes one out.
+    /// Whether the next new address evicts another one.
     pub fn is_full(&self) -> bool {
         self.len() >= self.max
     }
 
-    /// Where an address is.
+    /// LID of an address.
     #[inline]
     pub fn lookup(&self, mac: Mac) -> Option<Lid> {
         if self.index.is_empty() {
@@ -109,7 +110,7 @@ impl Macs {
         found.map(|known| Lid::new(known.lid))
     }
 
-    /// An address was heard of at `lid`. Where it is known to be is not changed by that.
+    /// Updates the time of an address seen at `lid`. Does not change its LID.
     #[inline]
     pub fn hear(&mut self, second: Second, mac: Mac, lid: Lid) -> Heard {
         let hash = self.hash_of(mac);
@@ -127,11 +128,10 @@ impl Macs {
         self.order.touch(&mut self.entries, slot);
         let entry = &mut self.entries[slot as usize];
         entry.heard = second;
-        Heard::Again(entry.told)
+        Heard::Again(entry.published)
     }
 
-    /// Says where an address is. What made room for it: the one that was not heard of for the longest
-    /// time.
+    /// Sets the LID of an address. Returns the evicted addresses: those not seen for the longest time.
     pub fn set(&mut self, second: Second, mac: Mac, lid: Lid, ours: bool) -> Gone {
         let hash = self.hash_of(mac);
         if let Some(known) = self.index.find_mut(hash, |known| known.mac == mac) {
@@ -142,7 +142,7 @@ impl Macs {
             let entry = &mut self.entries[slot as usize];
             entry.heard = second;
             entry.ours |= ours;
-            entry.told = None;
+            entry.published = None;
             return Gone::default();
         }
         let gone = self.make_room();
@@ -150,7 +150,7 @@ impl Macs {
             mac,
             ours,
             heard: second,
-            told: None,
+            published: None,
             place: Place::default(),
         });
         let known = Known {
@@ -165,15 +165,15 @@ impl Macs {
         gone
     }
 
-    /// Other replicas were told of an address.
-    pub fn set_told(&mut self, second: Second, mac: Mac) {
+    /// Sets when the last update of an address was published.
+    pub fn set_published(&mut self, second: Second, mac: Mac) {
         let found = self.index.find(self.hash_of(mac), |known| known.mac == mac);
         if let Some(slot) = found.map(|known| known.slot) {
-            self.entries[slot as usize].told = Some(second);
+            self.entries[slot as usize].published = Some(second);
         }
     }
 
-    /// Forgets an address. Whether it was known.
+    /// Removes an address. Returns whether it was known.
     pub fn remove(&mut self, mac: Mac) -> bool {
         let hash = self.hash_of(mac);
         let Ok(found) = self.index.find_entry(hash, |known| known.mac == mac) else {
@@ -186,7 +186,7 @@ impl Macs {
         true
     }
 
-    /// Forgets addresses whose LID is gone.
+    /// Keeps only addresses whose LID satisfies `keep`.
     pub fn retain(&mut self, keep: impl Fn(Lid) -> bool) {
         let gone = self.index.iter().filter(|known| !keep(Lid::new(known.lid)));
         let macs: Vec<Mac> = gone.map(|known| known.mac).collect();
@@ -195,18 +195,18 @@ impl Macs {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all addresses.
     pub fn clear(&mut self) {
         *self = Macs::new(self.max);
     }
 
-    /// When the address that was not heard of for the longest time was.
+    /// When the least recently seen address was last seen.
     pub fn oldest(&self) -> Option<Second> {
         let slot = self.order.oldest()?;
         Some(self.entries[slot as usize].heard)
     }
 
-    /// Forgets addresses that were last heard of in that second or before, up to `most` of them.
+    /// Removes up to `most` addresses that were last seen in second `until` or before.
     pub fn expire(&mut self, until: Second, most: usize) -> Gone {
         let mut gone = Gone::default();
         while gone.all < most && self.oldest().is_some_and(|heard| heard <= until) {
@@ -215,7 +215,7 @@ impl Macs {
         gone
     }
 
-    /// Addresses, where they are, and when they were last heard of; in no order.
+    /// Addresses, their LIDs, and when they were last seen; in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (Mac, Lid, Second)> {
         self.index.iter().map(|known| {
             let heard = self.entries[known.slot as usize].heard;
@@ -261,7 +261,7 @@ impl Macs {
         slot
     }
 
-    /// Gives memory back once nothing is left of what took it.
+    /// Frees the memory of a large table that has become empty.
     fn shrink(&mut self) {
         if self.index.is_empty() && self.entries.len() > 1024 {
             self.clear();
@@ -269,7 +269,7 @@ impl Macs {
     }
 }
 
-/// An address as a number, which is hashed faster.
+/// The address as an integer, which hashes faster.
 #[inline]
 const fn key(mac: Mac) -> u64 {
     let [a, b, c, d, e, f] = mac;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_not_heard_of_for_the_longest_time_makes_room() {
+    fn the_least_recently_seen_address_is_evicted() {
         let mut t = Macs::new(3);
         for n in 0..3 {
             assert_eq!(t.set(n, mac(n), lid(n), n == 1), Gone::default());
@@ -310,17 +310,17 @@ mod tests {
     fn an_address_elsewhere_stays_until_it_is_set() {
         let mut t = Macs::new(8);
         t.set(0, mac(1), lid(1), true);
-        t.set_told(0, mac(1));
+        t.set_published(0, mac(1));
         assert_eq!(t.hear(7, mac(1), lid(2)), Heard::Elsewhere(lid(1)));
         assert_eq!(t.oldest(), Some(0));
         t.set(7, mac(1), lid(2), true);
-        // Others are to hear of it, wherever they believe it to be.
+        // The other replicas need an update, because the address moved.
         assert_eq!(t.hear(8, mac(1), lid(2)), Heard::Again(None));
         assert_eq!(t.lookup(mac(1)), Some(lid(2)));
     }
 
     #[test]
-    fn a_second_after_the_short_count_has_gone_round_is_another_one() {
+    fn a_second_after_a_wrap_of_the_short_count_is_another_one() {
         let mut t = Macs::new(8);
         t.set(0, mac(1), lid(1), true);
         assert_eq!(t.hear(0x1_0001, mac(1), lid(1)), Heard::Again(None));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_takes_no_more_memory_than_the_bound_and_gives_it_back() {
+    fn a_storm_stays_within_the_memory_bound_and_frees_it() {
         let mut t = Macs::new(10_000);
         let mut gone = 0;
         for n in 0..1_000_000 {
@@ -342,9 +342,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a vector in the order of use.
+        /// Compares the table with a vector in the order of use.
         #[test]
-        fn the_table_is_what_was_heard(steps in prop::collection::vec((0..12_u32, 0..3_u32, 0..4_u8), 0..200)) {
+        fn the_table_matches_a_model(steps in prop::collection::vec((0..12_u32, 0..3_u32, 0..4_u8), 0..200)) {
             let mut t = Macs::new(6);
             let mut model: Vec<(u32, u32, u32)> = Vec::new();
             for (second, (n, at, what)) in steps.into_iter().enumerate() {

@@ -1,20 +1,21 @@
-//! A virtual port: where frames of its interface go on a virtual Ethernet switch, and which packets are
-//! for it.
+//! Virtual port: the core that forwards frames between an interface and a virtual Ethernet switch.
 //!
 //! The decisions are those of the kernel's driver (drivers/infiniband/ulp/opa_vnic/opa_vnic_encap.c), with
-//! learning beside the manager's tables. Several threads may serve one port with a replica of [`VeswPort`]
-//! each; what a replica learns it hands out as [`Update`]s for the others, so that no frame takes a lock.
+//! learning beside the manager's tables.
 //!
-//! * Forwarding: the manager's table, then groups, then learned addresses, then the LID in a
-//!   locally administered address if a member has it, then default ports, then, with learning, all
-//!   members. The reference stops at the LID in the address even if no member has it: frames for a
-//!   guest with a random MAC would be lost.
-//! * The manager's directory or the configuration gives the place of a LID; otherwise the source of
-//!   received packets does. Unicast to an unplaced LID goes to the switch's group with that LID in
-//!   the header; the owner accepts it, and its answer teaches the place.
-//! * Each data thread has a replica of the core; a replica sends what it learns to the others. The
-//!   manager's tables are shared and replaced whole, so a lookup meets the old or the new one.
-//!   Ageing entries are repeated after a quarter of their time.
+//! * A destination comes from the manager's table; for groups, then from the switch; then from learned
+//!   addresses. After these, a locally administered address leads to the member whose LID it contains, any
+//!   other address to a default port. With learning, frames without such a member or port go to all members.
+//!   The kernel's driver uses the LID in the address even if no member has it, and so loses frames for a
+//!   guest with a random MAC.
+//! * The address of a member on the fabric comes from the manager's directory or the configuration;
+//!   otherwise the port learns it from received packets. Unicast to a LID without an address goes to the
+//!   group of the switch, with that LID in the header. The owner of the LID accepts the packet, and its
+//!   answer is learned.
+//! * Each data thread has a replica of the core, a [`VeswPort`]. A replica sends what it learns to the
+//!   others as [`Update`]s, so no frame takes a lock. It repeats the update of an active entry after a
+//!   quarter of the ageing time. Replicas share the manager's tables, which are replaced whole: a lookup
+//!   sees the old table or the new one.
 
 mod count;
 mod flow;
@@ -52,27 +53,27 @@ pub use types::{
     Class, Event, Forward, MacInfo, Meta, NodeInfo, Place, Settings, Sizes, Target, Unsent, Update,
 };
 
-/// Things whose changes of place are counted. It is more than the guests of a host that all move at once;
-/// what changes beside as many stays where it is until one of them has been still.
+/// Maximum number of addresses whose moves are counted; more than the guests of a host that all move at
+/// once. Further addresses are not followed until one of these has not moved for a while.
 const DAMPED_MAX: usize = 4096;
-/// Events kept between two drains; more are lost.
+/// Maximum number of pending events; further events are lost.
 const EVENTS_MAX: usize = 64;
-/// Addresses behind the interface that are known and told of, its own left out: those that a manager
-/// gives a place (kernel opa_vnic_internal.h, `OPA_VNIC_MAX_SMAC_LIMIT`).
+/// Maximum number of addresses behind the interface, without its own, that are kept and reported. A manager
+/// has room for as many (kernel opa_vnic_internal.h, `OPA_VNIC_MAX_SMAC_LIMIT`).
 const NEAR_MAX: usize = 256;
-/// Seconds after which an address behind the interface that was not heard of is forgotten.
+/// Seconds without a frame after which an address behind the interface expires.
 const NEAR_AGEING: Second = 300;
-/// Seconds for which such an address keeps its place against new ones: those that another replica hears of
-/// are told anew after half of it, so that whatever speaks stays.
+/// Seconds without a frame after which a new address may replace it. Replicas repeat updates more often, so
+/// every active address stays.
 const NEAR_KEPT: Second = NEAR_AGEING / 2;
-/// The control side is told of addresses behind the interface this often at most, in milliseconds.
-const NEAR_TOLD_MS: u64 = 1000;
-/// Entries that are forgotten at once, so that it takes no time that anybody notices.
+/// Minimum interval between reports of the addresses behind the interface, in milliseconds.
+const NEAR_REPORT_MS: u64 = 1000;
+/// Maximum number of entries that expire in one call, to bound its time.
 const EXPIRED_AT_ONCE: usize = 2048;
-/// The Ethernet header and one tag, in bytes.
+/// Bytes of an Ethernet header and one VLAN tag.
 const FRAME_HEADER_MAX: usize = 18;
 
-/// The source of a frame, which is mostly that of the next.
+/// Source of the last received frame; often equal for the next frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Last {
     meta: Meta,
@@ -81,44 +82,45 @@ struct Last {
     at: Second,
 }
 
-/// One replica of a virtual port.
+/// A replica of a virtual port.
 pub struct VeswPort {
     settings: Settings,
     switch: Switch,
-    /// The interface is up, and so is the fabric.
+    /// Interface and fabric are up.
     up: bool,
-    /// The interface's MTU in bytes; the switch's counts where it is smaller.
+    /// MTU of the interface in bytes; the switch's MTU applies if it is smaller.
     mtu: u16,
     flow_hash: FlowHash,
     table: Arc<MacTable>,
-    /// Addresses behind other members.
+    /// Addresses behind other members, with their LIDs.
     far: Macs,
-    /// Addresses behind the interface, its own left out.
+    /// Addresses behind the interface, without its own.
     near: Macs,
     near_changed: bool,
-    near_told: Time,
-    /// That more addresses are behind the interface than are kept was told.
-    told_crowded: bool,
+    near_reported: Time,
+    /// [`Event::Crowded`] was reported.
+    crowded_reported: bool,
     mac_damping: Damping<Mac, Place>,
     nodes: Nodes,
     node_damping: Damping<Lid, NodeAddress>,
     groups: Groups,
-    /// In ascending order. One may have the port's own LID by mistake, or until the port gets another.
+    /// In ascending order. May contain the port's own LID, by mistake or until the port's LID changes.
     siblings: Vec<Lid>,
     last: Option<Last>,
     last_near: (Mac, Second),
     expired: Second,
-    told_forged: bool,
-    told_duplicate: bool,
-    /// The address of the interface that somebody else was found to have.
-    told_own: Option<Mac>,
+    forged_reported: bool,
+    duplicate_reported: bool,
+    /// The interface address for which [`Event::MacConflict`] was reported.
+    conflict_reported: Option<Mac>,
     updates: Updates,
     events: EventQueue<Event, EVENTS_MAX>,
     counters: Counters,
 }
 
 impl VeswPort {
-    /// A port that forwards nothing before it is configured. Its tables take memory for what is in them.
+    /// Creates a port that forwards nothing until it is configured. Its tables allocate memory as they
+    /// grow.
     #[must_use]
     pub fn new(settings: Settings) -> VeswPort {
         VeswPort {
@@ -130,8 +132,8 @@ impl VeswPort {
             far: Macs::new(settings.mac_limit),
             near: Macs::new(NEAR_MAX),
             near_changed: false,
-            near_told: Time(0),
-            told_crowded: false,
+            near_reported: Time(0),
+            crowded_reported: false,
             mac_damping: Damping::new(DAMPED_MAX, WhenFull::Keep),
             nodes: Nodes::default(),
             node_damping: Damping::new(DAMPED_MAX, WhenFull::Keep),
@@ -140,9 +142,9 @@ impl VeswPort {
             last: None,
             last_near: ([0; 6], 0),
             expired: 0,
-            told_forged: false,
-            told_duplicate: false,
-            told_own: None,
+            forged_reported: false,
+            duplicate_reported: false,
+            conflict_reported: None,
             updates: Updates::default(),
             events: EventQueue::default(),
             counters: Counters::default(),
@@ -150,8 +152,8 @@ impl VeswPort {
         }
     }
 
-    /// Does from now on what a manager or the configuration says. What was learned on another switch is
-    /// forgotten.
+    /// Applies settings of the manager or the configuration. A change of the switch removes what was
+    /// learned on the old one.
     pub fn configure(&mut self, info: &VeswPortInfo) {
         let before = std::mem::replace(&mut self.switch, Switch::new(info));
         let same_switch = before.header().vesw_id == self.switch.header().vesw_id
@@ -162,23 +164,23 @@ impl VeswPort {
         }
         let own = self.switch.slid();
         if before.slid() != own {
-            self.told_duplicate = false;
+            self.duplicate_reported = false;
             self.far.retain(|lid| lid != own);
         }
         self.regroup();
         self.forget_last();
     }
 
-    /// Uses another table of the manager's.
+    /// Replaces the manager's table.
     pub fn set_table(&mut self, table: Arc<MacTable>) {
         self.table = table;
         self.regroup();
     }
 
-    /// Uses another list of the members.
+    /// Replaces the list of members.
     pub fn set_directory(&mut self, directory: &Directory) {
         self.nodes.set_directory(directory);
-        self.told_forged = false;
+        self.forged_reported = false;
         if self.nodes.is_closed() {
             let (nodes, siblings) = (&self.nodes, &self.siblings);
             let is_member = |lid| nodes.knows(lid) || siblings.contains(&lid);
@@ -187,24 +189,25 @@ impl VeswPort {
         self.forget_last();
     }
 
-    /// Says which LIDs on the same switch are virtual ports of this daemon, reached without the fabric.
+    /// Sets the siblings: LIDs of this daemon's virtual ports on the same switch, reached without the
+    /// fabric.
     pub fn set_siblings(&mut self, siblings: impl IntoIterator<Item = Lid>) {
         self.siblings = siblings.into_iter().collect();
         self.siblings.sort_unstable();
         self.forget_last();
     }
 
-    /// The interface is up and the fabric is, or one of them is not any more.
+    /// Sets whether interface and fabric are both up.
     pub fn set_up(&mut self, up: bool) {
         self.up = up;
     }
 
-    /// The interface's MTU changed, in bytes.
+    /// Sets the MTU of the interface, in bytes.
     pub fn set_mtu(&mut self, mtu: u16) {
         self.mtu = mtu;
     }
 
-    /// The interface's own address changed.
+    /// Sets the interface's own address.
     pub fn set_mac(&mut self, mac: Mac) {
         self.settings.mac = mac;
         self.far.remove(mac);
@@ -212,13 +215,13 @@ impl VeswPort {
         self.forget_last();
     }
 
-    /// The port's GID or the queue pair changed.
+    /// Sets the port's own address on the fabric.
     pub fn set_local(&mut self, local: NodeAddress) {
         self.settings.local = local;
         self.forget_last();
     }
 
-    /// Learns from now on, or no more: then what was learned is forgotten.
+    /// Enables or disables learning. Disabling removes all learned addresses.
     pub fn set_learning(&mut self, learning: bool) {
         self.settings.learning = learning;
         if !learning {
@@ -227,51 +230,51 @@ impl VeswPort {
         self.forget_last();
     }
 
-    /// Forgets addresses after another time, in milliseconds; 0: never.
+    /// Sets the ageing time of learned addresses, in milliseconds; 0: no ageing.
     pub fn set_ageing(&mut self, milliseconds: u64) {
         self.settings.ageing_ms = milliseconds;
     }
 
-    /// What the port is.
+    /// Settings of the port.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether frames pass.
+    /// Whether the port forwards.
     #[inline]
     #[must_use]
     pub const fn is_forwarding(&self) -> bool {
         self.up && self.switch.forwards
     }
 
-    /// The source LID of all packets.
+    /// Source LID of all packets.
     #[must_use]
     pub fn slid(&self) -> Lid {
         self.switch.slid()
     }
 
-    /// The largest payload of a frame in bytes: the interface's MTU, or the switch's if that is smaller.
+    /// Largest payload of a frame in bytes: the smaller MTU of interface and switch.
     #[inline]
     #[must_use]
     pub fn mtu(&self) -> u16 {
         self.mtu.min(self.switch.eth_mtu)
     }
 
-    /// The longest frame in bytes: the MTU, an Ethernet header and one tag.
+    /// Longest frame in bytes: the MTU plus Ethernet header and one VLAN tag.
     #[inline]
     #[must_use]
     pub fn frame_max(&self) -> usize {
         usize::from(self.mtu()) + FRAME_HEADER_MAX
     }
 
-    /// The multicast LIDs whose groups the port is to be a member of, in ascending order.
+    /// Multicast LIDs of the groups that the port must join, in ascending order.
     #[must_use]
     pub fn joined(&self) -> &[Lid] {
         self.groups.lids()
     }
 
-    /// Where a target is: a GID, and the queue pair there.
+    /// GID and queue pair number of a target.
     #[must_use]
     pub fn address(&self, to: Target) -> (Gid, Qpn) {
         match to {
@@ -283,13 +286,13 @@ impl VeswPort {
         }
     }
 
-    /// Where a LID is, as far as that is known: its queue pair may be 0.
+    /// Address of a LID, if known; the queue pair number may be 0.
     #[must_use]
     pub fn find(&self, lid: Lid) -> Option<NodeAddress> {
         self.nodes.find(lid)
     }
 
-    /// The address handle that [`VeswPort::set_ah`] gave to a target.
+    /// Address handle of a target, from [`VeswPort::set_ah`].
     #[inline]
     #[must_use]
     pub fn ah(&self, to: Target) -> Option<AddressHandle> {
@@ -299,8 +302,8 @@ impl VeswPort {
         }
     }
 
-    /// Keeps an address handle for a target. It comes back through [`VeswPort::pop_released_ah`] when the
-    /// target is another place, or is given a new handle.
+    /// Sets the address handle of a target. [`VeswPort::pop_released_ah`] returns the handle when the
+    /// target's address changes or the target gets another handle.
     pub fn set_ah(&mut self, to: Target, ah: AddressHandle) {
         match to {
             Target::Group(slot) => self.groups.set_ah(slot, ah),
@@ -308,38 +311,38 @@ impl VeswPort {
         }
     }
 
-    /// An address handle that is no longer named, to be ended by the caller.
+    /// Returns an unused address handle, which the caller destroys.
     pub fn pop_released_ah(&mut self) -> Option<AddressHandle> {
         let node = self.nodes.released.pop();
         node.or_else(|| self.groups.released.pop())
     }
 
-    /// Gives up all address handles, for [`VeswPort::pop_released_ah`].
+    /// Releases all address handles to [`VeswPort::pop_released_ah`].
     pub fn release_all(&mut self) {
         self.nodes.release_all();
         self.groups.release_all();
     }
 
-    /// Whether [`VeswPort::drain_updates`] has something.
+    /// Whether [`VeswPort::drain_updates`] returns updates.
     #[inline]
     #[must_use]
     pub fn has_updates(&self) -> bool {
         !self.updates.list.is_empty()
     }
 
-    /// News for the other replicas, in order.
+    /// Returns the updates for the other replicas, in order.
     pub fn drain_updates(&mut self) -> impl Iterator<Item = Update> {
         self.updates.list.drain(..)
     }
 
-    /// Whether [`VeswPort::poll_event`] has something.
+    /// Whether [`VeswPort::poll_event`] returns an event.
     #[inline]
     #[must_use]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The next event, in order.
+    /// Returns the next event, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
@@ -356,8 +359,8 @@ impl VeswPort {
         &self.table
     }
 
-    /// Addresses that were learned: behind the interface, then behind other members; otherwise in no
-    /// order.
+    /// Learned addresses: first those behind the interface, then those behind other members; otherwise in
+    /// no particular order.
     pub fn learned(&self, now: Time) -> impl Iterator<Item = MacInfo> {
         let all = self.near.iter().chain(self.far.iter());
         all.map(move |(mac, lid, heard)| MacInfo {
@@ -370,12 +373,12 @@ impl VeswPort {
         })
     }
 
-    /// The members that are known, in no order.
+    /// Known members, in no particular order.
     pub fn nodes(&self) -> impl Iterator<Item = NodeInfo> {
         self.nodes.iter()
     }
 
-    /// Addresses behind the interface other than its own, in ascending order.
+    /// Addresses behind the interface, without its own, in ascending order.
     #[must_use]
     pub fn local_macs(&self) -> Vec<Mac> {
         let mut macs: Vec<Mac> = self.near.iter().map(|(mac, ..)| mac).collect();
@@ -383,7 +386,7 @@ impl VeswPort {
         macs
     }
 
-    /// When [`VeswPort::handle_timeout`] should be called next.
+    /// Time of the next call of [`VeswPort::handle_timeout`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let age = self.ageing_seconds();
@@ -394,25 +397,29 @@ impl VeswPort {
             .near
             .oldest()
             .map(|heard| heard.saturating_add(NEAR_AGEING));
-        // Once a second at most, whatever is due.
+        // Entries expire at most once a second.
         let next = learned.chain(near).min();
         let ages = next.map(|due| Time(1000 * u64::from(due.max(self.expired) + 1)));
-        let tells =
-            (self.near_changed && self.settings.tells).then(|| self.near_told.after(NEAR_TOLD_MS));
-        [ages, tells].into_iter().flatten().min()
+        [ages, self.near_report_due()].into_iter().flatten().min()
     }
 
-    /// Lets time pass.
+    /// Removes expired entries and reports changed addresses behind the interface.
     pub fn handle_timeout(&mut self, now: Time) {
         if second(now) > self.expired {
             self.expire(second(now));
         }
-        if self.near_changed && self.settings.tells && now >= self.near_told.after(NEAR_TOLD_MS) {
+        if self.near_report_due().is_some_and(|due| due <= now) {
             self.near_changed = false;
-            self.near_told = now;
+            self.near_reported = now;
             let macs = self.local_macs();
             self.events.push(Event::LocalMacs(macs));
         }
+    }
+
+    /// Time of the next report of the addresses behind the interface, if they changed.
+    fn near_report_due(&self) -> Option<Time> {
+        let reports = self.near_changed && self.settings.reports;
+        reports.then(|| self.near_reported.after(NEAR_REPORT_MS))
     }
 
     fn expire(&mut self, at: Second) {
@@ -431,7 +438,7 @@ impl VeswPort {
         if gone > 0 {
             self.forget_last();
         }
-        // The rest goes at the next call.
+        // The next call removes the rest.
         if gone < EXPIRED_AT_ONCE {
             self.expired = at;
         }
@@ -448,7 +455,7 @@ impl VeswPort {
         }
     }
 
-    /// The groups that the switch and the table name.
+    /// Rebuilds the groups of the switch and its table.
     fn regroup(&mut self) {
         let header = self.switch.header();
         let switch = (header.pkey, self.switch.fabric_id, header.vesw_id);
@@ -464,14 +471,14 @@ impl VeswPort {
         self.node_damping.clear();
     }
 
-    /// The next frame's source is looked at anew.
+    /// Forces a lookup of the next frame's source.
     fn forget_last(&mut self) {
         self.last = None;
         self.last_near = ([0; 6], 0);
     }
 }
 
-/// The second until which what was heard of last is forgotten now; 0 seconds mean never.
+/// Entries last seen in this second or before expire at `now`; `None` if `age` is 0 (no ageing).
 fn too_old(now: Second, age: Second) -> Option<Second> {
     now.checked_sub(age.checked_add(1)?).filter(|_| age > 0)
 }

@@ -1,5 +1,5 @@
-//! Where the members of the switch are on the fabric: by the manager's or the configuration's list, and by
-//! where packets come from.
+//! Members of the switch and their addresses on the fabric: from the list of the manager or the
+//! configuration, and learned from packets.
 
 use std::collections::HashMap;
 
@@ -12,23 +12,23 @@ use super::types::NodeInfo;
 use crate::Lid;
 use crate::directory::{Directory, NodeAddress};
 
-/// Members that are known without being listed.
+/// Maximum number of learned members.
 const LEARNED_MAX: usize = 16_384;
-/// A queue pair that is not known.
+/// An unknown queue pair.
 const NO_QPN: Qpn = Qpn::new(0);
 
 struct Node {
     lid: Lid,
     address: NodeAddress,
-    /// The list has it.
+    /// The list contains the member.
     listed: bool,
-    /// The list has its queue pair as well.
+    /// The list contains the member's queue pair number, too.
     pinned: bool,
-    /// What is known of it was learned, and is forgotten in time: it is in the order of use.
+    /// The address was learned and expires: the member is in the order of use.
     ages: bool,
     heard: Second,
-    /// When other replicas were last told.
-    told: Option<Second>,
+    /// When the last update for the other replicas was published.
+    published: Option<Second>,
     place: Place,
     ah: Option<AddressHandle>,
     live: bool,
@@ -40,22 +40,23 @@ impl Placed for Node {
     }
 }
 
-/// What the table says to a packet's origin.
+/// Result of the check of a packet's source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The LID is there.
+    /// The LID is at this address.
     Known,
-    /// Likewise, heard of for the first time in this second; other replicas were last told then.
+    /// As `Known`, and first seen in this second. The time is that of the last update for the other
+    /// replicas.
     Again(Option<Second>),
-    /// It is not known where the LID is.
+    /// The address of the LID is unknown.
     New,
-    /// The LID was there, and may have moved.
+    /// The LID was at this other address and may have moved.
     Moved(NodeAddress),
-    /// The LID is elsewhere, or nowhere.
+    /// The LID is at another address, or no member has it.
     Forged,
 }
 
-/// The members by LID.
+/// Members by LID.
 #[derive(Default)]
 pub struct Nodes {
     slots: Vec<Node>,
@@ -64,22 +65,22 @@ pub struct Nodes {
     order: Lru,
     ageing: usize,
     closed: bool,
-    /// Address handles that are no longer named, for the caller to end.
+    /// Unused address handles, which the caller destroys.
     pub released: Vec<AddressHandle>,
 }
 
 impl Nodes {
-    /// Whether a LID is a member's.
+    /// Whether a member has this LID.
     pub fn knows(&self, lid: Lid) -> bool {
         self.by_lid.contains_key(&lid.get())
     }
 
-    /// Whether nobody but those listed is a member.
+    /// Whether only the listed members are members.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Where a LID is; `None` too while its queue pair is not known.
+    /// Slot of a LID; `None` also if its queue pair number is unknown.
     #[inline]
     pub fn reachable(&self, lid: Lid) -> Option<u32> {
         let slot = *self.by_lid.get(&lid.get())?;
@@ -90,7 +91,7 @@ impl Nodes {
         self.slots[slot as usize].address
     }
 
-    /// What is known of a LID.
+    /// Address of a LID; its queue pair number may be 0 (unknown).
     pub fn find(&self, lid: Lid) -> Option<NodeAddress> {
         self.by_lid.get(&lid.get()).map(|slot| self.address(*slot))
     }
@@ -109,7 +110,7 @@ impl Nodes {
         self.released.extend(handles);
     }
 
-    /// A packet came from `source` that says it is from `lid`.
+    /// Checks a packet from `source` with the source LID `lid`.
     #[inline]
     pub fn check(&mut self, second: Second, lid: Lid, source: NodeAddress) -> Origin {
         let Some(slot) = self.by_lid.get(&lid.get()).copied() else {
@@ -124,9 +125,9 @@ impl Nodes {
                 return Origin::Known;
             }
             node.heard = second;
-            let told = node.told;
+            let published = node.published;
             self.order.touch(&mut self.slots, slot);
-            return Origin::Again(told);
+            return Origin::Again(published);
         }
         let same_port = node.address.gid == source.gid;
         if self.closed && (node.pinned || !same_port) {
@@ -138,7 +139,7 @@ impl Nodes {
         }
     }
 
-    /// A member was found to be at `address`.
+    /// Sets the learned address of a member.
     pub fn learn(&mut self, second: Second, lid: Lid, address: NodeAddress) {
         let slot = match self.by_lid.get(&lid.get()) {
             Some(slot) => *slot,
@@ -152,8 +153,8 @@ impl Nodes {
         self.set_address(slot, address);
         let node = &mut self.slots[slot as usize];
         node.heard = second;
-        node.told = None;
-        // Where the list is not complete it may be old, too: whoever speaks knows better.
+        node.published = None;
+        // An incomplete list may also be outdated: received packets take precedence.
         node.pinned = false;
         if !node.ages {
             node.ages = true;
@@ -164,14 +165,14 @@ impl Nodes {
         }
     }
 
-    /// Other replicas were told of a member.
-    pub fn set_told(&mut self, second: Second, lid: Lid) {
+    /// Sets when the last update of a member was published.
+    pub fn set_published(&mut self, second: Second, lid: Lid) {
         if let Some(slot) = self.by_lid.get(&lid.get()) {
-            self.slots[*slot as usize].told = Some(second);
+            self.slots[*slot as usize].published = Some(second);
         }
     }
 
-    /// Takes over a list in place of the one before.
+    /// Replaces the list.
     pub fn set_directory(&mut self, directory: &Directory) {
         self.closed = directory.closed;
         let live = self.slots.iter().enumerate().filter(|(_, node)| node.live);
@@ -185,8 +186,7 @@ impl Nodes {
         }
     }
 
-    /// Takes a member off the list. What was learned of it stays where others than those listed may be
-    /// members.
+    /// Removes a member from the list. Its learned address stays if the list is incomplete.
     fn unlist(&mut self, slot: u32) {
         let node = &mut self.slots[slot as usize];
         node.listed = false;
@@ -210,14 +210,14 @@ impl Nodes {
         }
     }
 
-    /// When the member that was not heard of for the longest time was.
+    /// When the least recently seen member was last seen.
     pub fn oldest(&self) -> Option<Second> {
         let slot = self.order.oldest()?;
         Some(self.slots[slot as usize].heard)
     }
 
-    /// Forgets what was learned of members that were last heard of in that second or before, up to `most`
-    /// of them. How many that were.
+    /// Removes the learned addresses of up to `most` members that were last seen in second `until` or
+    /// before. Returns their number.
     pub fn expire(&mut self, until: Second, most: usize) -> usize {
         let mut count = 0;
         while count < most && self.oldest().is_some_and(|heard| heard <= until) {
@@ -227,7 +227,7 @@ impl Nodes {
         count
     }
 
-    /// The members, in no order.
+    /// Members, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = NodeInfo> {
         let live = self.slots.iter().filter(|node| node.live);
         live.map(|node| NodeInfo {
@@ -237,7 +237,7 @@ impl Nodes {
         })
     }
 
-    /// Forgets what was learned.
+    /// Removes all learned addresses.
     pub fn forget_learned(&mut self) {
         while self.order.oldest().is_some() {
             self.forget_oldest();
@@ -270,7 +270,7 @@ impl Nodes {
         self.shrink();
     }
 
-    /// Gives memory back once nothing is left of what took it.
+    /// Frees the memory of a large table that has become empty.
     fn shrink(&mut self) {
         if self.by_lid.is_empty() && self.slots.len() > 1024 {
             *self = Nodes {
@@ -306,7 +306,7 @@ impl Nodes {
             pinned: false,
             ages: false,
             heard: 0,
-            told: None,
+            published: None,
             place: Place::default(),
             ah: None,
             live: true,
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_list_is_complete_nobody_else_is_believed() {
+    fn a_complete_list_excludes_all_others() {
         let mut t = listed(true, &[(7, address(7, 0x70)), (8, address(8, 0))]);
         let mut check = |lid, from| t.check(1, Lid::new(lid), from);
         assert_eq!(check(7, address(7, 0x70)), Origin::Known);
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(check(7, address(9, 0x70)), Origin::Forged);
         assert_eq!(check(9, address(9, 0x90)), Origin::Forged);
         assert_eq!(check(8, address(7, 0x80)), Origin::Forged);
-        // A queue pair that is not listed is learned from its port alone.
+        // An unlisted queue pair number is learned, but only from the member's port.
         assert_eq!(check(8, address(8, 0x80)), Origin::New);
         t.learn(1, Lid::new(8), address(8, 0x80));
         let mut check = |lid, from| t.check(1, Lid::new(lid), from);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_not_who_sends_is_learned_and_forgotten_in_time() {
+    fn with_an_incomplete_list_senders_are_learned_and_expire() {
         let mut t = listed(false, &[(7, address(7, 0))]);
         assert_eq!(t.check(1, Lid::new(9), address(9, 1)), Origin::New);
         t.learn(1, Lid::new(9), address(9, 1));
@@ -383,7 +383,7 @@ mod tests {
         t.set_ah(slot, AddressHandle(3));
         assert_eq!(t.check(3, Lid::new(9), address(9, 1)), Origin::Again(None));
         assert_eq!(t.expire(2, usize::MAX), 1);
-        // The one listed is still a member, whose queue pair is not known.
+        // The listed member stays, with an unknown queue pair number.
         assert_eq!(t.reachable(Lid::new(7)), None);
         assert_eq!(t.find(Lid::new(7)), Some(address(7, 0)));
         assert_eq!(t.expire(3, usize::MAX), 1);
@@ -412,14 +412,14 @@ mod tests {
         let mut released: Vec<u32> = t.released.iter().map(|ah| ah.0).collect();
         released.sort_unstable();
         assert_eq!(released, [2, 3]);
-        // Whoever is listed no more was learned, where others may be members too.
+        // A member that leaves an incomplete list keeps its learned address.
         t.set_directory(&directory(false, &[]));
         assert_eq!(t.iter().count(), 1);
         assert_eq!(t.find(Lid::new(7)), Some(address(7, 0x77)));
     }
 
     #[test]
-    fn forged_lids_without_number_take_no_more_memory_than_the_bound() {
+    fn forged_lids_stay_within_the_memory_bound() {
         let mut t = listed(false, &[(7, address(7, 7))]);
         for n in 100..100_000 {
             t.learn(n, Lid::new(n), address(1, n));

@@ -1,4 +1,4 @@
-//! From the fabric to the TAP.
+//! Receive path: from the fabric to the TAP.
 
 use proto::{Mac, Time};
 
@@ -10,10 +10,10 @@ use crate::Lid;
 use crate::packet::{self, Arrival, Decoded, Profile, Receiver, Refusal, Strictness};
 
 impl VeswPort {
-    /// Takes a datagram: the frame in it, for the TAP.
+    /// Receives a datagram. Returns the frame in it, for the TAP.
     ///
     /// # Errors
-    /// Why it is dropped; it is counted.
+    /// Reason why the packet was dropped; already counted.
     #[inline]
     pub fn from_fabric<'p>(
         &mut self,
@@ -73,7 +73,7 @@ impl VeswPort {
         self.hear_node(now, slid, meta)
     }
 
-    /// Learns from the source of a frame, unless it is that of the frame before.
+    /// Learns the source of a frame, unless it equals the source of the frame before.
     #[inline]
     fn learn(&mut self, now: Time, meta: &Meta, slid: Lid, source: Mac) {
         let this = Last {
@@ -90,8 +90,8 @@ impl VeswPort {
         }
     }
 
-    /// Takes a frame that a virtual port of this daemon on the same switch sent, uncut; `sizes` are those
-    /// of the frames that it would have become. False if it is dropped, and counted.
+    /// Receives a frame of a sibling on the same switch, without segmentation; `sizes` are those of the
+    /// segments. Returns false if the frame was dropped and counted.
     #[inline]
     pub fn from_sibling(&mut self, now: Time, slid: Lid, frame: &[u8], sizes: Sizes) -> bool {
         let Some((destination, source)) = addresses(frame) else {
@@ -123,13 +123,13 @@ impl VeswPort {
         true
     }
 
-    /// Counts frames that the TAP did not take.
+    /// Counts frames that the TAP did not accept.
     pub fn count_not_taken(&mut self, frames: u64) {
         count::not_taken(&mut self.counters, frames);
     }
 }
 
-/// Destination and source of a frame.
+/// Destination and source address of a frame.
 #[inline]
 fn addresses(frame: &[u8]) -> Option<(Mac, Mac)> {
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *frame.first_chunk::<12>()?;

@@ -1,4 +1,4 @@
-//! From the TAP to the fabric.
+//! Transmit path: from the TAP to the fabric.
 
 use proto::{Mac, Time};
 
@@ -8,11 +8,11 @@ use super::{VeswPort, count};
 use crate::Lid;
 
 impl VeswPort {
-    /// Decides on a frame that the host sent: from the destination address on, tags included, as the TAP
-    /// gives it, which may be a large send.
+    /// Decides about a frame from the TAP, from the destination address on, including tags. The frame may
+    /// be a large send.
     #[inline]
     pub fn from_tap(&mut self, now: Time, frame: &[u8]) -> Forward {
-        match self.way(now, frame) {
+        match self.decide(now, frame) {
             Ok(forward) => forward,
             Err(why) => {
                 self.count_unsent(why, Sizes::one(frame.len()));
@@ -22,7 +22,7 @@ impl VeswPort {
     }
 
     #[inline]
-    fn way(&mut self, now: Time, bytes: &[u8]) -> Result<Forward, Unsent> {
+    fn decide(&mut self, now: Time, bytes: &[u8]) -> Result<Forward, Unsent> {
         let frame = Frame::parse(bytes).ok_or(Unsent::BadFrame)?;
         self.hear_near(now, frame.source);
         if !self.is_forwarding() {
@@ -43,9 +43,9 @@ impl VeswPort {
         Ok(Forward::Fabric { prefix, to, class })
     }
 
-    /// The destination LID (kernel opa_vnic_encap.c, `opa_vnic_get_dlid`), with learning between its
-    /// steps. Without learning the steps are the driver's, which takes any locally administered address
-    /// for one that a LID was made into.
+    /// Destination LID (kernel opa_vnic_encap.c, `opa_vnic_get_dlid`), with learned addresses. Without
+    /// learning, the steps are the driver's: it assumes that every locally administered address contains a
+    /// LID.
     #[inline]
     fn dlid(&mut self, frame: &Frame, entropy: u8) -> Result<Lid, Unsent> {
         let mac = frame.destination;
@@ -59,14 +59,14 @@ impl VeswPort {
             self.unknown(mac, entropy)
         };
         let can_be = lid.is_unicast() || lid.is_multicast();
-        // Nothing is sent back to where it came from.
+        // A frame does not go back to its source.
         if !can_be || lid == self.switch.slid() {
             return Err(Unsent::NoDestination);
         }
         Ok(lid)
     }
 
-    /// The LID for an address that nobody has said anything about.
+    /// LID for an address that is neither in the table nor learned.
     fn unknown(&mut self, mac: Mac, entropy: u8) -> Lid {
         let [_, _, _, low, middle, high] = mac;
         let lid = match is_local(mac) {
@@ -87,14 +87,14 @@ impl VeswPort {
         self.switch.multicast
     }
 
-    /// Whether a port of this daemon has a LID. The own one is no destination before this is asked.
+    /// Whether a sibling has a LID. Callers exclude the port's own LID before.
     #[inline]
     pub(super) fn is_sibling(&self, lid: Lid) -> bool {
         !self.siblings.is_empty() && self.siblings.binary_search(&lid).is_ok()
     }
 
-    /// Where packets to a LID go: to the group of all while it is not known where it is. All others drop
-    /// them there.
+    /// Target of packets to a LID. While its address is unknown, they go to the group of all members; the
+    /// others drop them.
     #[inline]
     fn target(&self, dlid: Lid) -> Option<Target> {
         let found = if dlid.is_multicast() {
@@ -105,13 +105,13 @@ impl VeswPort {
         found.or_else(|| self.groups.find(self.switch.multicast).map(Target::Group))
     }
 
-    /// Counts a frame of [`VeswPort::from_tap`] that was sent, as the frames that it became.
+    /// Counts a sent frame of [`VeswPort::from_tap`], as its segments.
     #[inline]
     pub fn count_sent(&mut self, class: Class, sizes: Sizes) {
         count::sent(&mut self.counters, class, sizes);
     }
 
-    /// Counts a frame of [`VeswPort::from_tap`] that was not sent after all.
+    /// Counts a frame of [`VeswPort::from_tap`] that was not sent.
     pub fn count_unsent(&mut self, why: Unsent, sizes: Sizes) {
         count::unsent(&mut self.counters, why, sizes);
     }

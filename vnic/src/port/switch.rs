@@ -1,4 +1,4 @@
-//! What a manager's words come to for each packet.
+//! A manager's settings, prepared for the packet path.
 
 use super::flow::DefaultPorts;
 use super::frame::{Frame, Traffic};
@@ -6,20 +6,20 @@ use crate::Lid;
 use crate::attribute::{ConfigState, ServiceClasses, VeswPortInfo};
 use crate::packet::{Header16B, Prefix};
 
-/// The smallest MTU that the kernel gives an interface (include/uapi/linux/if_ether.h, `ETH_MIN_MTU`).
+/// Minimum MTU of an interface (kernel include/uapi/linux/if_ether.h, `ETH_MIN_MTU`).
 const MTU_MIN: u16 = 68;
 
-/// A virtual Ethernet switch as one of its ports sees it.
+/// A virtual Ethernet switch, seen from one of its ports.
 pub struct Switch {
-    /// What all packets have in common.
+    /// Fields that are equal in all packets.
     header: Header16B,
     pub fabric_id: u16,
-    /// Where multicast and broadcast go.
+    /// Destination of multicast and broadcast.
     pub multicast: Lid,
     pub default_ports: DefaultPorts,
-    /// The largest payload of a frame, in bytes.
+    /// Largest payload of a frame, in bytes.
     pub eth_mtu: u16,
-    /// The manager wants frames to be forwarded, and has said all that it takes.
+    /// The manager requests forwarding, and all settings for it are present.
     pub forwards: bool,
     rc: u32,
     classes: ServiceClasses,
@@ -45,17 +45,17 @@ impl Switch {
         }
     }
 
-    /// The header that all packets have, without what depends on the frame.
+    /// Header of all packets, without the fields that depend on the frame.
     pub fn header(&self) -> &Header16B {
         &self.header
     }
 
-    /// The source LID of all packets.
+    /// Source LID of all packets.
     pub fn slid(&self) -> Lid {
         self.header.slid
     }
 
-    /// The header of the packets of a frame.
+    /// Header of a frame's packets.
     #[inline]
     pub fn prefix(&self, frame: &Frame, dlid: Lid, entropy: u8) -> Prefix {
         Prefix::new(&Header16B {
@@ -67,8 +67,8 @@ impl Switch {
         })
     }
 
-    /// The service class: by the outer tag's priority, or that of frames without a tag. The kernel's
-    /// driver means the same, and looks for the tag in the wrong place.
+    /// Service class, by the priority of the outer tag, or for untagged frames. The kernel's driver has the
+    /// same rule, but reads the tag at a wrong offset.
     #[inline]
     fn sc(&self, frame: &Frame) -> u8 {
         let classes = &self.classes;
@@ -81,7 +81,7 @@ impl Switch {
         sc & 0x1f
     }
 
-    /// The routing control: three bits of the nibble that a class of traffic has.
+    /// Routing control: three bits of the four for a class of traffic.
     #[inline]
     const fn rc(&self, traffic: Traffic) -> u8 {
         (self.rc >> traffic as u32 & 7) as u8
@@ -114,7 +114,7 @@ mod tests {
         for v in vectors {
             let word = v["rc_word"].as_str().unwrap().trim_start_matches("0x");
             let rc = u32::from_str_radix(word, 16).unwrap();
-            // The upper bit of a nibble says nothing.
+            // The upper bit of the four is ignored.
             for rc in [rc, rc | 0x8888_8888] {
                 let switch = switch(VeswPortInfo {
                     rc,
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    // No more than 5 bits of a class reach the header.
+    // Only 5 bits of a class are in the header.
     #[test]
     fn t14_t15_t16_service_classes_are_chosen_by_tag_and_kind_of_destination() {
         let s = switch(VeswPortInfo {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn s11_s16_a_switch_forwards_when_all_is_said() {
+    fn s11_s16_a_switch_forwards_when_all_settings_are_present() {
         let whole = VeswPortInfo {
             vesw_id: 1,
             encap_slid: Lid::new(5),

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Common code of the tests.
 
 use proto::{Gid, Mac, PKey, Qpn, Time};
 
@@ -9,18 +9,18 @@ use crate::directory::NodeAddress;
 use crate::mac_table::{MacEntry, MacTable};
 use crate::packet::{self, HEADER_LEN, Header16B, Profile, Strictness, packet_len};
 
-/// The multicast LID of the switch of [`info`].
+/// Multicast LID of the switch of [`info`].
 pub const ALL: Lid = Lid::new(0xf0_0002);
-/// Every station.
+/// The broadcast address.
 pub const BROADCAST: Mac = [0xff; 6];
 
-/// The vectors of the format.
+/// Test vectors of the format.
 pub fn vectors() -> serde_json::Value {
     let text = include_str!("../../../tests/data/opa_vnic_vectors.json");
     serde_json::from_str(text).expect("the vectors are JSON")
 }
 
-/// Port `lid` of a switch.
+/// Settings of port `lid` of a switch.
 pub fn info(lid: u32) -> VeswPortInfo {
     VeswPortInfo {
         fabric_id: 3,
@@ -33,7 +33,7 @@ pub fn info(lid: u32) -> VeswPortInfo {
     }
 }
 
-/// Where the member with a LID is.
+/// Address of the member with a LID.
 pub fn address(lid: u32) -> NodeAddress {
     let mut gid = [0; 16];
     gid[0] = 0xfe;
@@ -44,7 +44,7 @@ pub fn address(lid: u32) -> NodeAddress {
     }
 }
 
-/// Arrival from the member with a LID.
+/// Source of a datagram from the member with a LID.
 pub fn from(lid: u32, multicast: bool) -> Meta {
     let NodeAddress { gid, qpn } = address(lid);
     Meta {
@@ -54,7 +54,7 @@ pub fn from(lid: u32, multicast: bool) -> Meta {
     }
 }
 
-/// The address of the interface of port `lid`: globally administered, so that nothing can be read off it.
+/// Interface address of port `lid`: globally administered, so it contains no LID.
 pub fn mac(lid: u32) -> Mac {
     let [a, b, c, d] = lid.to_be_bytes();
     [0, 0x10, a, b, c, d]
@@ -81,7 +81,7 @@ pub fn port(lid: u32) -> VeswPort {
     port_with(settings(lid), &info(lid))
 }
 
-/// One with the driver's rules alone.
+/// A port with only the driver's rules.
 pub fn port_without_learning(lid: u32, info: &VeswPortInfo) -> VeswPort {
     let settings = Settings {
         learning: false,
@@ -103,7 +103,7 @@ pub fn table(entries: &[(Mac, u32)]) -> MacTable {
     table.expect("few entries")
 }
 
-/// A frame of so many bytes that is not of IP.
+/// A frame of `len` bytes without IP.
 pub fn frame_of(len: usize, destination: Mac, source: Mac) -> Vec<u8> {
     let mut frame = [&destination[..], &source, &[0x88, 0xb5]].concat();
     frame.resize(len, 0x5a);
@@ -114,18 +114,18 @@ pub fn frame(destination: Mac, source: Mac) -> Vec<u8> {
     frame_of(60, destination, source)
 }
 
-/// What a port made of a frame.
+/// Result of sending a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// A packet for this place.
+    /// A packet for this destination.
     Packet(Header16B, (Gid, Qpn), Vec<u8>),
-    /// Given to a port of the same daemon.
+    /// Delivered to a sibling.
     Sibling(Lid),
     Dropped,
 }
 
 impl Sent {
-    /// The destination LID.
+    /// Destination LID.
     pub fn dlid(&self) -> Option<Lid> {
         match self {
             Sent::Packet(header, ..) => Some(header.dlid),
@@ -134,7 +134,7 @@ impl Sent {
         }
     }
 
-    /// Whether it went to the group of all.
+    /// Whether the frame went to the group of all members.
     pub fn by_group(&self) -> bool {
         matches!(self, Sent::Packet(_, (_, qpn), _) if *qpn == Qpn::MULTICAST)
     }
@@ -165,7 +165,7 @@ pub fn send(port: &mut VeswPort, frame: &[u8]) -> Sent {
     send_at(port, 0, frame)
 }
 
-/// The header of packets from `slid` to `dlid` on the switch of [`info`].
+/// Header of packets from `slid` to `dlid` on the switch of [`info`].
 pub fn header(slid: u32, dlid: Lid) -> Header16B {
     Header16B {
         slid: Lid::new(slid),
@@ -176,7 +176,7 @@ pub fn header(slid: u32, dlid: Lid) -> Header16B {
     }
 }
 
-/// A packet around a frame, which is not filled up to the shortest.
+/// A packet with a frame, which is not padded to the minimum.
 pub fn packet(header: &Header16B, frame: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; packet_len(frame.len())];
     let len = packet::encode(header, frame, Profile::Wire0, &mut packet);
@@ -184,7 +184,7 @@ pub fn packet(header: &Header16B, frame: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A packet from port `slid`, whose interface sent the frame.
+/// A packet from port `slid` with a broadcast frame of its interface.
 pub fn packet_to(dlid: Lid, slid: u32) -> Vec<u8> {
     packet(&header(slid, dlid), &frame(BROADCAST, mac(slid)))
 }

@@ -1,4 +1,4 @@
-//! Whole ports.
+//! Tests of whole ports.
 
 mod counting;
 mod crowd;

@@ -1,4 +1,4 @@
-//! What goes in and comes out.
+//! Inputs and outputs of a virtual port.
 
 use proto::{Gid, Mac, Qpn};
 
@@ -6,30 +6,30 @@ use crate::Lid;
 use crate::directory::NodeAddress;
 use crate::packet::Prefix;
 
-/// What a virtual port is, besides what its manager says.
+/// Settings of a virtual port that do not come from its manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The interface's own address.
+    /// Address of the interface.
     pub mac: Mac,
-    /// Where the port is on the fabric.
+    /// Address of the port on the fabric.
     pub local: NodeAddress,
-    /// Learn from received frames where addresses are, and flood frames to those that are not known.
-    /// Else the rules are those of the kernel's driver.
+    /// Learn addresses from received frames, and flood frames to unknown addresses. Otherwise the rules are
+    /// those of the kernel's driver.
     pub learning: bool,
-    /// Milliseconds after which an address that was not heard of is forgotten; 0: never.
+    /// Ageing time of learned addresses in milliseconds; 0: no ageing.
     pub ageing_ms: u64,
-    /// Addresses that are learned from received frames, per replica.
+    /// Maximum number of learned addresses of this replica.
     pub mac_limit: usize,
-    /// The key of the flow hash: a secret of the process, the same for all replicas of one port.
+    /// Key of the flow hash: a secret of the process, equal in all replicas of a port.
     pub hash_key: u64,
-    /// Whether this replica is the one that tells the control side of addresses behind the interface.
-    pub tells: bool,
+    /// This replica reports the addresses behind the interface. Set in one replica of a port.
+    pub reports: bool,
 }
 
 impl Settings {
-    /// Addresses that are learned unless configured otherwise.
+    /// Default of [`Settings::mac_limit`].
     pub const MAC_LIMIT: usize = 131_072;
-    /// Milliseconds until an address is forgotten unless configured otherwise.
+    /// Default of [`Settings::ageing_ms`].
     pub const AGEING_MS: u64 = 300_000;
 }
 
@@ -45,24 +45,24 @@ impl Default for Settings {
             ageing_ms: Settings::AGEING_MS,
             mac_limit: Settings::MAC_LIMIT,
             hash_key: 0,
-            tells: true,
+            reports: true,
         }
     }
 }
 
-/// Where a datagram came from, and how.
+/// Source and destination type of a received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meta {
-    /// The sender's GID.
+    /// GID of the sender.
     pub src_gid: Gid,
-    /// The sender's queue pair.
+    /// Queue pair number of the sender.
     pub src_qpn: Qpn,
-    /// Sent to the multicast queue pair number.
+    /// The datagram was sent to a multicast group.
     pub multicast: bool,
 }
 
 impl Meta {
-    /// Where the sender is.
+    /// Address of the sender.
     #[must_use]
     pub const fn source(&self) -> NodeAddress {
         NodeAddress {
@@ -72,17 +72,17 @@ impl Meta {
     }
 }
 
-/// Where packets go on the fabric: a slot of the replica's tables. Good until the next call that learns,
-/// sends or configures: use it at once.
+/// Destination on the fabric: a slot in the replica's tables. Valid only until the next call that learns,
+/// sends or configures.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
-    /// One member of the switch.
+    /// A member of the switch.
     Node(u32),
-    /// A group of members.
+    /// A multicast group.
     Group(u32),
 }
 
-/// What a frame counts as once it was sent.
+/// Counter class of a sent frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Class {
     pub(super) group: bool,
@@ -90,20 +90,20 @@ pub struct Class {
     pub(super) sibling: bool,
 }
 
-/// Lengths of the frames that a send of the host's becomes, in bytes from the destination address on, tags
-/// included.
+/// Lengths of the frames of one send by the host, which may be a large send. In bytes from the destination
+/// address on, including tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// Of every frame but the last.
+    /// Length of every frame but the last.
     pub full: usize,
-    /// How many there are.
+    /// Number of frames.
     pub count: usize,
-    /// Of the last.
+    /// Length of the last frame.
     pub last: usize,
 }
 
 impl Sizes {
-    /// A single frame.
+    /// Sizes of a single frame.
     #[must_use]
     pub const fn one(len: usize) -> Sizes {
         Sizes {
@@ -114,151 +114,152 @@ impl Sizes {
     }
 }
 
-/// What to do with a frame from the TAP. A frame that is not dropped here is to be counted by
+/// Decision about a frame from the TAP. The caller counts each frame that is not dropped here once, with
 /// [`VeswPort::count_sent`](super::VeswPort::count_sent) or
-/// [`VeswPort::count_unsent`](super::VeswPort::count_unsent), once.
+/// [`VeswPort::count_unsent`](super::VeswPort::count_unsent).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forward {
-    /// Put each frame that it becomes between header and trailer, and send that as one datagram.
+    /// Send each frame, after segmentation, with this header and a trailer as one datagram.
     Fabric {
-        /// The header of all these packets.
+        /// Header of all packets.
         prefix: Prefix,
-        /// Where to.
+        /// Destination.
         to: Target,
-        /// What it counts as.
+        /// Counter class.
         class: Class,
     },
-    /// Give it, uncut, to the virtual port of this daemon that has this LID on the same switch, by
+    /// Deliver the frame, without segmentation, to the sibling with this LID by
     /// [`VeswPort::from_sibling`](super::VeswPort::from_sibling).
     Sibling {
-        /// Its LID.
+        /// LID of the sibling.
         lid: Lid,
-        /// What it counts as.
+        /// Counter class.
         class: Class,
     },
-    /// Dropped and counted.
+    /// The frame was dropped and counted.
     Dropped,
 }
 
-/// Why a frame was not sent after all.
+/// Reason why a frame was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unsent {
     /// The fabric had no room.
     NoRoom,
-    /// The fabric refused it, or there is no way to its destination.
+    /// The fabric refused the frame, or there is no way to its destination.
     Refused,
-    /// It is larger than the MTU allows.
+    /// The frame exceeds the MTU.
     TooBig,
-    /// Its headers do not add up.
+    /// The headers are inconsistent.
     BadFrame,
-    /// There is no destination LID.
+    /// The frame has no destination LID.
     NoDestination,
     /// The port does not forward.
     State,
 }
 
-/// Where an Ethernet address is.
+/// Location of an Ethernet address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Behind the virtual port itself.
+    /// Behind this virtual port.
     Here,
     /// Behind the member with this LID.
     At(Lid),
 }
 
-/// What one replica tells the others.
+/// An update from one replica to the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
-    /// An address was heard of.
+    /// An address was seen.
     Mac {
-        /// The address.
+        /// Address.
         mac: Mac,
-        /// Where it is.
+        /// Location of the address.
         place: Place,
     },
-    /// An address was to move too often, and stays for a while.
+    /// An address moved too often and stays for a while.
     MacKept {
-        /// The address.
+        /// Address.
         mac: Mac,
     },
-    /// A member was heard of.
+    /// A packet of a member was received.
     Node {
-        /// Its LID.
+        /// LID of the member.
         lid: Lid,
-        /// Where it is.
+        /// Address of the member.
         address: NodeAddress,
     },
-    /// A LID was to move too often, and stays for a while.
+    /// A LID moved too often and stays for a while.
     NodeKept {
-        /// The LID.
+        /// LID.
         lid: Lid,
     },
-    /// The control side was told of somebody else with this port's LID.
-    ToldDuplicate,
-    /// The control side was told of more addresses behind the interface than are kept.
-    ToldCrowded,
+    /// [`Event::DuplicateLid`] was reported.
+    DuplicateReported,
+    /// [`Event::Crowded`] was reported.
+    CrowdedReported,
 }
 
-/// What the control side is told.
+/// An event for the control thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The addresses behind the interface other than its own have changed. At most once a second, and by
-    /// one replica only.
+    /// The addresses behind the interface, without its own, changed. One replica reports this at most once
+    /// a second.
     LocalMacs(Vec<Mac>),
-    /// More addresses are behind the interface than are kept: so many are. Told once.
+    /// More addresses are active behind the interface than the port keeps; the number is that maximum.
+    /// Reported once.
     Crowded(usize),
-    /// Somebody else has this port's LID. Told once, until the port gets another.
+    /// Another host has this port's LID. Reported once, until the port's LID changes.
     DuplicateLid {
-        /// The LID.
+        /// LID.
         lid: Lid,
-        /// Where the other one is.
+        /// Address of the other host.
         other: NodeAddress,
     },
-    /// Two members have one LID: it went to and fro. Told once for each.
+    /// Two members have one LID: its address alternates. Reported once for each LID.
     LidConflict {
-        /// The LID.
+        /// LID.
         lid: Lid,
-        /// Where packets for it go now.
+        /// Address that is used now.
         kept: NodeAddress,
-        /// The other place.
+        /// The other address.
         other: NodeAddress,
     },
-    /// An address is at two places: it went to and fro. Told once for each.
+    /// An address is seen at two locations: it alternates. Reported once for each address.
     MacConflict {
-        /// The address.
+        /// Address.
         mac: Mac,
-        /// Where frames for it go now.
+        /// Location that is used now.
         kept: Place,
-        /// The other place.
+        /// The other location.
         other: Place,
     },
-    /// Packets come from a place where their source LID is not. Told once.
+    /// The source LID of a packet belongs to another address on the fabric. Reported once.
     ForgedLid {
-        /// The LID.
+        /// LID.
         lid: Lid,
-        /// Where they come from.
+        /// Address of the sender.
         from: NodeAddress,
     },
 }
 
-/// An address that was learned.
+/// A learned address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MacInfo {
-    /// The address.
+    /// Address.
     pub mac: Mac,
-    /// Where it is.
+    /// Location of the address.
     pub place: Place,
-    /// Seconds since it was last heard of.
+    /// Seconds since the last frame from this address.
     pub age: u32,
 }
 
 /// A member of the switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeInfo {
-    /// Its LID.
+    /// LID of the member.
     pub lid: Lid,
-    /// Where it is.
+    /// Address of the member.
     pub address: NodeAddress,
-    /// The manager or the configuration says so; else it was learned.
+    /// The manager or the configuration lists the member; otherwise it was learned.
     pub listed: bool,
 }

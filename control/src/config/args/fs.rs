@@ -1,5 +1,5 @@
-//! The command line of `ibtap-fs`. It is here, and not with the program, so that man pages and
-//! completions are made of it without what the program needs for FUSE.
+//! The command line of `ibtap-fs`. It is in this crate so that the generator of man pages and completions
+//! does not depend on FUSE.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,18 @@ use clap::Parser;
 use crate::DEFAULT_SOCKET;
 
 const AFTER: &str = "\
-Exit status: 0 after SIGTERM, SIGINT or umount; 1 wrong usage, or the mount point
-is missing, no directory, or in use; 2 the kernel refused.";
+Exit status: 0 after SIGTERM, SIGINT or umount; 1 wrong usage, or the mount
+point is missing, not a directory, or in use; 2 error of the kernel.";
 
 /// Shows the interfaces of a running ibtapd as files, as sysfs and debugfs do for the kernel's IPoIB.
 ///
 /// Reads and writes of these files are requests to the daemon's control socket. Runs in the
-/// foreground until SIGTERM, SIGINT or `umount`. The daemon may come and go meanwhile. Everybody may
-/// read; writing takes root with CAP_NET_ADMIN.
+/// foreground until SIGTERM, SIGINT or `umount`. The daemon may stop and start meanwhile. All users
+/// may read; writing needs root with CAP_NET_ADMIN.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtap-fs", version, max_term_width = 80, after_help = AFTER)]
 pub struct FsArgs {
-    /// Directory on which the files appear
+    /// Directory on which to mount the files
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
 
@@ -27,7 +27,7 @@ pub struct FsArgs {
     #[arg(long, short = 'S', value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
 
-    /// Let no other user than root look [default: everybody may read]
+    /// Allow only root to read [default: all users may read]
     #[arg(long)]
     pub private: bool,
 }

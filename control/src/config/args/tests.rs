@@ -44,7 +44,7 @@ fn an_underlay_alone_is_enough() {
 }
 
 #[test]
-fn the_options_say_what_a_file_can_say() {
+fn options_and_file_describe_the_same_configuration() {
     let config = run(
         "--underlay eth0 --name st0 --mode connected --connections 64 --pkey 0x8001 --qpn random --mtu 2044 --queues 2 \
          --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
@@ -83,13 +83,14 @@ fn the_options_say_what_a_file_can_say() {
 fn an_rdma_device_is_a_port() {
     let config = run(
         "--provider verbs --device mlx5_0 --port 2 --gid 3 --link-mtu 2048 --kernel-peers \
-         --mode connected",
+         --cm umad --mode connected",
     );
     let file = r#"
         [port."mlx5_0/2"]
         gid = 3
         link_mtu = 2048
         kernel_peers = true
+        cm = "umad"
         [[ipoib]]
         name = "ib0"
         rdma = "mlx5_0/2"
@@ -114,7 +115,7 @@ fn explicit_addresses_are_gids() {
 }
 
 #[test]
-fn socket_and_level_go_before_the_file() {
+fn socket_and_level_override_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.toml");
     let text = "log_level = \"warn\"\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
@@ -141,7 +142,7 @@ fn refusals_are_sentences() {
     for (line, expected) in [
         (
             "--underlay eth0 --pkey 0",
-            "invalid value '0' for '--pkey <P_KEY>': P_Key 0x0000 names partition 0, which is \
+            "invalid value '0' for '--pkey <P_KEY>': P_Key 0x0000 selects partition 0, which is \
              invalid; use 0x0001 to 0x7fff or 0x8001 to 0xffff",
         ),
         (
@@ -175,7 +176,7 @@ fn refusals_are_sentences() {
         ),
         (
             "--underlay eth0 --child 0x8001,0x8000",
-            "invalid value '0x8000' for '--child <P_KEY,...>': P_Key 0x8000 names partition 0, \
+            "invalid value '0x8000' for '--child <P_KEY,...>': P_Key 0x8000 selects partition 0, \
              which is invalid; use 0x0001 to 0x7fff or 0x8001 to 0xffff",
         ),
         (
@@ -197,21 +198,22 @@ fn refusals_are_sentences() {
         ),
         (
             "--provider verbs --device mlx5_0 --underlay eth0",
-            "an RDMA device needs no --underlay; leave it out, or name no --provider verbs",
+            "an RDMA device needs no --underlay; leave out --underlay or --provider verbs",
         ),
         (
             "--device mlx5_0",
-            "--device names an RDMA device, which takes --provider verbs; or name an Ethernet \
-             interface with --underlay",
+            "--device names an RDMA device and needs --provider verbs; add that, or name an \
+             Ethernet interface with --underlay",
         ),
         (
             "--underlay eth0 --device mlx5_0",
-            "--underlay is for the software fabric and --device for RDMA devices (with --provider \
+            "--underlay selects the software fabric and --device an RDMA device (with --provider \
              verbs); leave one of them out",
         ),
         (
             "--underlay eth0 --port 1",
-            "--port is a port of an RDMA device; name that with --provider verbs --device DEVICE",
+            "--port is a port of an RDMA device; name the device with --provider verbs --device \
+             DEVICE",
         ),
         (
             "--provider soft",
@@ -220,26 +222,25 @@ fn refusals_are_sentences() {
         (
             "--provider verbs --device mlx5_0/1",
             "invalid value 'mlx5_0/1' for '--device <DEVICE>': \"mlx5_0/1\" cannot be the name of an \
-             RDMA device; rdma link lists them, such as mlx5_0",
+             RDMA device; use one that \"rdma link\" lists, such as mlx5_0",
         ),
         (
             "--provider verbs --device mlx5_0 --port 0",
-            "invalid value '0' for '--port <N>': \"0\" is not a port of an RDMA device; they are \
+            "invalid value '0' for '--port <N>': \"0\" is not a port of an RDMA device; ports are \
              numbered from 1",
         ),
         (
             "--provider verbs --device mlx5_0 --queues 2",
-            "2 queues: an interface on an RDMA device has one queue pair, and so one queue; leave \
-             queues out",
+            "2 queues: an interface on an RDMA device has one queue pair and one queue; leave queues \
+             out",
         ),
         (
             "--provider verbs --device mlx5_0 --qpn 0x4a",
-            "an RDMA device draws queue pair numbers itself, and cannot be asked for 0x00004a; leave \
-             qpn out",
+            "an RDMA device chooses queue pair numbers itself and cannot use 0x00004a; leave qpn out",
         ),
         (
             "--provider verbs --device mlx5_0 --peers fe80::2",
-            "an RDMA device sends multicast to groups, and no copies to peers; leave peers out",
+            "an RDMA device sends multicast to groups, not as copies to peers; leave peers out",
         ),
         (
             "--underlay eth0 --gid 3",
@@ -248,7 +249,7 @@ fn refusals_are_sentences() {
         ),
         (
             "--underlay eth0 --kernel-peers",
-            "an underlay takes the kernel's requests for connections as any others; leave \
+            "connection requests of the kernel's IPoIB reach ibtapd on an underlay; leave \
              kernel_peers out",
         ),
         (
@@ -258,7 +259,7 @@ fn refusals_are_sentences() {
         (
             "--config /nonexistent/ibtapd.toml",
             "cannot read the configuration /nonexistent/ibtapd.toml: No such file or directory \
-             (os error 2); name a TOML file that can be read",
+             (os error 2); name a readable TOML file",
         ),
     ] {
         assert_eq!(refusal(line), expected, "{line}");
@@ -266,7 +267,7 @@ fn refusals_are_sentences() {
 }
 
 #[test]
-fn a_file_leaves_no_room_for_options_that_describe_interfaces() {
+fn a_file_excludes_options_that_describe_interfaces() {
     let options = [
         "--underlay eth0",
         "--provider verbs",
@@ -284,6 +285,7 @@ fn a_file_leaves_no_room_for_options_that_describe_interfaces() {
         "--peers fe80::1",
         "--link-mtu exact",
         "--kernel-peers",
+        "--cm umad",
         "--busy-poll 0",
         "--down",
         "--persist",
@@ -325,9 +327,9 @@ fn help_fits_80_columns_and_gives_each_default() {
         let text = option.get_help().unwrap().to_string();
         let shown = text.contains("[default: ")
             || !option.get_default_values().is_empty()
-            // What must be named has no default; a check is an action.
+            // Options without a default: --underlay or --device is required, --check-config is an action.
             || ["underlay", "device", "check_config"].contains(&option.get_id().as_str());
-        assert!(shown, "--{} does not tell its default", option.get_id());
+        assert!(shown, "--{} does not show its default", option.get_id());
     }
 }
 
@@ -341,7 +343,7 @@ fn vnics_by_options() {
     };
     let one = run("--underlay eth0 --vnic 7");
     assert_eq!(names(&one), [("vnic0".into(), Some(7), 0)]);
-    assert!(one.ipoib.is_empty(), "it takes a name to have an ib0, too");
+    assert!(one.ipoib.is_empty(), "only --name adds an IPoIB interface");
     let managed = run("--underlay eth0 --vnic --pkey 0x8001 --down --mtu 1400");
     assert_eq!(names(&managed), [("vnic0".into(), None, 0)]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The `children` of an interface: P_Keys, or tables with a P_Key and more.
+//! The `children` of an interface: P_Keys, or tables with a P_Key and other settings.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 use toml::Spanned;
 
 use super::Fault;
-use super::scalar::{Mtu, Name, Netns, Queues, Scalar, Value};
+use super::scalar::{Mtu, Name, Netns, Queues, Scalar, Value, from_signed};
 use crate::config::IpoibConfig;
 
-/// A child as it is written.
+/// A child as in the file.
 pub(super) struct Child(Written);
 
 #[derive(serde::Deserialize)]
@@ -24,7 +24,7 @@ struct Written {
     mtu: Option<Value<Mtu>>,
     queues: Option<Spanned<Value<Queues>>>,
     up: Option<bool>,
-    /// Only to be refused by a better sentence than that it is unknown.
+    /// Present only to be refused, with a better sentence than "unknown key".
     children: Option<Spanned<IgnoredAny>>,
 }
 
@@ -36,7 +36,7 @@ impl<'de> Deserialize<'de> for Child {
             type Value = Child;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a P_Key such as 0x8001, or a table with one")
+                f.write_str("a P_Key such as 0x8001, or a table with a pkey")
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Child, E> {
@@ -48,13 +48,7 @@ impl<'de> Deserialize<'de> for Child {
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Child, E> {
-                match u64::try_from(number) {
-                    Ok(number) => self.visit_u64(number),
-                    Err(_) => Err(E::custom(format!(
-                        "{number} is negative; expected {}",
-                        PKey::EXPECTED
-                    ))),
-                }
+                from_signed(number).map(Child::of)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Child, A::Error> {
@@ -67,7 +61,7 @@ impl<'de> Deserialize<'de> for Child {
 }
 
 impl Child {
-    /// One of which only the P_Key is given.
+    /// A child with only a P_Key.
     fn of(pkey: PKey) -> Child {
         Child(Written {
             pkey: Value(pkey),
@@ -100,7 +94,7 @@ impl Child {
     }
 }
 
-/// Checks the children of `parent` and puts them behind it.
+/// Checks the children of `parent` and appends them to `all`.
 pub(super) fn check(
     raw: &[Spanned<Child>],
     parent: &IpoibConfig,
@@ -109,7 +103,7 @@ pub(super) fn check(
     for place in raw {
         let written = &place.get_ref().0;
         if let Some(children) = &written.children {
-            let what = "a child cannot have children; list them beside it";
+            let what = "a child cannot have children; list them next to the child";
             return Err(Fault::at(children, what));
         }
         let child = place.get_ref().read(parent);

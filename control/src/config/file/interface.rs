@@ -1,4 +1,4 @@
-//! The keys that `[[ipoib]]` and `[[vnic]]` both have.
+//! Keys that `[[ipoib]]` and `[[vnic]]` share.
 
 use toml::Spanned;
 
@@ -6,7 +6,25 @@ use super::Fault;
 use super::scalar::{Name, Netns, Queues, RdmaName, Value};
 use crate::config::{InterfaceConfig, KeyFault, PortName};
 
-/// They as they are written, in the table that begins at byte `at`.
+/// Borrows the common keys of an `Ipoib` or `Vnic` whose table begins at byte `$at`.
+macro_rules! common {
+    ($raw:expr, $at:expr) => {
+        Common {
+            at: $at,
+            name: &$raw.name,
+            underlay: $raw.underlay.as_ref(),
+            rdma: $raw.rdma.as_ref(),
+            netns: $raw.netns.as_ref(),
+            mtu: $raw.mtu.as_ref().map(|mtu| mtu.0.0),
+            queues: $raw.queues.as_ref(),
+            persist: $raw.persist,
+            up: $raw.up,
+        }
+    };
+}
+pub(super) use common;
+
+/// The common keys as in the file, in the table that begins at byte `at`.
 pub(super) struct Common<'r> {
     pub(super) at: usize,
     pub(super) name: &'r Spanned<Value<Name>>,
@@ -20,26 +38,25 @@ pub(super) struct Common<'r> {
 }
 
 impl Common<'_> {
-    /// What the interface is on.
+    /// The port of the interface.
     pub(super) fn port(&self) -> Result<PortName, Fault> {
         match (self.underlay, self.rdma) {
             (Some(underlay), None) => Ok(PortName::Underlay(underlay.get_ref().0.0.clone())),
             (None, Some(rdma)) => Ok(rdma.get_ref().0.0.clone()),
             (Some(_), Some(rdma)) => Err(Fault::at(
                 rdma,
-                "an interface is on an underlay or on an RDMA device, not on both; leave one out",
+                "the interface has both `underlay` and `rdma`; leave one of them out",
             )),
             (None, None) => Err(Fault {
-                what:
-                    "the interface has neither `underlay`, an Ethernet interface, nor `rdma`, an \
-                       RDMA device such as \"mlx5_0\"; add one of them"
-                        .into(),
+                what: "the interface has no port; add `underlay`, an Ethernet interface, or `rdma`, an \
+                       RDMA device such as \"mlx5_0\""
+                    .into(),
                 at: Some(self.at),
             }),
         }
     }
 
-    /// The interface.
+    /// The settings of the interface.
     pub(super) fn read(&self) -> Result<InterfaceConfig, Fault> {
         let defaults = InterfaceConfig::new(&self.name.get_ref().0.0, self.port()?);
         Ok(InterfaceConfig {
@@ -52,8 +69,8 @@ impl Common<'_> {
         })
     }
 
-    /// A fault and its place; what is not written is where the name is, or at `own` for keys that are
-    /// not common.
+    /// Adds the place of a fault: that of its key, or `own` for keys that are not common. Without
+    /// one, that of the name.
     pub(super) fn locate(&self, fault: KeyFault, own: Option<usize>) -> Fault {
         let at = match fault.key {
             "underlay" => self.underlay.map(|underlay| underlay.span().start),

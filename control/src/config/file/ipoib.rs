@@ -5,11 +5,11 @@ use toml::Spanned;
 
 use super::Fault;
 use super::children::{self, Child};
-use super::interface::Common;
+use super::interface::{Common, common};
 use super::scalar::{Connections, Mtu, Name, Netns, Queues, RdmaName, Value};
 use crate::config::{IpoibConfig, QpnChoice};
 
-/// An IPoIB interface as it is written.
+/// An IPoIB interface as in the file.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ipoib {
@@ -36,28 +36,12 @@ pub(super) struct Ipoib {
     children: Vec<Spanned<Child>>,
 }
 
-impl Ipoib {
-    fn common(&self, at: usize) -> Common<'_> {
-        Common {
-            at,
-            name: &self.name,
-            underlay: self.underlay.as_ref(),
-            rdma: self.rdma.as_ref(),
-            netns: self.netns.as_ref(),
-            mtu: self.mtu.as_ref().map(|mtu| mtu.0.0),
-            queues: self.queues.as_ref(),
-            persist: self.persist,
-            up: self.up,
-        }
-    }
-}
-
-/// Checks the IPoIB interfaces; each has its children behind it.
+/// Checks the IPoIB interfaces; each is followed by its children.
 pub(super) fn check(raw: &[Spanned<Ipoib>]) -> Result<Vec<IpoibConfig>, Fault> {
     let mut all: Vec<IpoibConfig> = Vec::with_capacity(raw.len());
     for place in raw {
         let raw = place.get_ref();
-        let common = raw.common(place.span().start);
+        let common = common!(raw, place.span().start);
         let ipoib = read(raw, &common)?;
         let own = raw.qpn.as_ref().map(|qpn| qpn.span().start);
         let checked = ipoib.check(&all);
@@ -90,7 +74,7 @@ fn read(raw: &Ipoib, common: &Common<'_>) -> Result<IpoibConfig, Fault> {
     })
 }
 
-/// Children find their parent by its name.
+/// Checks that no two interfaces share a name if one of them has children: children name their parent.
 fn check_parents(raw: &[Spanned<Ipoib>], all: &[IpoibConfig]) -> Result<(), Fault> {
     for place in raw {
         let raw = place.get_ref();
@@ -99,8 +83,8 @@ fn check_parents(raw: &[Spanned<Ipoib>], all: &[IpoibConfig]) -> Result<(), Faul
             && all.iter().filter(|other| other.name == *name).count() > 1
         {
             let what = format!(
-                "{name:?} has children, and another namespace has an interface of that name; \
-                 give one of them another name"
+                "{name:?} has children, but another namespace has an interface of the same name; \
+                 rename one of them"
             );
             return Err(Fault::at(first, what));
         }

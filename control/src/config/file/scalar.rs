@@ -1,17 +1,17 @@
-//! Values that check themselves while they are read.
+//! Values that are checked while they are read.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use proto::{GidChoice, Lid, LinkMtu, PKey, QKey};
+use proto::{GidChoice, LinkMtu, PKey, QKey};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::config::PortName;
 use crate::config::values::{self, BusyPoll, QpnChoice};
 
-/// A value that checks itself while it is read, so that errors carry its place. A number may be
-/// written as one or as a string, for the sake of hexadecimal habits.
+/// A value that is checked while it is read, so that errors have its place. A number may be a TOML number
+/// or a string such as "0x8001".
 pub(super) struct Value<T>(pub(super) T);
 
 pub(super) struct Name(pub(super) String);
@@ -33,6 +33,17 @@ pub(super) trait Scalar: Sized {
     }
 }
 
+/// A scalar from a number that may be negative.
+pub(super) fn from_signed<T: Scalar, E: Error>(number: i64) -> Result<T, E> {
+    match u64::try_from(number) {
+        Ok(number) => T::from_number(number).map_err(E::custom),
+        Err(_) => Err(E::custom(format!(
+            "{number} is negative; expected {}",
+            T::EXPECTED
+        ))),
+    }
+}
+
 impl Scalar for Name {
     const EXPECTED: &'static str = "the name of an interface";
     fn from_text(text: &str) -> Result<Name, String> {
@@ -45,16 +56,6 @@ impl Scalar for RdmaName {
         "an RDMA device such as \"mlx5_0\", or a port of one such as \"mlx5_0/1\"";
     fn from_text(text: &str) -> Result<RdmaName, String> {
         PortName::parse_rdma(text).map(RdmaName)
-    }
-}
-
-impl Scalar for Lid {
-    const EXPECTED: &'static str = "a LID such as 0x0003";
-    fn from_text(text: &str) -> Result<Lid, String> {
-        values::parse_lid(text)
-    }
-    fn from_number(number: u64) -> Result<Lid, String> {
-        values::lid_from_number(number)
     }
 }
 
@@ -182,13 +183,7 @@ impl<'de, T: Scalar> Deserialize<'de> for Value<T> {
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Value<T>, E> {
-                match u64::try_from(number) {
-                    Ok(number) => self.visit_u64(number),
-                    Err(_) => Err(E::custom(format!(
-                        "{number} is negative; expected {}",
-                        T::EXPECTED
-                    ))),
-                }
+                from_signed(number).map(Value)
             }
         }
 

@@ -5,7 +5,7 @@ use proto::{Mac, OpaLid};
 use toml::Spanned;
 
 use super::Fault;
-use super::interface::Common;
+use super::interface::{Common, common};
 use super::scalar::{Name, Netns, Queues, RdmaName, Scalar, Value};
 use crate::config::values::{self, QpnChoice};
 use crate::config::vnic::{
@@ -13,7 +13,7 @@ use crate::config::vnic::{
 };
 use crate::config::{IpoibConfig, VnicConfig};
 
-/// A VNIC as it is written.
+/// A VNIC as in the file.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Vnic {
@@ -57,7 +57,7 @@ struct MacLimit(usize);
 pub(super) struct Unicast(pub(super) Gid);
 struct PeerQpn(Qpn);
 
-/// A number that is written as one, or as text.
+/// Parses a number in text; errors name it by `what`.
 fn number(text: &str, what: &str) -> Result<u64, String> {
     values::parse_number(text).ok_or_else(|| format!("{text:?} is not {what}"))
 }
@@ -169,13 +169,15 @@ impl Scalar for MacLimit {
 }
 
 impl Scalar for Unicast {
-    const EXPECTED: &'static str = "a GID, as IPv6 addresses are written";
+    const EXPECTED: &'static str = "a GID, written as an IPv6 address";
     fn from_text(text: &str) -> Result<Unicast, String> {
         match text.parse::<Gid>() {
-            Ok(gid) if gid.is_multicast() => Err(format!("{gid} is the GID of a group")),
+            Ok(gid) if gid.is_multicast() => Err(format!(
+                "{gid} is the GID of a group; use the GID of a port"
+            )),
             Ok(gid) => Ok(Unicast(gid)),
             Err(_) => Err(format!(
-                "{text:?} is not a GID, as IPv6 addresses are written"
+                "{text:?} is not a GID; write it as an IPv6 address"
             )),
         }
     }
@@ -194,29 +196,13 @@ impl Scalar for PeerQpn {
     }
 }
 
-impl Vnic {
-    fn common(&self, at: usize) -> Common<'_> {
-        Common {
-            at,
-            name: &self.name,
-            underlay: self.underlay.as_ref(),
-            rdma: self.rdma.as_ref(),
-            netns: self.netns.as_ref(),
-            mtu: self.mtu.as_ref().map(|mtu| mtu.0.0),
-            queues: self.queues.as_ref(),
-            persist: self.persist,
-            up: self.up,
-        }
-    }
-}
-
-/// Checks the VNICs, beside the IPoIB interfaces.
+/// Checks the VNICs, also against the IPoIB interfaces.
 pub(super) fn check(
     raw: &[Spanned<Vnic>],
     ipoib: &[IpoibConfig],
 ) -> Result<Vec<VnicConfig>, Fault> {
     let mut vnics: Vec<VnicConfig> = Vec::with_capacity(raw.len());
-    // Numbers that somebody chose are not given away.
+    // VNICs without an index do not get an index that another VNIC has in the file.
     let mut chosen: Vec<VnicConfig> = Vec::new();
     for place in raw {
         if let Some(index) = &place.get_ref().index {
@@ -228,7 +214,7 @@ pub(super) fn check(
     }
     for place in raw {
         let raw = place.get_ref();
-        let common = raw.common(place.span().start);
+        let common = common!(raw, place.span().start);
         let index = match &raw.index {
             Some(index) => index.get_ref().0.0,
             None => {
@@ -250,7 +236,7 @@ fn read(place: &Spanned<Vnic>, index: u8) -> Result<VnicConfig, Fault> {
     let raw = place.get_ref();
     let defaults = Learning::default();
     Ok(VnicConfig {
-        interface: raw.common(place.span().start).read()?,
+        interface: common!(raw, place.span().start).read()?,
         index,
         switch: to_switch(raw)?,
         learning: Learning {
@@ -261,7 +247,7 @@ fn read(place: &Spanned<Vnic>, index: u8) -> Result<VnicConfig, Fault> {
     })
 }
 
-/// The switch; `None` where a manager chooses it, who then chooses the rest of this, too.
+/// The switch; `None` if an Ethernet Manager assigns it. The manager then also assigns its other settings.
 fn to_switch(raw: &Vnic) -> Result<Option<SwitchConfig>, Fault> {
     let Some(vesw) = &raw.vesw else {
         let chosen = [
@@ -275,8 +261,7 @@ fn to_switch(raw: &Vnic) -> Result<Option<SwitchConfig>, Fault> {
             if let Some(span) = span {
                 return Err(Fault {
                     what: format!(
-                        "{key} is the Ethernet Manager's to choose; leave it out, or name the switch \
-                         with vesw to have no manager"
+                        "without vesw, an Ethernet Manager assigns {key}; leave {key} out, or set vesw"
                     ),
                     at: Some(span.start),
                 });

@@ -14,7 +14,7 @@ fn change(key: InterfaceKey, change: Change) -> Step {
     Step::Interface(key, change)
 }
 
-/// The plan. Where nothing is refused, whoever makes all its steps has the new configuration.
+/// Makes a plan. If the plan refuses nothing, its steps must produce the new configuration.
 fn plan(old: &str, new: &str) -> Plan {
     let (mut made, new) = (config(old), config(new));
     let plan = Plan::new(&made, &new);
@@ -79,7 +79,7 @@ fn what_it_cannot_is_named() {
     let plan = plan(ONE, new);
     assert_eq!(plan.steps, []);
     let restart = "cannot change while it runs; restart ibtapd";
-    let mut expected = vec!["socket cannot change while ibtapd runs; restart it".to_owned()];
+    let mut expected = vec!["socket cannot change while ibtapd runs; restart ibtapd".to_owned()];
     for key in ["gid", "link_mtu"] {
         expected.push(format!("eth0: {key} {restart}"));
     }
@@ -173,13 +173,14 @@ fn rdma_ports_come_and_go() {
     }
     let others = both.replace(
         "busy_poll = 5",
-        "kernel_peers = true\nlids = { \"fe80::2\" = 3 }",
+        "kernel_peers = true\ncm = \"off\"\nsa = \"umad\"",
     );
     assert_eq!(
         plan(&both, &others).refused,
         [
-            "mlx5_0/1: lids cannot change while it runs; restart ibtapd",
+            "mlx5_0/1: sa cannot change while it runs; restart ibtapd",
             "mlx5_0/1: kernel_peers cannot change while it runs; restart ibtapd",
+            "mlx5_0/1: cm cannot change while it runs; restart ibtapd",
         ]
     );
 }
@@ -213,7 +214,7 @@ fn children_come_and_go_like_devices() {
         plan(&with("1"), &connected).steps,
         [change(key("ib0.8001"), Change::Mode(Mode::Connected, None))]
     );
-    // A parent takes its children with it, so they go first; then they come back with another.
+    // Removing a parent removes its children, so the children go first and return with the new parent.
     let other = with("1").replace("ib0", "ib7");
     let removed = [Step::Remove(key("ib0.8001")), Step::Remove(key("ib0"))];
     assert_eq!(plan(&with("1"), &other).steps[..2], removed);

@@ -30,7 +30,7 @@ impl<C, X> Setting<C, X> {
     }
 }
 
-/// Every table of settings, by what the documents call it, with the head of the table in a file.
+/// Each table of settings: its name in the documents, its head in a file, its rows.
 fn tables() -> [(&'static str, &'static str, Vec<Row>); 4] {
     [
         ("the daemon", "", rows(DAEMON)),
@@ -40,14 +40,14 @@ fn tables() -> [(&'static str, &'static str, Vec<Row>); 4] {
     ]
 }
 
-/// What is between backticks.
+/// The words in backticks.
 fn quoted(text: &str) -> BTreeSet<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
 #[test]
 fn the_table_has_the_keys_that_a_file_can_have() {
-    // At the top of a file, these are tables.
+    // These keys at the top of a file are tables.
     let tables_of_file = BTreeSet::from(["port", "ipoib", "vnic"]);
     for (what, head, rows) in tables() {
         let text = format!("{head}nonesuch = 1\n");
@@ -65,7 +65,7 @@ fn the_table_has_the_keys_that_a_file_can_have() {
     }
 }
 
-/// What describes one interface on the command line is a key in a file.
+/// Options that describe an interface have the names of keys of a file.
 #[test]
 fn an_option_has_the_name_of_its_key() {
     let keys: BTreeSet<_> = tables()
@@ -73,8 +73,8 @@ fn an_option_has_the_name_of_its_key() {
         .flat_map(|(_, _, rows)| rows)
         .map(|row| row.key.replace('_', "-"))
         .collect();
-    // The command line has one port, names it otherwise, says "down" for up = false, and makes VNICs
-    // and children by an option each.
+    // These options have no key: one port with other names, "down" for up = false, an option for each VNIC
+    // and each child.
     let own = [
         "provider",
         "device",
@@ -120,8 +120,8 @@ fn the_example_and_the_handbook_have_every_key() {
 }
 
 #[test]
-fn a_child_inherits_what_the_table_says() {
-    // None of them is a default.
+fn a_child_inherits_the_settings_of_the_table() {
+    // No value is a default.
     let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\nmtu = 9000\n\
                 up = false\npersist = true\ndhcp = \"off\"\nreflect = true\nvlan_pkey = true\n\
                 netns = \"blue\"\nconnections = 7\npkey = 0x8005\nqkey = 5\nqpn = \"random\"\n\
@@ -133,8 +133,8 @@ fn a_child_inherits_what_the_table_says() {
     let plain = IpoibConfig::new("ib9", crate::config::PortName::Underlay("eth9".into()));
     for setting in IPOIB {
         let key = setting.key;
-        // Its own, where a parent's makes no sense; the mode's MTU comes with the mode; and of the
-        // port's two keys a file has one.
+        // Not compared: settings that children cannot share, the MTU (it depends on the mode), and one of
+        // the port's two keys.
         if ["name", "children", "mtu", "rdma"].contains(&key) {
             continue;
         }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn children_are_devices_behind_their_parent() {
     let config = parse(&format!(
-        "{DEVICE}mode = \"connected\"\nconnections = 7\nqkey = 5\npersist = true\nmtu = 9000\n\
+        "{IPOIB}mode = \"connected\"\nconnections = 7\nqkey = 5\npersist = true\nmtu = 9000\n\
          queues = 2\nqpn = 0x4a\nup = false\ndhcp = \"off\"\nreflect = true\nvlan_pkey = true\n\
          children = [1, \"0x8002\", {{ pkey = 3, name = \"storage\", mode = \"datagram\", \
          netns = \"blue\", mtu = 2044, queues = 4, up = true }}]\n\
@@ -54,21 +54,21 @@ fn children_are_devices_behind_their_parent() {
 
 #[test]
 fn children_go_where_their_parent_is() {
-    let config = parse(&format!("{DEVICE}netns = \"blue\"\nchildren = [0x8001]")).unwrap();
+    let config = parse(&format!("{IPOIB}netns = \"blue\"\nchildren = [0x8001]")).unwrap();
     assert_eq!(config.ipoib[1].key().to_string(), "blue/ib0.8001");
 }
 
 #[test]
 fn children_that_cannot_be() {
     let use_these = "use 0x0001 to 0x7fff or 0x8001 to 0xffff";
-    let fault = |children: &str| device_fault(&format!("children = {children}"));
+    let fault = |children: &str| ipoib_fault(&format!("children = {children}"));
     assert_eq!(
         fault("[0x8001, 0x8000]"),
-        format!("t.toml:4:21: P_Key 0x8000 names partition 0, which is invalid; {use_these}")
+        format!("t.toml:4:21: P_Key 0x8000 selects partition 0, which is invalid; {use_these}")
     );
     assert_eq!(
         fault("[{ pkey = 0 }]"),
-        format!("t.toml:4:22: P_Key 0x0000 names partition 0, which is invalid; {use_these}")
+        format!("t.toml:4:22: P_Key 0x0000 selects partition 0, which is invalid; {use_these}")
     );
     assert_eq!(
         fault("[-1]"),
@@ -77,7 +77,7 @@ fn children_that_cannot_be() {
     assert_eq!(
         fault("[true]"),
         "t.toml:4:13: invalid type: boolean `true`, expected a P_Key such as 0x8001, or a table \
-         with one"
+         with a pkey"
     );
     assert_eq!(
         fault("[0x8001, 1]"),
@@ -93,7 +93,7 @@ fn children_that_cannot_be() {
     );
     assert_eq!(
         fault("[{ pkey = 1, children = [2] }]"),
-        "t.toml:4:36: a child cannot have children; list them beside it"
+        "t.toml:4:36: a child cannot have children; list them next to the child"
     );
     assert_eq!(
         fault("[{ name = \"x\" }]"),
@@ -108,11 +108,11 @@ fn children_that_cannot_be() {
         fault("[{ pkey = 1, netns = \"a/b\" }]"),
         "t.toml:4:33: \"a/b\" cannot be the name of a network namespace"
     );
-    let twins = format!("{DEVICE}netns = \"blue\"\n{DEVICE}children = [1]\n");
+    let twins = format!("{IPOIB}netns = \"blue\"\n{IPOIB}children = [1]\n");
     assert_eq!(
         parse(&twins).unwrap_err(),
-        "t.toml:8:13: \"ib0\" has children, and another namespace has an interface of that name; \
-         give one of them another name"
+        "t.toml:8:13: \"ib0\" has children, but another namespace has an interface of the same name; \
+         rename one of them"
     );
 }
 

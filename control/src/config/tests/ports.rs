@@ -1,23 +1,24 @@
-//! `[port.…]`, and what interfaces are on.
+//! `[port.…]`, and the ports of interfaces.
+
+use proto::CmChoice;
 
 use super::*;
 
 #[test]
 fn ports_fit_their_devices() {
     assert_eq!(
-        parse(&format!("{DEVICE}[port.eth1]")).unwrap_err(),
-        "t.toml:4:7: no interface has the underlay \"eth1\"; add one, or take [port.eth1] out"
+        parse(&format!("{IPOIB}[port.eth1]")).unwrap_err(),
+        "t.toml:4:7: no interface has the underlay \"eth1\"; add one, or remove [port.eth1]"
     );
     assert_eq!(
         port_fault("pkeys = []"),
-        "t.toml:2:9: pkeys is empty; list some, or leave it out to have what the interfaces ask for"
+        "t.toml:2:9: pkeys is empty; list P_Keys, or leave pkeys out to use those of the interfaces"
     );
-    // A device whose partition the table lacks waits for it.
-    assert!(parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).is_ok());
+    // An interface waits until the table has its partition.
+    assert!(parse(&format!("[port.eth0]\npkeys = [0x8001]\n{IPOIB}")).is_ok());
     assert_eq!(
         parse("log_level = \"info\"").unwrap_err(),
-        "t.toml: there is neither an [[ipoib]] nor a [[vnic]]; describe at least one with a name and an \
-         underlay"
+        "t.toml: the file has no [[ipoib]] and no [[vnic]]; add at least one with a name and an underlay"
     );
 }
 
@@ -66,7 +67,7 @@ fn rdma(device: &str, port: u8) -> PortName {
     PortName::Rdma { device, port }
 }
 
-/// What a file with this `[port."mlx5_0/1"]` is refused for.
+/// The error for a file with this `[port."mlx5_0/1"]`.
 fn rdma_fault(settings: &str) -> String {
     parse(&format!("[port.\"mlx5_0/1\"]\n{settings}\n{RDMA}")).unwrap_err()
 }
@@ -75,21 +76,17 @@ fn rdma_fault(settings: &str) -> String {
 fn rdma_devices() {
     let config = parse(&format!(
         "[port.\"mlx5_0/1\"]\ngid = 3\nlink_mtu = 2048\nbusy_poll = 7\nkernel_peers = true\n\
-         [port.\"mlx5_0/1\".lids]\n\"fe80::2\" = 7\n\"ff12:401b:ffff::ffff:ffff\" = \"0xc000\"\n\
+         sa = \"umad\"\ncm = \"rdma_cm\"\n\
          {RDMA}[[ipoib]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 1\nqpn = \"random\"\n"
     ))
     .unwrap();
-    let gid = |text: &str| text.parse::<proto::Gid>().unwrap();
     let expected = PortConfig {
         gid: GidChoice::Index(3),
         link_mtu: LinkMtu::Bytes(2048),
         busy_poll: BusyPoll::from_micros(7).unwrap(),
         kernel_peers: true,
-        lids: [
-            (gid("fe80::2"), proto::Lid(7)),
-            (gid("ff12:401b:ffff::ffff:ffff"), proto::Lid(0xc000)),
-        ]
-        .into(),
+        sa: Some(proto::SaChoice::Umad),
+        cm: CmChoice::RdmaCm,
         ..PortConfig::default()
     };
     assert_eq!(config.ports[&rdma("mlx5_0", 1)], expected);
@@ -99,7 +96,7 @@ fn rdma_devices() {
     };
     assert_eq!(*ib0, IpoibConfig::new("ib0", rdma("mlx5_0", 1)));
     assert_eq!((ib0.queue_count(), ib1.queue_count()), (1, 1));
-    // A device of any name: the interface's own is another's.
+    // The interface and the RDMA device may have the same name.
     assert!(parse("[[ipoib]]\nname = \"rxe0\"\nrdma = \"rxe0\"").is_ok());
 }
 
@@ -108,22 +105,22 @@ fn what_an_rdma_device_does_not_have() {
     let fault = |tail: &str| parse(&format!("{RDMA}{tail}")).unwrap_err();
     assert_eq!(
         fault("queues = 2"),
-        "t.toml:4:10: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+        "t.toml:4:10: 2 queues: an interface on an RDMA device has one queue pair and one \
          queue; leave queues out"
     );
     assert_eq!(
         fault("children = [{ pkey = 1, queues = 2 }]"),
-        "t.toml:4:34: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+        "t.toml:4:34: 2 queues: an interface on an RDMA device has one queue pair and one \
          queue; leave queues out"
     );
     assert_eq!(
         fault("qpn = 0x4a"),
-        "t.toml:4:7: an RDMA device draws queue pair numbers itself, and cannot be asked for \
-         0x00004a; leave qpn out"
+        "t.toml:4:7: an RDMA device chooses queue pair numbers itself and cannot use 0x00004a; leave \
+         qpn out"
     );
     assert_eq!(
         fault("underlay = \"eth0\""),
-        "t.toml:3:8: an interface is on an underlay or on an RDMA device, not on both; leave one out"
+        "t.toml:3:8: the interface has both `underlay` and `rdma`; leave one of them out"
     );
     for (settings, expected) in [
         (
@@ -133,42 +130,33 @@ fn what_an_rdma_device_does_not_have() {
         ),
         (
             "peers = [\"fe80::2\"]",
-            "t.toml:2:9: an RDMA device sends multicast to groups, and no copies to peers; leave \
+            "t.toml:2:9: an RDMA device sends multicast to groups, not as copies to peers; leave \
              peers out",
         ),
         (
             "pkeys = [0xffff]",
-            "t.toml:2:9: the P_Key table of an RDMA device is its subnet manager's, or fixed; leave \
-             pkeys out",
+            "t.toml:2:9: ibtapd cannot set the P_Key table of an RDMA device; leave pkeys out",
         ),
         (
             "link_mtu = \"exact\"",
-            "t.toml:2:12: the packets of an RDMA device have IB MTUs: use \"auto\" or a number of \
-             bytes",
+            "t.toml:2:12: \"exact\" is for the software fabric only; use \"auto\" or a number of bytes",
         ),
         (
             "link_mtu = 4097",
-            "t.toml:2:12: a link MTU of 4097 bytes is over the largest IB MTU; use 76 to 4096",
+            "t.toml:2:12: a link MTU of 4097 bytes exceeds the largest IB MTU; use 76 to 4096",
         ),
         (
             "gid = 256",
             "t.toml:2:7: the GID index 256 is out of range; use 0 to 255",
         ),
         (
-            "lids = { \"fe80::2\" = 0 }",
-            "t.toml:2:22: the LID 0x0 is out of range; use 0x0001 to 0xfffe",
+            "sa = \"none\"",
+            "t.toml:2:6: an InfiniBand port needs the subnet administrator, and a RoCE port has none; leave \
+             sa out",
         ),
         (
-            "lids = { \"fe80::2\" = 0xc000 }",
-            "t.toml:2:10: fe80::2 is the GID of a port, whose LID is 0x0001 to 0xbfff, not 0xc000",
-        ),
-        (
-            "lids = { \"ff12::1\" = 3 }",
-            "t.toml:2:10: ff12::1 is a multicast GID, whose LID is 0xc000 to 0xfffe, not 0x0003",
-        ),
-        (
-            "lids = { mlx5_1 = 3 }",
-            "t.toml:2:10: \"mlx5_1\" is not a GID, as IPv6 addresses are written",
+            "sa = \"opensm\"",
+            "t.toml:2:6: unknown variant `opensm`, expected `none` or `umad`",
         ),
     ] {
         assert_eq!(rdma_fault(settings), expected, "{settings}");
@@ -183,13 +171,13 @@ fn what_an_underlay_does_not_have() {
          of the underlay"
     );
     assert_eq!(
-        port_fault("lids = { \"fe80::2\" = 3 }"),
-        "t.toml:2:8: there are LIDs on InfiniBand only; leave lids out for an underlay"
+        port_fault("kernel_peers = true"),
+        "t.toml:2:16: connection requests of the kernel's IPoIB reach ibtapd on an underlay; leave \
+         kernel_peers out"
     );
     assert_eq!(
-        port_fault("kernel_peers = true"),
-        "t.toml:2:16: an underlay takes the kernel's requests for connections as any others; leave \
-         kernel_peers out"
+        port_fault("cm = \"off\""),
+        "t.toml:2:6: connections on an underlay are always managed by ibtapd; leave cm out"
     );
 }
 
@@ -197,32 +185,30 @@ fn what_an_underlay_does_not_have() {
 fn names_of_rdma_devices() {
     let fault =
         |name: &str| parse(&format!("[[ipoib]]\nname = \"ib0\"\nrdma = {name:?}\n")).unwrap_err();
-    let listed = "rdma link lists them";
     assert_eq!(
         fault(""),
-        format!("t.toml:3:8: the name of an RDMA device cannot be empty; {listed}")
+        "t.toml:3:8: the name of an RDMA device cannot be empty; \"rdma link\" lists the devices"
     );
     assert_eq!(
         fault("mlx5 0"),
-        format!(
-            "t.toml:3:8: \"mlx5 0\" cannot be the name of an RDMA device; {listed}, such as mlx5_0"
-        )
+        "t.toml:3:8: \"mlx5 0\" cannot be the name of an RDMA device; use one that \"rdma link\" lists, \
+         such as mlx5_0"
     );
     for port in ["0", "255", "one", "1/1", ""] {
         assert_eq!(
             fault(&format!("mlx5_0/{port}")),
             format!(
-                "t.toml:3:8: {port:?} is not a port of an RDMA device; they are numbered from 1"
+                "t.toml:3:8: {port:?} is not a port of an RDMA device; ports are numbered from 1"
             )
         );
     }
     assert_eq!(
         parse(&format!("[port.\"mlx5_0/2\"]\n{RDMA}")).unwrap_err(),
-        "t.toml:1:7: no interface has the rdma \"mlx5_0/2\"; add one, or take [port.\"mlx5_0/2\"] out"
+        "t.toml:1:7: no interface has the rdma \"mlx5_0/2\"; add one, or remove [port.\"mlx5_0/2\"]"
     );
     assert_eq!(
         parse(&format!("[port.mlx5_0]\n{RDMA}")).unwrap_err(),
-        "t.toml:1:7: no interface has the underlay \"mlx5_0\"; for the RDMA device of that name write \
+        "t.toml:1:7: no interface has the underlay \"mlx5_0\"; for the RDMA device of that name use \
          [port.\"mlx5_0/1\"]"
     );
     assert_eq!(
@@ -230,7 +216,7 @@ fn names_of_rdma_devices() {
             "[port.\"mlx5_0/1\"]\n[port.\"mlx5_0/0x1\"]\n{RDMA}"
         ))
         .unwrap_err(),
-        "t.toml:1:7: [port.\"mlx5_0/1\"] is there twice"
+        "t.toml:1:7: [port.\"mlx5_0/1\"] occurs twice; remove one"
     );
     for name in ["eth0", "mlx5_0/1"] {
         assert_eq!(PortName::parse(name).unwrap().to_string(), name);

@@ -8,7 +8,7 @@ use crate::config::vnic::{Learning, SwitchConfig, VnicPeer};
 
 const VNIC: &str = "[[vnic]]\nname = \"lan0\"\nunderlay = \"eth0\"\n";
 
-/// What a file that ends a VNIC's table with `tail` is refused for.
+/// The error for a file with `tail` at the end of a VNIC's table.
 fn fault(tail: &str) -> String {
     parse(&format!("{VNIC}{tail}")).unwrap_err()
 }
@@ -20,7 +20,7 @@ fn a_vnic_is_enough_and_has_defaults() {
     assert!(config.ipoib.is_empty());
     assert_eq!(config.ports[&on("eth0")], PortConfig::default());
     assert_eq!(config.what_is_served(), "1 VNIC(s)");
-    let config = parse(&format!("{VNIC}vesw = 7\n{DEVICE}")).unwrap();
+    let config = parse(&format!("{VNIC}vesw = 7\n{IPOIB}")).unwrap();
     assert_eq!(config.vnics[0].switch, Some(SwitchConfig::new(7)));
     assert_eq!(
         config.what_is_served(),
@@ -72,7 +72,7 @@ fn all_keys_of_a_vnic() {
 }
 
 #[test]
-fn numbers_that_nobody_chose_are_the_free_ones() {
+fn default_numbers_are_the_first_free_ones() {
     let more = "[[vnic]]\nname = \"lan1\"\nunderlay = \"eth0\"\nindex = 0\n\
                 [[vnic]]\nname = \"lan2\"\nunderlay = \"eth0\"\n\
                 [[vnic]]\nname = \"lan3\"\nunderlay = \"eth1\"\n";
@@ -102,7 +102,7 @@ fn every_fault_has_its_place() {
         ),
         (
             "vesw = 1\nmac = \"01:00:5e:00:00:01\"",
-            "t.toml:5:7: 01:00:5e:00:00:01 is the address of a group",
+            "t.toml:5:7: 01:00:5e:00:00:01 is the address of a group; use the MAC of an interface",
         ),
         (
             "mtu = 67",
@@ -122,16 +122,15 @@ fn every_fault_has_its_place() {
         ),
         (
             "lid = 7",
-            "t.toml:4:7: lid is the Ethernet Manager's to choose; leave it out, or name the switch with \
-             vesw to have no manager",
+            "t.toml:4:7: without vesw, an Ethernet Manager assigns lid; leave lid out, or set vesw",
         ),
         (
             "vesw = 1\npeers = [{ lid = 7, gid = \"fe80::7\" }, { lid = 7, gid = \"fe80::8\" }]",
-            "t.toml:5:40: the LID 0x000007 is listed twice",
+            "t.toml:5:40: the LID 0x000007 is listed twice; remove one",
         ),
         (
             "vesw = 1\npeers = [{ lid = 7, gid = \"ff12::7\" }]",
-            "t.toml:5:27: ff12::7 is the GID of a group",
+            "t.toml:5:27: ff12::7 is the GID of a group; use the GID of a port",
         ),
         (
             "vesw = 1\npeers = [{ lid = 7, gid = \"fe80::7\", qpn = 1 }]",
@@ -139,7 +138,7 @@ fn every_fault_has_its_place() {
         ),
         (
             "rdma = \"mlx5_0\"",
-            "t.toml:4:8: an interface is on an underlay or on an RDMA device, not on both; leave one out",
+            "t.toml:4:8: the interface has both `underlay` and `rdma`; leave one of them out",
         ),
         (
             "[[vnic]]\nname = \"lan0\"\nunderlay = \"eth1\"",
@@ -163,12 +162,12 @@ fn every_fault_has_its_place() {
         ),
         (
             "[[vnic]]\nname = \"lan1\"",
-            "t.toml:4:1: the interface has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
-             device such as \"mlx5_0\"; add one of them",
+            "t.toml:4:1: the interface has no port; add `underlay`, an Ethernet interface, or `rdma`, an \
+             RDMA device such as \"mlx5_0\"",
         ),
         (
             "[[vnic]]\nname = \"lan1\"\nrdma = \"mlx5_0\"\nqueues = 2",
-            "t.toml:7:10: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+            "t.toml:7:10: 2 queues: an interface on an RDMA device has one queue pair and one \
              queue; leave queues out",
         ),
     ] {
@@ -179,17 +178,17 @@ fn every_fault_has_its_place() {
 }
 
 #[test]
-fn who_may_manage_is_a_ports_to_say() {
+fn management_is_a_setting_of_the_port() {
     let port = "[port.eth0]\nmanagers = [\"fe80::1\"]\nvnic_create = true\n";
     let config = parse(&format!("{port}{VNIC}")).unwrap();
     let settings = config.ports[&on("eth0")].management();
     assert_eq!(settings.managers, ["fe80::1".parse().unwrap()]);
     assert!(settings.vnic_create);
-    // A manager may make the VNICs: none needs to be named.
+    // Managers may create VNICs, so the file needs no interface.
     assert!(parse(port).is_ok());
     assert_eq!(
         parse("[port.eth0]\nmanagers = [\"eth1\"]\nvnic_create = true").unwrap_err(),
-        "t.toml:2:13: \"eth1\" is not a GID, as IPv6 addresses are written"
+        "t.toml:2:13: \"eth1\" is not a GID; write it as an IPv6 address"
     );
     assert!(parse("[port.eth0]\nmanagers = [\"fe80::1\"]").is_err());
 }

@@ -1,10 +1,10 @@
-//! What the client of this crate hears from the server.
+//! The client of this crate with the server.
 
 use super::*;
 use crate::api::{Interface, Level, MtuRequest, Nothing, Selection, UmcastRequest, methods};
 
 #[test]
-fn the_client_speaks_with_the_server() {
+fn the_client_calls_the_server() {
     let rig = Rig::new();
     let path = rig.server.path().to_owned();
     let _running = Running::start(rig);
@@ -109,7 +109,7 @@ fn the_client_asks_for_children_and_settings() {
 }
 
 #[test]
-fn the_client_says_what_is_wrong_with_the_daemon() {
+fn the_client_reports_faults_of_the_daemon() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let error = ControlClient::connect(&path, SECOND).map(drop).unwrap_err();
@@ -136,7 +136,7 @@ fn the_client_says_what_is_wrong_with_the_daemon() {
 fn the_client_reads_a_stream_until_it_is_interrupted_or_the_daemon_goes() {
     let rig = Rig::new();
     let path = rig.server.path().to_owned();
-    let running = Running::start_told(rig, 3);
+    let running = Running::start_with_events(rig, 3);
     let client = ControlClient::connect(&path, 5 * SECOND).unwrap();
     let mut events = client
         .stream(methods::MONITOR, &Selection::of(Some("ib0")))
@@ -144,7 +144,7 @@ fn the_client_reads_a_stream_until_it_is_interrupted_or_the_daemon_goes() {
     let (interrupt, mut interrupter) = UnixStream::pair().unwrap();
     for _ in 0..3 {
         match events.next(interrupt.as_fd()).unwrap() {
-            Next::Reply(told) => assert_eq!(told.event.what, Happening::Up),
+            Next::Reply(reply) => assert_eq!(reply.event.what, Happening::Up),
             other => panic!("{other:?}"),
         }
     }

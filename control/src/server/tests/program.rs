@@ -1,4 +1,4 @@
-//! A program of another interface, which answers late and takes calls that nobody waits for.
+//! A program with another interface, with late replies and one-way calls.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{Answered, Body, Failure, Identity, MethodCall, Program};
 
 const INTERFACE: &str = "org.ibtap.Test";
 
-/// Echoes at once or when it is told to, and counts what it takes.
+/// Answers at once or later, and counts calls.
 #[derive(Default)]
 struct Echo {
     late: BTreeMap<StreamId, Value>,
@@ -100,7 +100,7 @@ fn another_program_answers_at_once_late_and_with_errors_of_its_own() {
     assert_eq!(read(&mut client), None);
     echo.ready = true;
     pass(&mut server, &mut echo);
-    // A call that did not ask for more has one reply, however late.
+    // A call without `more` gets one reply, also if it is late.
     assert_eq!(read(&mut client).as_deref(), Some(echoed));
 
     for (method, error) in [
@@ -129,7 +129,7 @@ fn another_program_answers_at_once_late_and_with_errors_of_its_own() {
 }
 
 #[test]
-fn who_does_not_wait_for_a_late_answer_is_forgotten() {
+fn a_client_that_leaves_before_a_late_answer_is_forgotten() {
     let (directory, mut server) = bind();
     let mut echo = Echo::default();
     let mut client = UnixStream::connect(directory.path().join("echo.sock")).unwrap();
@@ -174,7 +174,7 @@ fn posts_are_written_as_far_as_they_are_taken_and_none_is_lost() {
     let level = json!({"level": "info", "pad": "x".repeat(4000)});
     const LOG_LEVEL: Method<Value, Value> = methods::whole("LogLevel");
     let mut pushed = 0;
-    // Nobody reads: the socket is full at some time, and writing does not wait for it.
+    // The server does not read: the socket fills up, and writing does not wait.
     while posts.pending() == 0 {
         posts.push(LOG_LEVEL, &level).unwrap();
         posts.flush().unwrap();

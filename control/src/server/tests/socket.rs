@@ -80,7 +80,7 @@ fn other_files_are_left_alone() {
     assert!(
         error.ends_with(
             "the path has more than 107 bytes; choose another path with --socket, short and in a \
-             directory that can be written"
+             writable directory"
         ),
         "{error}"
     );

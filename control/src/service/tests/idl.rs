@@ -1,5 +1,4 @@
-//! As much of varlink's interface definition language as it takes to hold replies against a
-//! description.
+//! A parser for varlink's interface definition language, to check replies against a description.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +87,7 @@ impl Tokens {
         }
     }
 
-    /// What follows an opening parenthesis: members of a struct, or the words of an enumeration.
+    /// The text after an opening parenthesis: members of a struct, or words of an enumeration.
     fn members(&mut self) -> Type {
         let (mut members, mut words) = (Vec::new(), Vec::new());
         while !self.skip(")") {
@@ -150,7 +149,7 @@ impl Idl {
         self.errors.contains_key(name)
     }
 
-    /// Whether the value is of the type, with no key too many and none missing.
+    /// Whether the value has the type, without missing or additional keys.
     pub fn check(&self, kind: &Type, value: &Value) -> Result<(), String> {
         let wrong = || Err(format!("{value} is not {kind:?}"));
         match (kind, value) {

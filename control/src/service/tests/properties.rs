@@ -1,4 +1,4 @@
-//! What holds for every request about children, partitions and settings.
+//! Properties of all requests about children, partitions and settings.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -68,7 +68,7 @@ fn request() -> impl Strategy<Value = (&'static str, Value, Request)> {
     ]
 }
 
-/// Anything that JSON can say, not too deep.
+/// Any JSON value of limited depth.
 fn parameter() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),

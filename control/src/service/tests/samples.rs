@@ -1,11 +1,11 @@
-//! One reply of each kind, with every key that it can have.
+//! A reply of each kind, with all possible keys.
 
 use proto::{Gid, PKey, QKey, Qpn};
 use serde_json::{Value, json};
 
 use crate::api::*;
 
-/// Every method with parameters that a daemon serving `ib0` answers.
+/// Every method with one reply, with parameters for a daemon that serves `ib0`.
 pub fn calls() -> [(&'static str, Value); 24] {
     [
         ("Version", json!({})),
@@ -51,7 +51,7 @@ fn child_add() -> Value {
     })
 }
 
-/// Every method that is answered by a stream.
+/// Every method with a stream of replies.
 pub fn stream_calls() -> [(&'static str, Value); 3] {
     let ping = json!({
         "interface": "ib0", "target": "10.9.0.2", "count": 1, "size": 64, "interval_ms": 100,
@@ -64,7 +64,7 @@ pub fn stream_calls() -> [(&'static str, Value); 3] {
     ]
 }
 
-/// What such a daemon answers by a stream: every kind of reply, the last one last.
+/// The daemon's streams: every kind of reply, ending with the last one.
 pub fn stream(request: &Request) -> Vec<Reply> {
     match request {
         Request::Monitor(_) => events(),
@@ -215,7 +215,7 @@ fn events() -> Vec<Reply> {
             gid,
             qpn,
             active: false,
-            reason: "nothing used it".into(),
+            reason: "idle".into(),
         },
         Happening::ConnectionRefused {
             gid,
@@ -249,7 +249,7 @@ fn child() -> ChildInfo {
     }
 }
 
-/// What a daemon answers that serves `vnic0`, too.
+/// The replies about VNICs of a daemon that also serves `vnic0`.
 fn vnic_reply(request: &Request) -> Result<Reply, ApiError> {
     let named = match request {
         Request::Vnics(s) | Request::VnicStats(s) => s.interface.as_ref(),
@@ -362,7 +362,7 @@ fn vnic_mac() -> VnicMac {
     }
 }
 
-/// What such a daemon answers.
+/// The daemon's replies.
 pub fn reply(request: &Request) -> Result<Reply, ApiError> {
     let named = match request {
         Request::Show(s) | Request::Stats(s) | Request::Connections(s) => s.interface.as_ref(),
@@ -509,6 +509,8 @@ fn interface() -> InterfaceInfo {
         underlay: Some("eth0".into()),
         link_layer: LinkLayer::InfiniBand,
         lid: Some(3),
+        sm_lid: Some(1),
+        sm_sl: Some(0),
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         up: true,
@@ -525,6 +527,7 @@ fn interface() -> InterfaceInfo {
         address: address(),
         mac: "06:00:00:00:00:01".parse().unwrap(),
         broadcast: broadcast(),
+        broadcast_record: Some(record()),
         mtu: 4092,
         link_mtu: 4096,
         queues: 2,
@@ -543,6 +546,7 @@ fn stats() -> InterfaceStats {
         name: "ib0".into(),
         netns: Some("blue".into()),
         protocol: [("no_broadcast", 1)].into_iter().collect(),
+        subnet: [("sa_requests", 3)].into_iter().collect(),
         workers: vec![WorkerStats {
             worker: 0,
             port: "soft/eth0".into(),
@@ -574,6 +578,18 @@ fn group() -> GroupInfo {
         queuelen: 0,
         complete: true,
         send_only: false,
+        record: Some(record()),
+    }
+}
+
+fn record() -> GroupRecord {
+    GroupRecord {
+        mlid: 0xc000,
+        join_state: 1,
+        qkey: QKey::IPOIB_DEFAULT,
+        mtu: Some(2048),
+        sl: 3,
+        rate_mbps: Some(10_000),
     }
 }
 
@@ -584,6 +600,8 @@ fn path() -> PathInfo {
         dlid: Some(0x12),
         sl: Some(0),
         rate_mbps: Some(10_000),
+        mtu: Some(2048),
+        hop_limit: Some(64),
     }
 }
 
@@ -624,6 +642,8 @@ fn resources() -> ResourcesInfo {
             state: PortState::Active,
             link_layer: LinkLayer::InfiniBand,
             lid: Some(3),
+            sm_lid: Some(1),
+            sm_sl: Some(0),
             gid: gid(),
             gid_index: Some(0),
             guid: "0002:c903:00e7:7e12".into(),

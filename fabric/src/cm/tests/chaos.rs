@@ -1,4 +1,4 @@
-//! A network that loses, doubles and reorders anything, under users that connect and disconnect at
+//! A network that loses, duplicates and reorders datagrams, under users that connect and disconnect at
 //! any time.
 
 use std::collections::HashMap;
@@ -9,15 +9,15 @@ use proptest::prelude::*;
 use super::world::World;
 use super::*;
 
-/// No datagram is lost more often than this. With it, an exchange's retries are enough for a
-/// guarantee: in each, a message and its answer may both be lost so often.
+/// Maximum number of losses of one datagram. An exchange's retries are then always enough, even if a
+/// message and its answer are both lost so often.
 const LOSSES: u32 = 2;
 
-/// What a user does, and when: milliseconds after what was done before.
+/// An action of a user, in milliseconds after the previous one.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Connect(usize),
-    /// The n-th of its connections, as it comes.
+    /// The user's n-th connection.
     Disconnect(usize, usize),
 }
 
@@ -68,7 +68,7 @@ proptest! {
         world.assert_settled();
     }
 
-    /// Bytes of any kind do no harm and take no memory.
+    /// Random bytes do no harm and take no memory.
     #[test]
     fn nonsense_is_borne(data in prop::collection::vec(any::<(u16, [u8; 32], u8)>(), 0..60)) {
         let mut cm = Cm::new(config(1));
@@ -80,7 +80,7 @@ proptest! {
             mad[..24].copy_from_slice(&sent[..24]);
             mad[16..18].copy_from_slice(&(cm::REQ + attribute % 12).to_be_bytes());
             if fill[0] & 1 == 0 {
-                // Our own id, where a message has the receiver's.
+                // The node's own id in the receiver's field.
                 mad[28..32].copy_from_slice(&sent[24..28]);
             }
             cm.receive(now, gid(2 + from % 2), &mad, |_| fill[1] & 1 == 0);

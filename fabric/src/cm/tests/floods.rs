@@ -1,4 +1,4 @@
-//! Checklist 119: who asks for much gets little of it, and takes nothing from others.
+//! Checklist 119: a source with many requests gets few answers, and takes nothing from other sources.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const NOW: Instant = Instant(1_000_000_000);
 
-/// Requests of one source, as many as it likes.
+/// Requests of one source, without a limit.
 struct Flooder {
     gid: Gid,
     sent: u32,
@@ -25,7 +25,7 @@ impl Flooder {
     }
 }
 
-/// A node that consents to everything at once.
+/// Accepts all requests at once.
 fn answer(cm: &mut Cm, now: Instant) {
     let mut qpn = 0x10_0000;
     for event in events(cm) {
@@ -59,17 +59,17 @@ fn a_flood_from_one_source_is_in_nobodys_way() {
             .count();
         cm.table.assert_consistent();
     }
-    // A second of it: the burst and the rate.
+    // One second: the burst and the rate.
     assert!((500..=513).contains(&answers), "{answers}");
     assert!(cm.table.half_open().len() <= 1 + config(1).half_open_max / 4);
     assert_eq!(counter(&cm, "cm_rx_rate_limited"), 10_000 - answers as u64);
-    // The friend's connection is there, and it may ask for another.
+    // The friend's connection exists, and the friend may request another.
     assert_eq!(cm.state(id), Some("REP_SENT"));
     cm.heard(now, id);
     assert_eq!(events(&mut cm).last(), Some(&CmEvent::Established { id }));
 }
 
-/// Sources that are made up: the oldest half-open connections make room.
+/// Requests from forged sources: the oldest half-open connections are evicted.
 #[test]
 fn a_flood_from_everywhere_takes_no_more_than_there_is() {
     let config = config(1);
@@ -87,7 +87,7 @@ fn a_flood_from_everywhere_takes_no_more_than_there_is() {
     assert!(counter(&cm, "cm_tx_queue_full") > 0);
 }
 
-/// Requests that nobody takes off the queue of events do not fill memory either.
+/// Requests that the user never takes do not fill the memory.
 #[test]
 fn events_that_nobody_takes_are_as_many_as_connections() {
     let mut cm = Cm::new(config(1));
@@ -98,9 +98,9 @@ fn events_that_nobody_takes_are_as_many_as_connections() {
     assert_eq!(cm.events.len(), config(1).half_open_max);
 }
 
-/// An eviction is told to both sides.
+/// Both sides are notified of an eviction.
 #[test]
-fn who_makes_room_is_told() {
+fn an_eviction_notifies_both_sides() {
     let mut cm = Cm::new(CmConfig {
         half_open_max: 1,
         ..config(1)
@@ -116,9 +116,9 @@ fn who_makes_room_is_told() {
     let first = request(&mut cm, 2);
     drain(&mut cm);
     cm.receive(NOW, gid(3), &Flooder::new(gid(3)).request(), listens);
-    let told = events(&mut cm);
+    let reported = events(&mut cm);
     assert_eq!(
-        told[..2],
+        reported[..2],
         [
             CmEvent::TimedOut { id: first },
             CmEvent::Released { id: first }

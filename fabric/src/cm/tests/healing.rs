@@ -1,4 +1,4 @@
-//! Any one datagram lost, or doubled: the exchange comes to the same end.
+//! Any one datagram lost or duplicated: the exchange has the same result.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::*;
 const LONG: Duration = Duration::from_secs(120);
 const WHILE: Duration = Duration::from_millis(50);
 
-/// An exchange, and how many connections may be open at its end.
+/// An exchange, with the possible numbers of open connections at its end.
 type Exchange = (&'static str, fn(&mut World<'_>), RangeInclusive<usize>);
 
 const EXCHANGES: [Exchange; 7] = [
@@ -79,7 +79,7 @@ const EXCHANGES: [Exchange; 7] = [
                 w.disconnect(1, id);
             }
         },
-        // The request may be lost, and come when the listener has thought of something else.
+        // The request may be lost, and arrive when the listener has changed its mind.
         0..=1,
     ),
 ];
@@ -157,7 +157,7 @@ fn any_datagram_that_comes_twice_does_nothing_the_second_time() {
     }
 }
 
-/// One side hears nothing from the other: both come to an end by themselves.
+/// One side receives nothing from the other: both end by themselves.
 #[test]
 fn a_silent_peer_is_noticed() {
     for deaf in 0..2 {

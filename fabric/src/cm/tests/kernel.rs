@@ -1,5 +1,5 @@
-//! Against what the Linux kernel sent: `03-connected` of the captures, where its IPoIB sets up and
-//! ends a connection in each direction, and `cm_*`, where user programs of rdma-core do.
+//! Comparison with datagrams of the Linux kernel: capture `03-connected`, where its IPoIB sets up and
+//! ends a connection in each direction, and captures `cm_*` of rdma-core's programs.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::*;
 use crate::soft::icrc::L3;
 use crate::soft::wire::Packet;
 
-/// A datagram of a capture, and whence and whither.
+/// A datagram of a capture, with source and destination.
 fn captured(file: &str, number: usize) -> (Gid, Gid, Datagram) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/captures");
     let mut reader = PcapReader::new(File::open(root.join(file)).unwrap()).unwrap();
@@ -34,13 +34,13 @@ fn cm_of(guid: [u8; 8]) -> Cm {
     })
 }
 
-/// Makes a message of the kernel's one to our id, in the field that names the receiver's.
+/// Changes the receiver's id in a message of the kernel to ours.
 fn to_us(mut mad: Datagram, id: CmId) -> Datagram {
     mad[28..32].copy_from_slice(&id.0.to_be_bytes());
     mad
 }
 
-/// Our id in the kernel's message's place for the sender's own: what the kernel would have seen.
+/// Changes the sender's id in a message of the kernel to ours: the kernel's view of our message.
 fn from_us(mut mad: Datagram, id: CmId) -> Datagram {
     mad[24..28].copy_from_slice(&id.0.to_be_bytes());
     mad
@@ -74,7 +74,7 @@ fn c103_the_kernels_connection_is_replied_to_and_ended_as_the_kernel_does() {
             path_mtu: IbMtu::B2048,
             retry_count: 0,
             rnr_retry: 0,
-            // The kernel's 19 is two seconds.
+            // The kernel's code 19 is two seconds.
             ack_timeout: times::ACK_TIMEOUT_MAX,
         }
     );
@@ -89,7 +89,7 @@ fn c103_the_kernels_connection_is_replied_to_and_ended_as_the_kernel_does() {
     let out = cm.poll_transmit(now).unwrap();
     assert_eq!(out.to, kernel);
     let ours = out.datagram;
-    // Where ours differs: we acknowledge sooner, and have the peer never give up after RNR NAKs.
+    // Differences of ours: faster acknowledgements, and unlimited retransmissions after RNR NAKs.
     let mut expected = from_us(rep, id);
     expected[24 + 26] = times::TARGET_ACK_DELAY << 3;
     expected[24 + 27] = 7 << 5 | 1 << 4;
@@ -110,7 +110,7 @@ fn c103_the_kernels_connection_is_replied_to_and_ended_as_the_kernel_does() {
     );
 }
 
-/// We ask for less time and more retries: see `super::times`.
+/// We request shorter times and more retries: see `super::times`.
 #[test]
 fn c98_a_request_is_the_kernels_but_for_times_retries_and_the_path() {
     let (us, kernel, theirs) = captured(IPOIB, 11);
@@ -119,6 +119,7 @@ fn c98_a_request_is_the_kernels_but_for_times_retries_and_the_path() {
         service: ServiceId(0x1000_0000_0000_0011),
         local_gid: us,
         remote_gid: kernel,
+        primary: None,
         qpn: Qpn::new(0x12),
         starting_psn: Psn::new(0),
         pkey: PKey::DEFAULT,
@@ -134,12 +135,12 @@ fn c98_a_request_is_the_kernels_but_for_times_retries_and_the_path() {
     (data[43], data[47]) = (16 << 3, 16 << 3 | 7);
     data[50] |= 7;
     data[51] = 7 << 4 | 1 << 3;
-    // As rdma_cm on RoCE, frame 1 of cm_rping: no LIDs, and a route that has hops.
+    // As rdma_cm on RoCE, frame 1 of cm_rping: no LIDs, and a routed path.
     let (_, _, rping) = captured("cm_rping_v4.pcap", 1);
     for at in [52, 53, 54, 55, 93, 94] {
         data[at] = rping[24 + at];
     }
-    // The kernel has its packet rate from a PathRecord.
+    // The kernel takes its packet rate from a PathRecord.
     assert_eq!(std::mem::take(&mut data[91]), 3);
     data[95] = 15 << 3;
     assert_eq!(ours, expected);
@@ -165,9 +166,9 @@ fn the_kernels_reply_and_disconnection_are_taken() {
         (remote.qpn, remote.starting_psn),
         (Qpn::new(0x12), Psn::new(0x2f_86fb))
     );
-    // The kernel echoes the RNR retries of its own request, 0; it would echo our 7.
+    // The kernel echoes the RNR retries of its own request, 0, and would echo our 7.
     assert_eq!((remote.retry_count, remote.rnr_retry), (7, 0));
-    // rdma_rxe says that it takes as long to acknowledge as we would wait.
+    // rdma_rxe's acknowledgement delay is as long as our timeout.
     assert_eq!(remote.ack_timeout, 16);
     assert_eq!(
         (private_data.len(), &private_data[4..8]),
@@ -180,7 +181,7 @@ fn the_kernels_reply_and_disconnection_are_taken() {
     expected[8..16].copy_from_slice(&ours[8..16]);
     assert_eq!(ours, expected);
 
-    // The kernel ends it: a DisconnectRequest of the other connection of the capture.
+    // The kernel ends it: a DisconnectRequest of the capture's other connection.
     let (_, _, mut dreq) = captured(IPOIB, 104);
     dreq[24..28].copy_from_slice(&rep[24..28]);
     dreq[32..35].copy_from_slice(&Qpn::new(0x13).to_bytes());
@@ -191,7 +192,7 @@ fn the_kernels_reply_and_disconnection_are_taken() {
     assert_eq!(cm.poll_event(), Some(CmEvent::Disconnected { id }));
 }
 
-/// Checklist 99: the very bytes with which the kernel refuses a service that it does not have.
+/// Checklist 99: the exact bytes of the kernel's rejection of an unknown service.
 #[test]
 fn an_unknown_service_is_refused_as_the_kernel_does() {
     let (client, server, req) = captured("cm_reject_v4.pcap", 1);
@@ -203,7 +204,7 @@ fn an_unknown_service_is_refused_as_the_kernel_does() {
     assert_ne!(client, server);
 }
 
-/// rdma_cm's REQs, over IPv4, are taken as well; their paths' reserved bits are not 0.
+/// REQs of rdma_cm over IPv4 are accepted too, although the reserved bits of their paths are not 0.
 #[test]
 fn requests_of_user_programs_are_taken() {
     for (file, rnr_retry) in [("cm_rping_v4.pcap", 7), ("cm_ucmatose_v4.pcap", 0)] {
@@ -233,9 +234,9 @@ fn an_unknown_datagram_service_is_not_supported() {
     assert_eq!(m.service_id.get(), 0x0111_1c06);
 }
 
-/// The very bytes with which the kernel answers for the program udaddy.
+/// The exact bytes of the kernel's answer for the program udaddy.
 #[test]
-fn a_datagram_service_is_told_as_the_kernel_does() {
+fn a_datagram_service_is_answered_as_the_kernel_does() {
     let (client, _, req) = captured("cm_udaddy_v4.pcap", 1);
     let (_, _, rep) = captured("cm_udaddy_v4.pcap", 2);
     let mut cm = Cm::new(config(1));
@@ -259,7 +260,7 @@ fn a_datagram_service_is_told_as_the_kernel_does() {
     assert_eq!(only(&mut cm), rep);
 }
 
-/// And ours is the kernel's but for the names of the request.
+/// Our request equals the kernel's, except for the request's ids.
 #[test]
 fn a_datagram_service_is_asked_for_as_the_kernel_does() {
     let (client, server, req) = captured("cm_udaddy_v4.pcap", 1);

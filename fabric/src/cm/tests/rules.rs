@@ -1,4 +1,4 @@
-//! The rules, one by one (the table of drivers/infiniband/core/cm.c's handlers).
+//! The rules, one by one (from the handlers in drivers/infiniband/core/cm.c).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::mad::cm::{Answered, Dreq, Mra, Rej, Rep, Req, Rtu};
 const NOW: Instant = Instant(1_000_000_000);
 const PEER: u8 = 2;
 
-/// A datagram of the peer's.
+/// A datagram of the peer.
 fn mad(attribute: u16, data: &[u8]) -> Datagram {
     let mut mad = [0; MAD_LEN];
     mad[..4].copy_from_slice(&[1, 7, 2, 3]);
@@ -23,7 +23,7 @@ fn mad(attribute: u16, data: &[u8]) -> Datagram {
     mad
 }
 
-/// The peer's request, changed.
+/// The peer's request, modified.
 fn req_with(change: impl FnOnce(&mut Req)) -> Datagram {
     let mut cm = Cm::new(config(PEER));
     cm.connect(NOW, &ask(gid(PEER), gid(1), 0x777)).unwrap();
@@ -35,7 +35,7 @@ fn req_with(change: impl FnOnce(&mut Req)) -> Datagram {
     changed
 }
 
-/// The peer's id in a datagram of its.
+/// The peer's id in one of its datagrams.
 fn its_id(mad: &Datagram) -> u32 {
     u32::from_be_bytes(*mad[24..].first_chunk().unwrap())
 }
@@ -45,7 +45,7 @@ fn rej_of(datagram: &Datagram) -> Rej {
     Rej::read_from_bytes(&datagram[24..]).unwrap()
 }
 
-/// What a request of the peer's is rejected with, if it is.
+/// The rejection of a peer's request, if any.
 fn rejection(request: &Datagram) -> Option<Rej> {
     let mut cm = Cm::new(config(1));
     cm.receive(NOW, gid(PEER), request, listens);
@@ -56,7 +56,7 @@ fn rejection(request: &Datagram) -> Option<Rej> {
     }
 }
 
-/// A node with a connection that the peer asked for, in REQ_RCVD.
+/// A node with an incoming connection in REQ_RCVD.
 fn asked() -> (Cm, CmId, Datagram) {
     let mut cm = Cm::new(config(1));
     let req = req_with(|_| {});
@@ -67,7 +67,7 @@ fn asked() -> (Cm, CmId, Datagram) {
     (cm, id, req)
 }
 
-/// In REP_SENT, with our queue pair 0x55.
+/// In REP_SENT, with local queue pair 0x55.
 fn consented() -> (Cm, CmId, Datagram) {
     let (mut cm, id, req) = asked();
     cm.accept(NOW, id, &consent(0x55));
@@ -126,7 +126,7 @@ fn rep(id: CmId, theirs: u32, qpn: u32) -> Datagram {
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_said() {
+fn a_bad_request_is_rejected_with_the_reason() {
     assert_eq!(rejection(&req_with(|_| {})), None);
     let reason = |change: fn(&mut Req)| {
         let request = req_with(change);
@@ -178,7 +178,7 @@ fn senseless_requests_get_no_answer() {
     assert_eq!((drain(&mut cm), events(&mut cm)), (vec![], vec![]));
 }
 
-/// Checklist 98: whatever the state, no second connection.
+/// Checklist 98: no second connection, in any state.
 #[test]
 fn a_request_that_comes_again_is_known() {
     let (mut cm, id, req) = asked();
@@ -201,14 +201,14 @@ fn a_request_that_comes_again_is_known() {
     let rej = rej_of(&again(&mut cm)[0].1);
     assert_eq!((rej.reason.get(), rej.local_comm_id.get()), (10, 0));
     assert_eq!(counter(&cm, "cm_rx_duplicates_req"), 4);
-    // After TIMEWAIT it is a new one.
+    // After TIMEWAIT it counts as a new request.
     cm.handle_timeout(NOW.after(times::timewait()));
     assert_eq!(events(&mut cm), [CmEvent::Released { id }]);
     cm.receive(NOW, gid(PEER), &req, listens);
     assert!(matches!(events(&mut cm)[..], [CmEvent::Requested { id: new, .. }] if new != id));
 }
 
-/// Checklist 100: the peer's queue pair in a new connection means that it has forgotten the old one.
+/// Checklist 100: the peer's queue pair in a new connection shows that the peer lost the old one.
 #[test]
 fn a_queue_pair_in_two_connections_ends_both() {
     let (mut cm, id, req) = confirmed();
@@ -223,7 +223,7 @@ fn a_queue_pair_in_two_connections_ends_both() {
     assert_eq!(events(&mut cm), [CmEvent::Disconnected { id }]);
 }
 
-/// Nobody but the peer can have a connection ended so: not even with the peer's GUID.
+/// Only the peer can end a connection like this: another node cannot, not even with the peer's GUID.
 #[test]
 fn a_request_from_elsewhere_ends_nothing() {
     let (mut cm, id, _) = confirmed();
@@ -300,12 +300,12 @@ fn a_reply_that_comes_again_is_confirmed_again() {
     let confirmation = only(&mut cm);
     cm.receive(NOW, gid(PEER), &reply, listens);
     assert_eq!(only(&mut cm), confirmation);
-    // Another reply is not this one again.
+    // A different reply is no repetition.
     cm.receive(NOW, gid(PEER), &rep(id, 8, 0x9a), listens);
     assert_eq!((drain(&mut cm), events(&mut cm)), (vec![], vec![]));
 }
 
-/// A listener that has forgotten the connection that its queue pair was in.
+/// A listener that lost the connection of its queue pair.
 #[test]
 fn a_reply_with_a_queue_pair_that_is_in_use_is_stale() {
     let (mut cm, old, _) = confirmed();
@@ -321,7 +321,7 @@ fn a_reply_with_a_queue_pair_that_is_in_use_is_stale() {
     );
     assert_eq!(name(&sent[1].1), "DREQ");
     assert_eq!(events(&mut cm), [CmEvent::Disconnected { id: old }]);
-    // The request goes on, and may be replied to with a new one.
+    // The request continues, and a new reply may come.
     assert_eq!(cm.state(id), Some("REQ_SENT"));
 }
 
@@ -331,7 +331,7 @@ fn an_mra_extends_the_time_once() {
     let mut cm = Cm::new(config(1));
     let id = cm.connect(NOW, &ask(gid(1), gid(PEER), 0x55)).unwrap();
     drain(&mut cm);
-    // Of a reply that we did not send.
+    // For a reply that was not sent.
     cm.receive(NOW, gid(PEER), &mra(id, 7, Answered::Rep, 24), listens);
     assert_eq!(
         cm.next_deadline(),
@@ -369,7 +369,7 @@ fn a_rejection_ends_what_it_is_about() {
     assert_eq!(events(&mut cm), expected);
     assert_eq!(cm.state(id), None);
 
-    // Stale: the peer is in TIMEWAIT, and so are we.
+    // Stale: both the peer and this node are in TIMEWAIT.
     let id = cm.connect(NOW, &ask(gid(1), gid(PEER), 0x55)).unwrap();
     cm.receive(NOW, gid(PEER), &rej(id.0, 0, Answered::Req, 10), listens);
     let reason = RejectReason::STALE_CONNECTION;
@@ -378,7 +378,7 @@ fn a_rejection_ends_what_it_is_about() {
 
     for (mut cm, id, req) in [consented(), confirmed()] {
         let theirs = its_id(&req);
-        // A rejection of the request is none of what came after it.
+        // A rejection of the request does not affect later messages.
         cm.receive(
             NOW,
             gid(PEER),
@@ -399,7 +399,8 @@ fn a_rejection_ends_what_it_is_about() {
     }
 }
 
-/// Who gave up before there was a reply knows no name of ours; its GUID and its own name say which.
+/// A peer that timed out before a reply does not know our id; its GUID and its own id identify the
+/// connection.
 #[test]
 fn a_timeout_is_found_by_the_guid() {
     let (mut cm, id, req) = consented();
@@ -426,7 +427,7 @@ fn data_confirms_as_a_ready_to_use_does() {
     assert_eq!((drain(&mut cm), events(&mut cm)), (vec![], vec![]));
 }
 
-/// The requester would think for ever that it is connected.
+/// Otherwise the requester would stay connected forever.
 #[test]
 fn a_late_confirmation_is_rejected() {
     let (mut cm, id, req) = consented();
@@ -454,7 +455,7 @@ fn a_late_confirmation_is_rejected() {
     );
 }
 
-/// A user that never answers: the peer is told, and nothing is left of it.
+/// A user that never answers: the peer is notified, and no state is left.
 #[test]
 fn what_is_not_answered_ends() {
     let (mut passive, theirs, _) = asked();
@@ -495,7 +496,7 @@ fn a_request_that_is_refused_leaves_nothing() {
     assert_eq!((cm.state(id), cm.next_deadline()), (None, None));
 }
 
-/// A reply that is refused is refused again when the first time was lost.
+/// A rejected reply is rejected again if the first rejection was lost.
 #[test]
 fn a_reply_that_is_refused_is_refused_again() {
     let mut cm = Cm::new(config(1));
@@ -510,7 +511,7 @@ fn a_reply_that_is_refused_is_refused_again() {
     assert_eq!(only(&mut cm), refusal);
 }
 
-/// The user left before there was a reply: the peer, which does not know, is told by the GUID.
+/// The user left before the reply: the peer does not know, and finds the connection by the GUID.
 #[test]
 fn a_reply_to_nobody_is_refused() {
     let mut cm = Cm::new(config(1));
@@ -529,7 +530,7 @@ fn a_reply_to_nobody_is_refused() {
     );
     assert_eq!(second.ari[..8], config(1).ca_guid.0);
     assert_eq!(events(&mut cm), []);
-    // Later still, nothing is known of it.
+    // Later, no state of it is left.
     cm.handle_timeout(cm.next_deadline().unwrap());
     assert_eq!(cm.state(id), None);
     cm.receive(NOW, gid(PEER), &rep(id, 7, 0x99), listens);
@@ -541,7 +542,7 @@ fn a_reply_to_nobody_is_refused() {
     );
 }
 
-/// Who consented is told that nobody is there, and does not repeat it for seconds.
+/// A node whose reply was rejected ends the connection and stops repeating the reply.
 #[test]
 fn a_refused_reply_ends_what_was_consented_to() {
     let (mut cm, id, req) = consented();
@@ -552,7 +553,7 @@ fn a_refused_reply_ends_what_was_consented_to() {
     assert_eq!(cm.state(id), Some("TIMEWAIT"));
 }
 
-/// No flood of replies, and none that wait for minutes.
+/// Neither a flood of replies, nor replies minutes apart.
 #[test]
 fn times_of_a_request_are_taken_within_bounds() {
     for (code, interval, ack_timeout) in [(0, 64, 18), (16, 256, 16), (31, 4096, 18)] {
@@ -579,7 +580,7 @@ fn times_of_a_request_are_taken_within_bounds() {
     }
 }
 
-/// Checklist 106: ids and the start of them.
+/// Checklist 106: ids, and their start.
 #[test]
 fn ids_name_the_worker_and_differ_after_a_restart() {
     for (worker, workers) in [(0, 1), (0, 3), (2, 3), (6, 7), (255, 256)] {
@@ -613,7 +614,7 @@ fn there_are_no_more_connections_than_there_may_be() {
     drain(&mut cm);
     cm.receive(NOW, gid(PEER), &req_with(|_| {}), listens);
     assert_eq!(rej_of(&only(&mut cm)).reason.get(), 3);
-    // TIMEWAIT is not over when the connection is.
+    // TIMEWAIT continues after the end of the connection.
     cm.disconnect(NOW, first);
     assert_eq!(cm.connect(NOW, &ask(gid(1), gid(PEER), 1003)), Err(Full));
     cm.handle_timeout(NOW.after(times::timewait()));
@@ -624,14 +625,14 @@ fn there_are_no_more_connections_than_there_may_be() {
 fn a_user_that_leaves_hears_only_of_the_release() {
     let (mut cm, id, req) = confirmed();
     cm.receive(NOW, gid(PEER), &dreq(id, its_id(&req), 0x55), listens);
-    // The event is there; the user has not looked yet.
+    // The event exists; the user has not taken it yet.
     cm.disconnect(NOW, id);
     assert_eq!(events(&mut cm), []);
     cm.handle_timeout(NOW.after(times::timewait()));
     assert_eq!(events(&mut cm), [CmEvent::Released { id }]);
 }
 
-/// A message's transaction is that of the request; a disconnection has its own.
+/// All messages use the transaction id of the request; a disconnection has its own.
 #[test]
 fn transactions_are_those_of_the_request() {
     let mut world = World::new(perfect);

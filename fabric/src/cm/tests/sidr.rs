@@ -1,4 +1,5 @@
-//! Datagram services over a network that loses and doubles, and against peers that ask too much.
+//! Datagram services over a network that loses and duplicates, and against peers with too many
+//! requests.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ fn ask_of(peer: Gid) -> SidrAsk<'static> {
     }
 }
 
-/// A node that has the service answers everything that it was asked.
+/// A node with the service answers all requests.
 fn serve(cm: &mut Cm) {
     while let Some(event) = cm.poll_sidr() {
         let SidrEvent::Requested { request, .. } = event else {
@@ -53,7 +54,7 @@ fn an_answer_comes_once_however_often_it_is_heard() {
     serve(&mut them);
     let replies = drain(&mut them);
     assert_eq!(replies.len(), 2);
-    // Not from somebody else.
+    // Not from another node.
     us.receive(NOW, gid(3), &replies[0].1, |_| true);
     assert_eq!(answer(&mut us), None);
     assert_eq!(counter(&us, "cm_rx_wrong_source"), 1);
@@ -84,7 +85,7 @@ fn nobody_there_is_found_out() {
 }
 
 #[test]
-fn every_refusal_is_told() {
+fn every_refusal_is_reported() {
     use NoService::{NoQp, Other, Redirected, Rejected, Unsupported, Version};
     for refusal in [Unsupported, Rejected, NoQp, Redirected, Version, Other(77)] {
         let (mut us, mut them) = (Cm::new(config(1)), Cm::new(config(2)));
@@ -99,7 +100,7 @@ fn every_refusal_is_told() {
     }
 }
 
-/// A queue pair that nobody can have is no answer: the request goes on.
+/// A reserved queue pair number is no answer: the request continues.
 #[test]
 fn a_reserved_queue_pair_is_no_answer() {
     let mut cm = Cm::new(config(1));
@@ -125,7 +126,7 @@ fn a_flood_is_answered_at_its_rate_and_takes_no_memory() {
     for n in 0..5000u32 {
         now = now.after(Duration::from_micros(100));
         if flooder.ask_for_datagrams(now, &ask_of(gid(1))).is_err() {
-            // It has no memory for more of its own.
+            // It has no memory for more requests.
             flooder = Cm::new(CmConfig {
                 seed: n.into(),
                 ..config(2)
@@ -138,9 +139,9 @@ fn a_flood_is_answered_at_its_rate_and_takes_no_memory() {
         serve(&mut cm);
         answers += drain(&mut cm).len();
     }
-    // Half a second of it: the burst and the rate.
+    // Half a second: the burst and the rate.
     assert!((380..=386).contains(&answers), "{answers}");
-    // Nobody takes the events: as many as there may be.
+    // The user takes no events: their number is limited.
     for n in 0..1000u32 {
         let source = std::net::Ipv4Addr::from(0x0a00_0000 + n).into();
         let mut asker = Cm::new(config(3));
@@ -151,7 +152,8 @@ fn a_flood_is_answered_at_its_rate_and_takes_no_memory() {
 }
 
 proptest! {
-    /// Whatever is lost, doubled or late, as long as not everything is: the answer comes, once.
+    /// The answer arrives exactly once, for any losses, duplicates and delays, unless everything is
+    /// lost.
     #[test]
     fn an_answer_comes_over_a_bad_network(seed in any::<u64>()) {
         let mut random = ids::Random::new(seed);
@@ -162,7 +164,7 @@ proptest! {
         for _ in 0..20 {
             for (_, request) in drain(&mut us) {
                 let fate = random.next() % 10;
-                // Of eight requests at most six are lost, or their answers are.
+                // Of eight requests at most six are lost, or their answers.
                 if fate < 5 && lost + late.len() < 6 {
                     lost += 1;
                     continue;
@@ -192,7 +194,7 @@ proptest! {
         prop_assert_eq!(answers, [(id, Ok(FOUND))]);
     }
 
-    /// Bytes of any kind answer at most what was asked.
+    /// Random bytes answer the request at most once.
     #[test]
     fn nonsense_answers_nothing(bodies in prop::collection::vec(any::<[u8; 32]>(), 0..40)) {
         let mut cm = Cm::new(config(1));

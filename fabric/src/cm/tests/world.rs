@@ -1,11 +1,11 @@
-//! Two nodes and the network between them, which delivers what a closure lets through.
+//! Two nodes and a network between them; a closure decides on each datagram.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
 
-/// What a node's user knows of a connection.
+/// A user's view of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Asked,
@@ -40,7 +40,7 @@ impl Node {
         self.next_qpn
     }
 
-    /// Answers what is to be answered, and checks that events come in an order that makes sense.
+    /// Answers events, and checks that their order is valid.
     fn attend(&mut self, now: Instant) {
         while let Some(event) = self.cm.poll_event() {
             let id = event.id();
@@ -76,16 +76,16 @@ impl Node {
     }
 }
 
-/// How long a datagram is on its way, for each copy of it; none if it is lost.
+/// Delays of a datagram, one for each copy; empty if it is lost.
 pub type Fate<'a> = Box<dyn FnMut(usize, &Datagram) -> Vec<Duration> + 'a>;
 
 pub struct World<'a> {
     pub now: Instant,
     pub nodes: [Node; 2],
-    /// When, in what order, to which node.
+    /// By time and order: destination and datagram.
     flight: BTreeMap<(Instant, u64), (usize, Datagram)>,
     sent: u64,
-    /// Who sent what.
+    /// Sender and message of each datagram.
     pub log: Vec<(usize, &'static str)>,
     fate: Fate<'a>,
 }
@@ -119,7 +119,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Until then, everything that happens at its time.
+    /// Runs for a time, with all events at their times.
     pub fn run(&mut self, time: Duration) {
         let end = self.now.after(time);
         loop {
@@ -167,7 +167,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Both have the same connections open, and nothing is under way.
+    /// Checks that both sides have the same open connections, and that nothing is in flight.
     pub fn assert_settled(&self) {
         let [a, b] = &self.nodes;
         let pairs = |n: &Node, swap: bool| {
@@ -199,7 +199,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// A network that loses nothing.
+/// A network without losses.
 pub fn perfect(_: usize, _: &Datagram) -> Vec<Duration> {
     vec![Duration::from_millis(1)]
 }

@@ -1,4 +1,4 @@
-//! The messages that set a connection up.
+//! The messages that set up a connection.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,15 +11,15 @@ use super::{Answered, Path, bits, qpn, starting_psn};
 )]
 #[repr(C)]
 pub struct Req {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
     /// Sent as 0.
     pub reserved: u8,
-    /// Of enhanced connection establishment; 0.
+    /// For enhanced connection establishment; 0.
     pub vendor_id: [u8; 3],
-    /// Who is to listen.
+    /// Service id of the listener.
     pub service_id: U64,
-    /// Names the sender among all; with the communication id, the connection.
+    /// GUID of the sender; together with the communication id it identifies the connection.
     pub local_ca_guid: [u8; 8],
     /// Sent as 0.
     pub reserved2: U32,
@@ -27,13 +27,13 @@ pub struct Req {
     pub local_qkey: U32,
     /// See [`Req::local_qpn`].
     pub qpn: [u8; 3],
-    /// RDMA READ and atomic operations that the sender serves at a time.
+    /// Maximum number of concurrent RDMA READs and atomics that the sender serves.
     pub responder_resources: u8,
-    /// Of reliable datagrams; 0.
+    /// For reliable datagrams; 0.
     pub local_eecn: [u8; 3],
-    /// RDMA READ and atomic operations that the sender wants outstanding.
+    /// Maximum number of outstanding RDMA READs and atomics of the sender.
     pub initiator_depth: u8,
-    /// Of reliable datagrams; 0.
+    /// For reliable datagrams; 0.
     pub remote_eecn: [u8; 3],
     /// Remote CM response timeout 0xf8, transport service type 0x06, end-to-end flow control 0x01.
     pub response_and_type: u8,
@@ -47,12 +47,12 @@ pub struct Req {
     pub mtu_and_rnr: u8,
     /// Max CM retries 0xf0, SRQ 0x08, extended transport type 0x07.
     pub retries_and_srq: u8,
-    /// The path.
+    /// The primary path.
     pub primary: Path,
-    /// Another one, or all zero: present if its local LID is not 0 (kernel
+    /// The alternate path, or zeros: present if its local LID is not 0 (kernel
     /// drivers/infiniband/core/cm.c, `cm_req_has_alt_path`).
     pub alternate: Path,
-    /// For the listener.
+    /// Private data for the listener.
     pub private_data: [u8; 92],
 }
 
@@ -63,23 +63,23 @@ impl Req {
     }
     starting_psn!();
     bits! {
-        /// How long the receiver of the message may take to answer, a time code.
+        /// Maximum time for the receiver's answer, as a time code.
         remote_response_timeout / set_remote_response_timeout: response_and_type & 0xf8,
         /// 0 RC, 1 UC, 2 RD, 3 see [`Req::extended_transport`].
         transport_service / set_transport_service: response_and_type & 0x06,
         /// 1 if the sender's queue pair counts credits.
         flow_control / set_flow_control: response_and_type & 0x01,
-        /// How long the sender of the message takes to answer, a time code.
+        /// Maximum time for the sender's answer, as a time code.
         local_response_timeout / set_local_response_timeout: response_and_retry & 0xf8,
-        /// How often the receiver's queue pair sends again.
+        /// Number of retransmissions of the receiver's queue pair.
         retry_count / set_retry_count: response_and_retry & 0x07,
         /// The path MTU, codes 1 to 5.
         path_mtu / set_path_mtu: mtu_and_rnr & 0xf0,
-        /// Of reliable datagrams; 0.
+        /// For reliable datagrams; 0.
         rdc_exists / set_rdc_exists: mtu_and_rnr & 0x08,
-        /// How often the receiver's queue pair sends again after RNR NAKs; 7 is without end.
+        /// Number of retransmissions of the receiver's queue pair after RNR NAKs; 7: unlimited.
         rnr_retry / set_rnr_retry: mtu_and_rnr & 0x07,
-        /// How often either side repeats a message of communication management.
+        /// Maximum number of repetitions of a communication management message, for both sides.
         max_cm_retries / set_max_cm_retries: retries_and_srq & 0xf0,
         /// 1 if the sender's queue pair has a shared receive queue.
         srq / set_srq: retries_and_srq & 0x08,
@@ -94,35 +94,35 @@ impl Req {
 )]
 #[repr(C)]
 pub struct Rep {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
     /// 0 for a reliable connection.
     pub local_qkey: U32,
     /// See [`Rep::local_qpn`].
     pub qpn: [u8; 3],
-    /// Of enhanced connection establishment; 0.
+    /// For enhanced connection establishment; 0.
     pub vendor_id_high: u8,
-    /// Of reliable datagrams; 0.
+    /// For reliable datagrams; 0.
     pub local_eecn: [u8; 3],
-    /// Of enhanced connection establishment; 0.
+    /// For enhanced connection establishment; 0.
     pub vendor_id_middle: u8,
     /// See [`Rep::starting_psn`].
     pub psn: [u8; 3],
-    /// Of enhanced connection establishment; 0.
+    /// For enhanced connection establishment; 0.
     pub vendor_id_low: u8,
-    /// RDMA READ and atomic operations that the sender serves at a time.
+    /// Maximum number of concurrent RDMA READs and atomics that the sender serves.
     pub responder_resources: u8,
-    /// RDMA READ and atomic operations that the sender wants outstanding.
+    /// Maximum number of outstanding RDMA READs and atomics of the sender.
     pub initiator_depth: u8,
     /// Target ACK delay 0xf8, failover accepted 0x06, end-to-end flow control 0x01.
     pub delay_and_failover: u8,
     /// RNR retry count 0xe0, SRQ 0x10.
     pub rnr_and_srq: u8,
-    /// Names the sender among all; not aligned in the datagram.
+    /// GUID of the sender; not aligned in the datagram.
     pub local_ca_guid: [u8; 8],
-    /// For the requester.
+    /// Private data for the requester.
     pub private_data: [u8; 196],
 }
 
@@ -133,13 +133,13 @@ impl Rep {
     }
     starting_psn!();
     bits! {
-        /// How long the sender's queue pair takes to acknowledge, a time code.
+        /// Maximum time that the sender's queue pair takes to acknowledge, as a time code.
         target_ack_delay / set_target_ack_delay: delay_and_failover & 0xf8,
-        /// 0 if the alternate path is accepted, as it is where there is none.
+        /// 0 if the alternate path is accepted; also 0 without one.
         failover / set_failover: delay_and_failover & 0x06,
         /// 1 if the sender's queue pair counts credits.
         flow_control / set_flow_control: delay_and_failover & 0x01,
-        /// How often the receiver's queue pair sends again after RNR NAKs; 7 is without end.
+        /// Number of retransmissions of the receiver's queue pair after RNR NAKs; 7: unlimited.
         rnr_retry / set_rnr_retry: rnr_and_srq & 0xe0,
         /// 1 if the sender's queue pair has a shared receive queue.
         srq / set_srq: rnr_and_srq & 0x10,
@@ -152,41 +152,41 @@ impl Rep {
 )]
 #[repr(C)]
 pub struct Rtu {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
-    /// For the receiver.
+    /// Private data for the receiver.
     pub private_data: [u8; 224],
 }
 
-/// MsgRcptAck (IBA vol. 1, 12.6.6): the answer takes a while.
+/// MsgRcptAck (IBA vol. 1, 12.6.6): the answer will take longer.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Mra {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
     /// Message MRAed 0xc0.
     pub message: u8,
     /// Service timeout 0xf8.
     pub timeout: u8,
-    /// For the receiver.
+    /// Private data for the receiver.
     pub private_data: [u8; 222],
 }
 
 impl Mra {
     bits! {
-        /// The message that it answers, as [`Answered`] numbers it.
+        /// The acknowledged message as a number of [`Answered`].
         answered_bits / set_answered_bits: message & 0xc0,
-        /// How long the sender takes, a time code.
+        /// Maximum time for the sender's answer, as a time code.
         service_timeout / set_service_timeout: timeout & 0xf8,
     }
 
-    /// The message that it answers.
+    /// The acknowledged message.
     pub const fn answered(&self) -> Answered {
         Answered::from_bits(self.answered_bits())
     }
@@ -198,31 +198,31 @@ impl Mra {
 )]
 #[repr(C)]
 pub struct Rej {
-    /// The sender's name of the connection; 0 if it gave it none.
+    /// The sender's communication id; 0 if it has none.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
     /// Message rejected 0xc0.
     pub message: u8,
     /// Reject information length 0xfe.
     pub ari_len: u8,
-    /// Why; [`proto::RejectReason::name`] has the names.
+    /// The reason; [`proto::RejectReason::name`] has the names.
     pub reason: U16,
-    /// Additional reject information, which depends on the reason.
+    /// Additional reject information, depending on the reason.
     pub ari: [u8; 72],
-    /// For the receiver.
+    /// Private data for the receiver.
     pub private_data: [u8; 148],
 }
 
 impl Rej {
     bits! {
-        /// The message that is rejected, as [`Answered`] numbers it.
+        /// The rejected message as a number of [`Answered`].
         rejected_bits / set_rejected_bits: message & 0xc0,
-        /// Bytes of [`Rej::ari`] that count; up to 72, and more is for nothing.
+        /// Valid bytes of [`Rej::ari`], up to 72; larger values have no meaning.
         ari_length / set_ari_length: ari_len & 0xfe,
     }
 
-    /// The message that is rejected.
+    /// The rejected message.
     pub const fn rejected(&self) -> Answered {
         Answered::from_bits(self.rejected_bits())
     }

@@ -11,15 +11,15 @@ use super::qpn;
 )]
 #[repr(C)]
 pub struct Dreq {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
     /// See [`Dreq::remote_qpn`].
     pub qpn: [u8; 3],
     /// Sent as 0.
     pub reserved: u8,
-    /// For the receiver.
+    /// Private data for the receiver.
     pub private_data: [u8; 220],
 }
 
@@ -36,10 +36,10 @@ impl Dreq {
 )]
 #[repr(C)]
 pub struct Drep {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
-    /// For the receiver.
+    /// Private data for the receiver.
     pub private_data: [u8; 224],
 }

@@ -1,27 +1,27 @@
-//! A path in a message, and the messages that load another one.
+//! The path in a message, and the messages that load an alternate path.
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{bits, qpn};
 
-/// The path that a ConnectRequest asks for, 44 bytes (IBA vol. 1, 12.6.5, from "Primary Local Port
-/// LID" on).
+/// The requested path in a ConnectRequest, 44 bytes (IBA vol. 1, 12.6.5, from "Primary Local Port LID"
+/// on).
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Path {
-    /// The sender's LID; 0xffff where there is none.
+    /// The sender's LID; 0xffff without one.
     pub local_lid: U16,
-    /// The receiver's LID; 0xffff where there is none.
+    /// The receiver's LID; 0xffff without one.
     pub remote_lid: U16,
     /// The sender's GID.
     pub local_gid: [u8; 16],
     /// The receiver's GID.
     pub remote_gid: [u8; 16],
-    /// Flow label in the high 20 bits, packet rate in the low six; the six between are reserved,
-    /// which Linux does not send as 0.
+    /// Flow label in the high 20 bits, packet rate in the low six. The six bits between are reserved;
+    /// Linux does not send them as 0.
     pub flow_and_rate: U32,
     /// Traffic class.
     pub traffic_class: u8,
@@ -37,18 +37,18 @@ impl Path {
     bits! {
         /// The service level.
         service_level / set_service_level: sl & 0xf0,
-        /// 1 if no router is on the path: on Linux, if the hop limit is at most 1.
+        /// 1 without a router on the path; Linux sets it if the hop limit is at most 1.
         subnet_local / set_subnet_local: sl & 0x08,
-        /// How long the receiver's queue pair waits for an acknowledgement, a time code.
+        /// Acknowledgement timeout of the receiver's queue pair, as a time code.
         ack_timeout / set_ack_timeout: timeout & 0xf8,
     }
 
-    /// 20 bits.
+    /// Flow label, 20 bits.
     pub const fn flow_label(&self) -> u32 {
         self.flow_and_rate.get() >> 12
     }
 
-    /// As in PathRecords; 0 is the port's own.
+    /// Packet rate as in PathRecords; 0: the port's own rate.
     pub const fn packet_rate(&self) -> u8 {
         self.flow_and_rate.to_bytes()[3] & 0x3f
     }
@@ -60,9 +60,9 @@ impl Path {
 )]
 #[repr(C)]
 pub struct Lap {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
     /// Sent as 0.
     pub reserved: U32,
@@ -74,11 +74,11 @@ pub struct Lap {
     pub reserved2: U32,
     /// The sender's LID on the alternate path.
     pub local_lid: U16,
-    /// The receiver's LID on it.
+    /// The receiver's LID on the alternate path.
     pub remote_lid: U16,
-    /// The sender's GID on it.
+    /// The sender's GID on the alternate path.
     pub local_gid: [u8; 16],
-    /// The receiver's GID on it.
+    /// The receiver's GID on the alternate path.
     pub remote_gid: [u8; 16],
     /// Flow label in the high 20 bits.
     pub flow: [u8; 3],
@@ -92,7 +92,7 @@ pub struct Lap {
     pub sl: u8,
     /// Local ACK timeout 0xf8.
     pub timeout: u8,
-    /// For the receiver.
+    /// Private data for the receiver.
     pub private_data: [u8; 168],
 }
 
@@ -102,15 +102,15 @@ impl Lap {
         remote_qpn / set_remote_qpn: qpn,
     }
     bits! {
-        /// How long the receiver may take to answer, a time code.
+        /// Maximum time for the receiver's answer, as a time code.
         remote_response_timeout / set_remote_response_timeout: response & 0xf8,
-        /// As in PathRecords.
+        /// Packet rate as in PathRecords.
         packet_rate / set_packet_rate: rate & 0x3f,
         /// The service level.
         service_level / set_service_level: sl & 0xf0,
-        /// 1 if no router is on the path.
+        /// 1 without a router on the path.
         subnet_local / set_subnet_local: sl & 0x08,
-        /// How long the receiver's queue pair waits for an acknowledgement, a time code.
+        /// Acknowledgement timeout of the receiver's queue pair, as a time code.
         ack_timeout / set_ack_timeout: timeout & 0xf8,
     }
 }
@@ -121,18 +121,18 @@ impl Lap {
 )]
 #[repr(C)]
 pub struct Apr {
-    /// The sender's name of the connection.
+    /// The sender's communication id.
     pub local_comm_id: U32,
-    /// The receiver's name of it.
+    /// The receiver's communication id.
     pub remote_comm_id: U32,
-    /// Bytes of [`Apr::info`] that count.
+    /// Valid bytes of [`Apr::info`].
     pub info_length: u8,
-    /// 0 if the path is loaded.
+    /// 0 if the alternate path was loaded.
     pub status: u8,
     /// Sent as 0.
     pub reserved: U16,
-    /// Depends on the status.
+    /// Additional information, depending on the status.
     pub info: [u8; 72],
-    /// For the receiver.
+    /// Private data for the receiver.
     pub private_data: [u8; 148],
 }

@@ -1,13 +1,14 @@
-//! What rdma_cm says in private data (IBA vol. 1, annex A11, "RDMA IP CM Service"; kernel
-//! drivers/infiniband/core/cma.c, `struct cma_hdr`): in front of every ConnectRequest and ServiceIDResReq
-//! for a service of its port spaces stand the IP addresses of both sides. Replies have nothing of it.
+//! The private data of rdma_cm (IBA vol. 1, annex A11, "RDMA IP CM Service"; kernel
+//! drivers/infiniband/core/cma.c, `struct cma_hdr`). For services of its port spaces, the private data
+//! of a ConnectRequest or ServiceIDResReq begins with the IP addresses of both sides. Replies have no
+//! such header.
 
 #[cfg(test)]
 mod tests;
 
 use std::net::Ipv4Addr;
 
-use proto::{Gid, Qpn};
+use proto::{Gid, Qpn, ServiceId};
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -16,40 +17,40 @@ use super::{bits, qpn};
 /// Bytes of a [`RdmaCmHeader`].
 pub const RDMA_CM_HEADER_LEN: usize = size_of::<RdmaCmHeader>();
 
-/// Bytes that a ConnectRequest has behind the header.
+/// Private data in a ConnectRequest after the header, in bytes.
 pub const RDMA_CM_DATA_LEN: usize = 92 - RDMA_CM_HEADER_LEN;
 
-/// The header. Addresses are in network order.
+/// The header. Addresses are in network byte order.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RdmaCmHeader {
-    /// 0.
+    /// Always 0.
     pub version: u8,
     /// IP version 0xf0, reserved 0x0f.
     pub ip: u8,
-    /// The port number that the sender is bound to.
+    /// The sender's port number.
     pub port: U16,
-    /// The sender's IP address; of an IPv4 address the last four bytes.
+    /// The sender's IP address; an IPv4 address is in the last four bytes.
     pub source: [u8; 16],
-    /// The receiver's, likewise.
+    /// The receiver's IP address, likewise.
     pub destination: [u8; 16],
 }
 
-/// What a [`RdmaCmHeader`] says. On RoCE the addresses are GIDs, IPv4 ones as `::ffff:a.b.c.d`.
+/// The addresses of a [`RdmaCmHeader`]. On RoCE they are GIDs, IPv4 addresses as `::ffff:a.b.c.d`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RdmaCmAddresses {
-    /// The sender's.
+    /// The sender's address.
     pub source: Gid,
-    /// The port number that the sender is bound to.
+    /// The sender's port number.
     pub port: u16,
-    /// The receiver's.
+    /// The receiver's address.
     pub destination: Gid,
 }
 
 impl RdmaCmHeader {
-    /// The only [`RdmaCmHeader::version`].
+    /// The only valid [`RdmaCmHeader::version`].
     pub const VERSION: u8 = 0;
 
     bits! {
@@ -57,7 +58,7 @@ impl RdmaCmHeader {
         ip_version / set_ip_version: ip & 0xf0,
     }
 
-    /// `None` if one address is an IPv4 one and the other is not.
+    /// `None` if only one of the addresses is IPv4.
     pub fn new(addresses: &RdmaCmAddresses) -> Option<RdmaCmHeader> {
         let mut header = RdmaCmHeader::new_zeroed();
         header.port = U16::new(addresses.port);
@@ -77,14 +78,13 @@ impl RdmaCmHeader {
         Some(header)
     }
 
-    /// The header in front of private data, and what is behind it; `None` if that is too short.
+    /// Splits private data into the header and the rest; `None` if the data is too short.
     pub fn split(private_data: &[u8]) -> Option<(&RdmaCmHeader, &[u8])> {
         RdmaCmHeader::ref_from_prefix(private_data).ok()
     }
 
-    /// `None` if the version is another one, the IP version is neither 4 nor 6, or an IPv6 address stands
-    /// for an IPv4 one. What is reserved, and what is in front of an IPv4 address, is not looked at,
-    /// nor does Linux.
+    /// `None` for another version, an IP version other than 4 and 6, or an IPv6 header with an
+    /// IPv4-mapped address. Ignores reserved bits and the bytes before an IPv4 address, like Linux.
     pub fn addresses(&self) -> Option<RdmaCmAddresses> {
         if self.version != RdmaCmHeader::VERSION {
             return None;
@@ -107,24 +107,24 @@ fn last_four([.., a, b, c, d]: [u8; 16]) -> Gid {
     Ipv4Addr::new(a, b, c, d).into()
 }
 
-/// What is behind the header in a ConnectRequest of a device of ours: [`RDMA_CM_DATA_LEN`] bytes, of which
-/// the last four say which of the queue pairs that listen on the service is meant. rdma_cm has no
-/// more than port numbers, and one listener each. Other programs leave these bytes 0.
+/// The [`RDMA_CM_DATA_LEN`] bytes after the header in a ConnectRequest of ibtap. The last four select
+/// one of the queue pairs that listen on the service, because rdma_cm has only port numbers with one
+/// listener each. Other programs send 0.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RdmaCmData {
-    /// For the listener.
+    /// Private data for the listener.
     pub private_data: [u8; 52],
-    /// 0.
+    /// Always 0.
     pub reserved: u8,
     /// See [`RdmaCmData::to`].
     pub qpn: [u8; 3],
 }
 
 impl RdmaCmData {
-    /// At most 52 bytes of `private_data` are taken.
+    /// Uses at most 52 bytes of `private_data`.
     pub fn new(to: Qpn, private_data: &[u8]) -> RdmaCmData {
         let mut data = RdmaCmData::new_zeroed();
         let len = private_data.len().min(data.private_data.len());
@@ -133,16 +133,45 @@ impl RdmaCmData {
         data
     }
 
-    /// What is behind the header; `None` if that is too short.
+    /// Reads the bytes after the header; `None` if there are too few.
     pub fn read(behind_header: &[u8]) -> Option<&RdmaCmData> {
         let (data, _) = RdmaCmData::ref_from_prefix(behind_header).ok()?;
         Some(data)
     }
 
     qpn! {
-        /// The unreliable datagram queue pair of the listener; 0 if there is only one.
+        /// The UD queue pair of the listener; 0 if there is only one listener.
         to / set_to: qpn,
     }
+}
+
+/// Private data of a request for a service of [`ServiceId::rdma_ib`], in bytes.
+const RDMA_IB_DATA_LEN: usize = 92;
+
+/// Private data of a request to the listener `to`, without rdma_cm's header. The last four bytes are 0 and
+/// `to` if several queue pairs may listen on the service: see [`RdmaCmData`] and [`ServiceId::rdma_ib`].
+/// Uses only as many bytes of `private_data` as fit.
+pub fn request_data(service: ServiceId, to: Qpn, private_data: &[u8]) -> Box<[u8]> {
+    if service.rdma_cm_port().is_some() {
+        return RdmaCmData::new(to, private_data).as_bytes().into();
+    }
+    let mut all = [0; RDMA_IB_DATA_LEN];
+    let mut room = RDMA_IB_DATA_LEN;
+    if let (Some(_), Some((rest, qpn))) = (service.rdma_ib_port(), all.split_last_chunk_mut()) {
+        *qpn = to.to_bytes();
+        // One reserved byte.
+        room = rest.len() - 1;
+    }
+    let len = private_data.len().min(room);
+    all[..len].copy_from_slice(&private_data[..len]);
+    all.into()
+}
+
+/// The listener selected by private data from [`request_data`]; `None` if the service has one listener.
+pub fn selected(service: ServiceId, private_data: &[u8]) -> Option<Qpn> {
+    let several = service.rdma_cm_port().is_some() || service.rdma_ib_port().is_some();
+    let qpn = private_data.last_chunk().filter(|_| several)?;
+    Some(Qpn::from_bytes(*qpn))
 }
 
 const _: () = {

@@ -1,4 +1,4 @@
-//! Finding the datagram queue pair of a service (IBA vol. 1, 12.11).
+//! Messages that find the datagram queue pair of a service (IBA vol. 1, 12.11).
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,15 +11,15 @@ use super::qpn;
 )]
 #[repr(C)]
 pub struct SidrReq {
-    /// The sender's name of the request.
+    /// The request id, chosen by the sender.
     pub request_id: U32,
     /// The partition.
     pub pkey: U16,
     /// Sent as 0.
     pub reserved: U16,
-    /// Who is to listen.
+    /// Service id of the listener.
     pub service_id: U64,
-    /// For the listener.
+    /// Private data for the listener.
     pub private_data: [u8; 216],
 }
 
@@ -29,39 +29,39 @@ pub struct SidrReq {
 )]
 #[repr(C)]
 pub struct SidrRep {
-    /// That of the request.
+    /// The request id of the request.
     pub request_id: U32,
-    /// 0 the queue pair is valid, 1 service id not supported, 2 rejected, 3 no queue pair,
-    /// 4 redirected, 5 version not supported.
+    /// Status: 0 the queue pair is valid, 1 service id not supported, 2 rejected, 3 no queue pair, 4
+    /// redirected, 5 version not supported.
     pub status: u8,
-    /// Bytes of [`SidrRep::info`] that count.
+    /// Valid bytes of [`SidrRep::info`].
     pub info_length: u8,
-    /// Of enhanced connection establishment; 0.
+    /// For enhanced connection establishment; 0.
     pub vendor_id_high: U16,
     /// See [`SidrRep::local_qpn`].
     pub qpn: [u8; 3],
-    /// Of enhanced connection establishment; 0.
+    /// For enhanced connection establishment; 0.
     pub vendor_id_low: u8,
-    /// That of the request.
+    /// The service id of the request.
     pub service_id: U64,
-    /// The queue pair's key.
+    /// The queue pair's Q_Key.
     pub qkey: U32,
-    /// Depends on the status.
+    /// Additional information, depending on the status.
     pub info: [u8; 72],
-    /// For the requester.
+    /// Private data for the requester.
     pub private_data: [u8; 136],
 }
 
 impl SidrRep {
     /// [`SidrRep::status`]: the queue pair is valid.
     pub const VALID: u8 = 0;
-    /// Nobody has the service id.
+    /// The service id is unknown.
     pub const UNSUPPORTED: u8 = 1;
-    /// The service does not want the request.
+    /// The service rejects the request.
     pub const REJECTED: u8 = 2;
     /// There is no queue pair.
     pub const NO_QP: u8 = 3;
-    /// Another port has the service, which [`SidrRep::info`] describes.
+    /// Another port has the service; [`SidrRep::info`] describes it.
     pub const REDIRECTED: u8 = 4;
     /// The class version is not supported.
     pub const UNSUPPORTED_VERSION: u8 = 5;

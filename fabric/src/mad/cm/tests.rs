@@ -25,7 +25,7 @@ fn bytes(message: Message<'_>) -> &[u8] {
     }
 }
 
-/// `offset` of a field, which Rust does not say of a borrowed one.
+/// The offset of a field, from a borrowed one.
 macro_rules! at {
     ($type:ident . $field:ident) => {
         std::mem::offset_of!($type, $field)
@@ -97,7 +97,7 @@ fn fields_that_share_a_byte_leave_each_other_alone() {
     assert_eq!((req.mtu_and_rnr, req.retries_and_srq), (0x5e, 0xf9));
     req.set_transport_service(0);
     assert_eq!(req.response_and_type, 0xa1);
-    // 33 is 100001 in binary: five bits of it are 1.
+    // 33 is 100001 in binary: the low five bits are 1.
     req.set_local_response_timeout(33);
     assert_eq!(req.response_and_retry, 0x0f);
     let mut rep = Rep::new_zeroed();
@@ -117,7 +117,7 @@ fn attributes_that_are_no_message_are_none() {
 }
 
 proptest! {
-    /// Any bytes are a message of any attribute, and the same bytes again.
+    /// Any bytes are a valid message of any attribute and encode to the same bytes.
     #[test]
     fn messages_round_trip(data in prop::collection::vec(any::<u8>(), DATA_LEN)) {
         let data: [u8; DATA_LEN] = data.try_into().unwrap();
@@ -127,7 +127,8 @@ proptest! {
         }
     }
 
-    /// What was set is what is read, whatever was there before, and setting it again changes nothing.
+    /// Getters return what setters set, for any old value. Setting the same value again changes
+    /// nothing.
     #[test]
     fn what_is_set_is_read(
         before in any::<u8>(), value in any::<u8>(), number in any::<u32>()

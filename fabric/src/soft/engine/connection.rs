@@ -1,4 +1,4 @@
-//! One connection: a queue pair, and what was agreed on about it.
+//! One connection: its queue pair and the negotiated parameters.
 
 use proto::{ConnectionId, EndpointId, Gid, IbMtu, Instant, Psn, ServiceId};
 
@@ -10,87 +10,88 @@ use crate::connection::ConnectionInfo;
 use crate::port::FabricError;
 use crate::worker::AhAttributes;
 
-/// The least time that a peer is to wait after an RNR NAK of ours: code 12 is 0.64 ms (IBA vol. 1,
-/// table 45). A buffer is free again as soon as the data thread has handled its batch.
+/// The RNR timer of our RNR NAKs: code 12 is 0.64 ms (IBA vol. 1, table 45). The data thread usually
+/// frees a buffer sooner, when it has handled its batch.
 const MIN_RNR_TIMER: u8 = 12;
 
-/// How far the consumer has come with it.
+/// The stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// We asked; the peer has not answered.
+    /// We sent a request; the peer has not answered.
     Asking,
-    /// The peer consented; we have not confirmed.
+    /// The peer accepted our request; we have not confirmed.
     Replied,
-    /// The peer asked; we have not answered.
+    /// The peer sent a request; we have not answered.
     Asked,
-    /// Messages go.
+    /// Established.
     Open,
-    /// Both sides tell each other what they are in another way; the peer's side is not known yet.
+    /// Both sides exchange their parameters without communication management; the peer's are not known
+    /// yet.
     Unmanaged,
 }
 
-/// What a connection was asked for with.
+/// The contents of a connection request.
 #[derive(Debug)]
 pub struct Wish {
     /// The service.
     pub service: ServiceId,
-    /// For the listener.
+    /// The private data, for the listener.
     pub private_data: Box<[u8]>,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its name towards the consumer.
+    /// The id for the consumer.
     pub id: ConnectionId,
-    /// Its name in communication management.
+    /// The id in communication management.
     pub cm: CmId,
-    /// Whose it is.
+    /// The endpoint that the connection belongs to.
     pub endpoint: EndpointId,
     /// The queue pair.
     pub qp: RcQp,
     /// The P_Key table entry of the endpoint.
     pub partition: Partition,
-    /// Our GID when it was begun.
+    /// Our GID when the connection was created.
     pub local: Gid,
-    /// The peer's GID: every packet's source.
+    /// The peer's GID: the source of every received packet.
     pub peer: Gid,
     /// The smaller of both sides' path MTUs.
     pub path_mtu: IbMtu,
-    /// The first PSN that we expect.
+    /// The first PSN to receive.
     pub rq_psn: Psn,
-    /// The peer's side, when it is known.
+    /// The peer's parameters, once known.
     pub remote: Option<Remote>,
-    /// We asked for it.
+    /// We requested the connection.
     pub active: bool,
-    /// To ask again for less, until the peer has answered.
+    /// The request, kept until the peer has answered; to repeat it with a smaller path MTU.
     pub wish: Option<Wish>,
-    /// How far it is.
+    /// The stage.
     pub stage: Stage,
-    /// The peer has not said ReadyToUse, and nothing came over the connection yet.
+    /// Neither a ReadyToUse nor a packet of the connection has been received.
     pub awaits_rtu: bool,
-    /// When it was begun.
+    /// When the connection was created.
     pub created: Instant,
-    /// When a message last came or went.
+    /// When a message was last sent or received.
     pub used: Instant,
     /// Requests posted and not completed.
     pub posted: usize,
-    /// Its entry in the timers.
+    /// The connection's entry in the timers.
     pub scheduled: Option<Instant>,
-    /// It is in the list of those that may have something to send.
+    /// In the list of connections that may have something to send.
     pub ready: bool,
-    /// It is in the list of those to be asked again at the end of the round.
+    /// In the list of connections to poll again at the end of the round.
     pub unflushed: bool,
-    /// It is in the list of those that this batch had packets for.
+    /// In the list of connections that received packets in this batch.
     pub touched: bool,
-    /// It is in the list of those whose window is full.
+    /// In the list of connections whose window is full.
     pub full: bool,
-    /// Its queue pair failed; it ends when its last NAK has left.
+    /// The queue pair failed; the connection ends after its last NAK was sent.
     pub failing: bool,
 }
 
 impl Connection {
-    /// RESET to INIT.
+    /// Moves the queue pair from RESET to INIT.
     pub fn init(&mut self, now: Instant, shared: &mut Shared) -> Result<(), FabricError> {
         let attributes = Attributes {
             pkey_index: Some(self.partition.index),
@@ -101,7 +102,7 @@ impl Connection {
         self.qp.modify(now, shared, State::Init, &attributes)
     }
 
-    /// INIT to RTR and RTS, with what the peer said.
+    /// Moves the queue pair from INIT to RTR and RTS, with the peer's parameters.
     pub fn ready_to_send(
         &mut self,
         now: Instant,
@@ -109,7 +110,7 @@ impl Connection {
         remote: &Remote,
     ) -> Result<(), FabricError> {
         let to_receive = Attributes {
-            address: Some(AhAttributes::to(self.peer)),
+            address: Some(AhAttributes::to(self.peer, proto::PKey::DEFAULT)),
             path_mtu: Some(self.path_mtu),
             dest_qpn: Some(remote.qpn),
             rq_psn: Some(self.rq_psn),
@@ -129,7 +130,7 @@ impl Connection {
         self.qp.modify(now, shared, State::Rts, &to_send)
     }
 
-    /// For people; `state` is that of communication management.
+    /// A description for users; `state` is the state in communication management.
     pub fn info(&self, state: &'static str) -> ConnectionInfo {
         let s = self.qp.statistics();
         ConnectionInfo {

@@ -1,4 +1,4 @@
-//! What a consumer asks for: listening, connecting, consenting, closing.
+//! Calls of the consumer: listen, connect, accept, close.
 
 use proto::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, IbMtu, Instant, Psn,
@@ -12,7 +12,7 @@ use crate::cm::{Ask, CmId, Consent};
 use crate::connection::ConnectRequest;
 use crate::soft::rc::RcQp;
 
-/// What a connection is begun with.
+/// Parameters of a new connection.
 pub(super) struct Begin {
     pub id: ConnectionId,
     pub cm: CmId,
@@ -22,7 +22,7 @@ pub(super) struct Begin {
     pub path_mtu: IbMtu,
     pub qpn: Qpn,
     pub rq_psn: Psn,
-    /// With what we asked for it, if it was us.
+    /// Our request, if we requested the connection.
     pub wish: Option<Wish>,
 }
 
@@ -47,9 +47,10 @@ impl Engine {
         self.drain_cm(now);
     }
 
-    /// Ends what belongs to endpoints that are gone, and the connections of those whose queue pair was
-    /// restarted or waits (kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c, `__ipoib_ib_dev_flush`: a
-    /// heavy flush ends all of them).
+    /// Removes the listeners of deleted endpoints. Ends the connections of deleted endpoints and of
+    /// endpoints whose queue pair was restarted or has lost its P_Key (kernel
+    /// drivers/infiniband/ulp/ipoib/ipoib_ib.c, `__ipoib_ib_dev_flush`: a heavy flush ends all
+    /// connections).
     pub fn follow_endpoints(&mut self, now: Instant, standing: impl Fn(EndpointId) -> Standing) {
         self.listeners.follow(&standing);
         self.datagrams.follow(&standing);
@@ -90,7 +91,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Whether packets may go to a peer.
+    /// Whether the port's GID can send to a peer's GID.
     pub(super) fn reaches(&self, peer: Gid) -> bool {
         let local = self.port.gid;
         local != Gid::UNSPECIFIED
@@ -99,7 +100,7 @@ impl Engine {
             && peer.ipv4().is_some() == local.ipv4().is_some()
     }
 
-    /// The private data of a request: where it is for rdma_cm, with what that wants in it.
+    /// The private data of a request. For a service of rdma_cm, rdma_cm's header precedes them.
     fn request_data(&mut self, request: &ConnectRequest<'_>) -> Box<[u8]> {
         if request.service.rdma_cm_port().is_none() {
             return request.private_data.into();
@@ -107,7 +108,7 @@ impl Engine {
         rdma_cm::request(self.port.gid, self.random.next(), request)
     }
 
-    /// Asks a peer for a connection, from an endpoint in its partition.
+    /// Requests a connection to a peer, from an endpoint in its partition.
     fn ask(
         &mut self,
         now: Instant,
@@ -123,6 +124,7 @@ impl Engine {
             service: wish.service,
             local_gid: self.port.gid,
             remote_gid: peer,
+            primary: None,
             qpn,
             starting_psn: rq_psn,
             pkey: partition.pkey,
@@ -146,10 +148,10 @@ impl Engine {
         Ok(())
     }
 
-    /// The peer takes no packets as large as ours, and did not say how large they may be: asks again
-    /// with the next smaller path MTU. The queue pair is another, so that the request before this
-    /// one, should it come late, is not of the same connection. False if there is none, or the
-    /// connection is not being asked for.
+    /// Repeats a request with the next smaller path MTU: the peer rejected the path MTU without naming
+    /// its own limit. The new request has a new queue pair, so a late duplicate of the old request
+    /// belongs to another connection. False if no smaller MTU exists or the connection has no open
+    /// request.
     pub(super) fn ask_for_less(&mut self, now: Instant, cm: CmId) -> bool {
         let place = self.table.by_cm(cm);
         let Some((place, c)) = place.and_then(|p| Some((p, self.table.get_mut(p)?))) else {
@@ -170,14 +172,14 @@ impl Engine {
         true
     }
 
-    /// A name that no connection has had.
+    /// An unused connection id.
     pub(super) fn new_id(&mut self) -> ConnectionId {
         let id = ConnectionId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1).max(1);
         id
     }
 
-    /// Makes a connection with its queue pair in INIT.
+    /// Creates a connection with its queue pair in INIT.
     pub(super) fn begin(&mut self, now: Instant, b: Begin) {
         let active = b.wish.is_some();
         let mut connection = Box::new(Connection {
@@ -206,14 +208,14 @@ impl Engine {
             failing: false,
         });
         if let Err(e) = connection.init(now, &mut self.shared) {
-            // The attributes are the ones that the table of transitions wants.
-            log::error!("a new queue pair cannot be used: {e}");
+            // Cannot happen: the attributes are those that the transition requires.
+            log::error!("cannot initialize a new queue pair: {e}");
         }
         self.table.insert(connection);
     }
 
-    /// A queue pair number that finds its way to this worker: the low byte says which one it is.
-    /// It is not in use and was not until a moment ago.
+    /// Draws an unused queue pair number. Its low byte selects this worker. Numbers in TIMEWAIT count
+    /// as used.
     pub(super) fn new_qpn(&mut self) -> Qpn {
         loop {
             let drawn = self.random.next() as u32;
@@ -298,14 +300,14 @@ impl Engine {
         }
     }
 
-    /// The place of a connection, if it is in a stage.
+    /// The place of a connection, if the connection is in `stage`.
     pub(super) fn in_stage(&self, connection: ConnectionId, stage: Stage) -> Option<Place> {
         let place = self.table.by_id(connection)?;
         (self.table.get(place)?.stage == stage).then_some(place)
     }
 
-    /// Takes the queue pair to RTS, for the peer's first packet may come as soon as it knows ours.
-    /// False if that cannot be, and the connection has ended.
+    /// Moves the queue pair to RTS, because the peer may send as soon as it knows our queue pair. False
+    /// if that failed; the connection has then ended.
     pub(super) fn bring_up(&mut self, now: Instant, place: Place) -> bool {
         let Engine {
             table,
@@ -326,7 +328,7 @@ impl Engine {
                 true
             }
             Err(e) => {
-                log::debug!("the queue pair of {} cannot be set up: {e}", c.peer);
+                log::debug!("cannot set up the queue pair for {}: {e}", c.peer);
                 self.end(now, place, CloseReason::Failed(WcStatus::LocQpOpErr));
                 false
             }

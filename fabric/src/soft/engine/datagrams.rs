@@ -1,25 +1,25 @@
-//! Datagram services: telling peers who has one, and asking them (IBA vol. 1, 12.11).
+//! Datagram services: answering and sending SIDR requests (IBA vol. 1, 12.11).
 
 use proto::{ConnectError, EndpointId, Gid, Instant, Qpn, ServiceId};
 
 use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
 
-/// Answers that nobody has taken yet, at most.
+/// Maximum number of queued answers.
 const ANSWERS_MAX: usize = 64;
 
-/// What came of a request for a datagram service.
+/// The answer to a request for a datagram service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The request.
     pub id: SidrId,
-    /// The queue pair to send to.
+    /// The queue pair to send to, or the reason for the refusal.
     pub service: Result<DatagramService, NoService>,
 }
 
 impl Engine {
-    /// Tells peers that ask for `service` the queue pair of an endpoint, until that or
-    /// [`Engine::close_all`] ends it.
+    /// Answers requests for `service` with the queue pair of an endpoint, until [`Engine::close_all`]
+    /// or the end of the endpoint.
     pub fn listen_for_datagrams(
         &mut self,
         endpoint: EndpointId,
@@ -30,7 +30,7 @@ impl Engine {
         self.datagrams.insert(endpoint, standing, service);
     }
 
-    /// Asks a peer for a service; [`Engine::poll_answer`] tells what came of it.
+    /// Requests a service from a peer; [`Engine::poll_answer`] returns the answer.
     ///
     /// # Errors
     /// [`ConnectError::Full`], [`ConnectError::Unreachable`].
@@ -62,12 +62,12 @@ impl Engine {
         asked.map_err(|_| ConnectError::Full)
     }
 
-    /// The next answer to a request of ours.
+    /// The next answer to a request.
     pub fn poll_answer(&mut self) -> Option<Answer> {
         self.answers.pop_front()
     }
 
-    /// Handles what communication management has to say of datagram services.
+    /// Handles the events of datagram services.
     pub(super) fn drain_sidr(&mut self) {
         while let Some(event) = self.cm.poll_sidr() {
             match event {

@@ -1,4 +1,4 @@
-//! Who takes requests for which service.
+//! The listeners for each service.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use proto::{EndpointId, Qpn, ServiceId};
 
 use super::{Partition, Standing};
 
-/// Who takes requests for a service.
+/// A listener for a service.
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     endpoint: EndpointId,
@@ -14,15 +14,15 @@ struct Listener {
     partition: Option<Partition>,
 }
 
-/// The listeners of one worker. A service of rdma_cm may have several, which requests tell apart by
-/// their queue pairs; any other has one.
+/// The listeners of one worker. A service of rdma_cm may have several: requests select the listener by
+/// its queue pair. Other services have one.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     services: HashMap<ServiceId, Vec<Listener>, foldhash::fast::RandomState>,
 }
 
 impl Listeners {
-    /// Takes requests in the name of an endpoint; of one that is gone none.
+    /// Adds an endpoint as listener; ignored for a deleted endpoint.
     pub fn insert(&mut self, endpoint: EndpointId, standing: Standing, service: ServiceId) {
         let partition = match standing {
             Standing::Gone => return,
@@ -38,12 +38,12 @@ impl Listeners {
         });
     }
 
-    /// Takes no more requests in the name of an endpoint.
+    /// Removes an endpoint from all services.
     pub fn remove(&mut self, endpoint: EndpointId) {
         self.retain(|l| l.endpoint != endpoint);
     }
 
-    /// Follows what has become of the endpoints.
+    /// Applies the present state of the endpoints.
     pub fn follow(&mut self, standing: impl Fn(EndpointId) -> Standing) {
         self.retain(|l| match standing(l.endpoint) {
             Standing::Gone => false,
@@ -65,12 +65,12 @@ impl Listeners {
         });
     }
 
-    /// Whether anybody takes requests for a service now.
+    /// Whether a service has a listener with a partition.
     pub fn any(&self, service: ServiceId) -> bool {
         self.serving(service).next().is_some()
     }
 
-    /// Who takes a request for a service that names a queue pair, or with 0 means the only listener.
+    /// The listener for a request. `to` names its queue pair; 0 selects the only listener.
     pub fn find(&self, service: ServiceId, to: Qpn) -> Option<(EndpointId, Partition)> {
         let mut serving = self.serving(service);
         if to != Qpn::new(0) {
@@ -85,7 +85,7 @@ impl Listeners {
         listeners.filter_map(|l| Some((l.endpoint, l.partition?)))
     }
 
-    /// Whether nobody takes requests for anything, now or later.
+    /// Whether no service has a listener.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()

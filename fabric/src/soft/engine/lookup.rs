@@ -1,4 +1,4 @@
-//! The connections of one worker, and the three numbers that each is found by.
+//! The connections of one worker, by connection id, communication id and queue pair number.
 
 use std::collections::HashMap;
 
@@ -7,34 +7,34 @@ use proto::{ConnectionId, PKey, Qpn};
 use super::connection::Connection;
 use crate::cm::CmId;
 
-/// A place in the table; used again when its connection is gone.
+/// An index of the table. Removed connections free their place.
 pub type Place = u32;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// What is left of a connection while its numbers must not be used again (TIMEWAIT).
+/// The numbers of a removed connection that must not be used again yet (TIMEWAIT).
 #[derive(Clone, Copy, Debug)]
 pub struct Lingering {
-    /// Its queue pair's number.
+    /// The queue pair number.
     pub qpn: Qpn,
-    /// Its partition, for the management datagrams that may yet be repeated.
+    /// The partition, for management datagrams that may be repeated.
     pub pkey: PKey,
 }
 
-/// The table.
+/// The table of connections.
 #[derive(Debug, Default)]
 pub struct Table {
     places: Vec<Option<Box<Connection>>>,
     free: Vec<Place>,
     by_id: Map<ConnectionId, Place>,
     by_cm: Map<CmId, Place>,
-    /// None for the numbers of those that linger.
+    /// None for lingering numbers.
     by_qpn: Map<Qpn, Option<Place>>,
     lingering: Map<CmId, Lingering>,
 }
 
 impl Table {
-    /// Takes a connection in.
+    /// Adds a connection.
     pub fn insert(&mut self, connection: Box<Connection>) -> Place {
         let place = self.free.pop().unwrap_or(self.places.len() as Place);
         self.by_id.insert(connection.id, place);
@@ -48,7 +48,7 @@ impl Table {
         place
     }
 
-    /// Takes a connection out. Its queue pair's number stays in use until [`Table::release`].
+    /// Removes a connection. Its queue pair number stays in use until [`Table::release`].
     pub fn remove(&mut self, place: Place) -> Option<Box<Connection>> {
         let connection = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
@@ -61,19 +61,19 @@ impl Table {
         Some(connection)
     }
 
-    /// The numbers of a connection that is gone may be used again.
+    /// Releases the numbers of a removed connection.
     pub fn release(&mut self, cm: CmId) {
         if let Some(l) = self.lingering.remove(&cm) {
             self.by_qpn.remove(&l.qpn);
         }
     }
 
-    /// Whether a queue pair number is in use, or was until a moment ago.
+    /// Whether a queue pair number is in use or in TIMEWAIT.
     pub fn is_taken(&self, qpn: Qpn) -> bool {
         self.by_qpn.contains_key(&qpn)
     }
 
-    /// The partition of a connection, or of one that lingers.
+    /// The partition of a connection or of lingering numbers.
     pub fn pkey(&self, cm: CmId) -> Option<PKey> {
         let here = self.by_cm(cm).and_then(|place| self.get(place));
         here.map(|c| c.partition.pkey)
@@ -85,22 +85,22 @@ impl Table {
         self.by_id.get(&id).copied()
     }
 
-    /// The place of the connection that communication management names so.
+    /// The place of the connection with this communication id.
     pub fn by_cm(&self, id: CmId) -> Option<Place> {
         self.by_cm.get(&id).copied()
     }
 
-    /// The place of the connection whose queue pair has this number.
+    /// The place of the connection with this queue pair number.
     pub fn by_qpn(&self, qpn: Qpn) -> Option<Place> {
         self.by_qpn.get(&qpn).copied().flatten()
     }
 
-    /// What is in a place.
+    /// The connection in a place.
     pub fn get(&self, place: Place) -> Option<&Connection> {
         self.places.get(place as usize)?.as_deref()
     }
 
-    /// What is in a place, to be changed.
+    /// The connection in a place, mutable.
     pub fn get_mut(&mut self, place: Place) -> Option<&mut Connection> {
         self.places.get_mut(place as usize)?.as_deref_mut()
     }
@@ -110,12 +110,12 @@ impl Table {
         self.places.iter().flatten().map(Box::as_ref)
     }
 
-    /// All connections, to be changed.
+    /// All connections, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.places.iter_mut().flatten().map(Box::as_mut)
     }
 
-    /// The places of those that `wanted` says.
+    /// The places of the connections that satisfy `wanted`.
     pub fn places(&self, wanted: impl Fn(&Connection) -> bool) -> Vec<Place> {
         let taken = self.places.iter().enumerate();
         taken
@@ -124,7 +124,7 @@ impl Table {
             .collect()
     }
 
-    /// How many linger.
+    /// Number of lingering entries.
     #[cfg(test)]
     pub fn lingering(&self) -> usize {
         self.lingering.len()

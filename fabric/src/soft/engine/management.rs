@@ -1,4 +1,4 @@
-//! What communication management says happened, and what that means for queue pairs and consumer.
+//! Events of communication management and their effects on queue pairs and consumer.
 
 use proto::{
     CloseReason, ConnectionEvent, EndpointId, Gid, Instant, PKey, Psn, Qpn, RejectReason, ServiceId,
@@ -11,9 +11,9 @@ use crate::mad::MAD_LEN;
 use crate::soft::engine::connection::Stage;
 
 impl Engine {
-    /// Takes a management datagram of communication management that came from `from`'s QP1 with this
-    /// P_Key. What answers it goes out in the same partition, which may be the only one that both
-    /// have (IBA vol. 1, 13.5.4).
+    /// Takes a management datagram of class communication management, received from `from`'s QP1 with
+    /// this P_Key. Answers use the same partition, as it may be the only common one (IBA vol. 1,
+    /// 13.5.4).
     pub fn mad(&mut self, now: Instant, from: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
         let Engine {
             cm,
@@ -28,7 +28,7 @@ impl Engine {
         self.cm.answer_in(None);
     }
 
-    /// Handles all that communication management has to say.
+    /// Handles all queued events of communication management.
     pub(super) fn drain_cm(&mut self, now: Instant) {
         while let Some(event) = self.cm.poll_event() {
             self.managed(now, event);
@@ -110,10 +110,10 @@ impl Engine {
         });
     }
 
-    /// Who serves a request and what that is to read, if it can be served here. Both sides must use one path MTU: a SEND First
-    /// has exactly that many bytes (IBA vol. 1, 9.7.4.1.6), and a reply has no field for another. The
-    /// IBA has no reason for a P_Key that does not fit (12.6.7.2); this one is the kernel's
-    /// (drivers/infiniband/core/cm.c, `cm_req_handler`).
+    /// Finds the listener of a request and its private data, or the reason to reject the request. Both
+    /// sides must use one path MTU: a SEND First has exactly that many bytes (IBA vol. 1, 9.7.4.1.6),
+    /// and a reply has no field for another. The IBA has no reason code for a P_Key mismatch
+    /// (12.6.7.2); the kernel uses this one (drivers/infiniband/core/cm.c, `cm_req_handler`).
     fn judge(
         &self,
         service: ServiceId,
@@ -151,14 +151,14 @@ impl Engine {
         });
     }
 
-    /// Communication management has ended a connection.
+    /// Removes a connection that communication management has ended.
     fn over(&mut self, now: Instant, id: CmId, reason: CloseReason) {
         let place = self.table.by_cm(id);
         if let Some((connection, _)) = place.and_then(|p| self.forget(now, p)) {
             self.events
                 .push_back(ConnectionEvent::Closed { connection, reason });
         }
-        // What was never established has no TIMEWAIT, of which the end would be told.
+        // A connection that was never established has no TIMEWAIT, so no `Released` event follows.
         if self.cm.state(id).is_none() {
             self.table.release(id);
         }

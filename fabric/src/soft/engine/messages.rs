@@ -1,4 +1,4 @@
-//! Messages on their way out: lending memory for them, and posting.
+//! Outgoing messages: lends memory and posts.
 
 use proto::{ConnectionId, Instant};
 
@@ -9,11 +9,11 @@ use super::connection::Stage;
 use crate::connection::Posted;
 use crate::worker::{Train, TrainTicket};
 
-/// Requests that a queue pair may have outstanding. The window is in packets and much smaller; this
-/// holds should a consumer not heed [`Posted::Full`].
+/// Maximum number of outstanding requests of a queue pair. The window is in packets and much smaller;
+/// this limit applies if a consumer ignores [`Posted::Full`].
 const POSTED_MAX: usize = 4096;
 
-/// What was lent last.
+/// The buffer lent last.
 #[derive(Debug)]
 pub(super) struct Lent {
     connection: ConnectionId,
@@ -53,8 +53,8 @@ impl Engine {
         self.lend(connection, Layout::Messages, len, count)
     }
 
-    /// The path MTU in bytes of a connection that takes messages now. Who was asked waits for the
-    /// ReadyToUse, or for a packet: until then the peer's queue pair drops what comes.
+    /// The path MTU in bytes, if the connection takes messages now. The passive side waits for
+    /// ReadyToUse or for a packet: until then the peer's queue pair drops packets.
     fn takes_messages(&self, now: Instant, connection: ConnectionId) -> Option<usize> {
         let c = self.table.get(self.table.by_id(connection)?)?;
         let takes = c.stage == Stage::Open
@@ -78,15 +78,15 @@ impl Engine {
         Some(lent.buffer.places())
     }
 
-    /// What was lent and never posted comes back.
+    /// Returns a lent buffer that was not posted to the pool.
     fn take_back(&mut self) {
         if let Some(lent) = self.lent.take() {
             self.pool.give(lent.buffer.memory);
         }
     }
 
-    /// See [`crate::Connections::resume`]. Without anything lent, or with a ticket of something
-    /// else, the places are none.
+    /// See [`crate::Connections::resume`]. Returns no places if no buffer is lent or the ticket belongs
+    /// to another one.
     pub fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
         match &mut self.lent {
             Some(lent) if lent.buffer.ticket.payload == ticket.payload => {
@@ -146,7 +146,7 @@ impl Engine {
 }
 
 impl Lent {
-    /// Whether a ticket speaks of what fits the buffer, and of a message that is not too long.
+    /// Whether a ticket fits the buffer and its message is not too long.
     fn holds(&self, ticket: &TrainTicket, message_max: usize) -> bool {
         let b = &self.buffer;
         let len = match b.layout {

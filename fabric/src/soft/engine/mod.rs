@@ -1,31 +1,25 @@
-//! The reliable connections of one worker, sans-IO: queue pairs, communication management and what
-//! they share, joined to what [`crate::connection::Connections`] promises.
+//! The reliable connections of one worker, sans-IO: implements [`crate::connection::Connections`].
 //!
-//! An [`Engine`] takes received packets, the consumer's calls and the time, and gives runs of packets
-//! to send, messages, events and the next deadline. Which queue pairs have something to send is
-//! kept in a list and who waits for what in an ordered set, so a thousand idle connections cost
-//! nothing to a busy one.
+//! The engine of a worker joins its RC queue pairs, its communication manager (`fabric/src/cm`) and the
+//! shared receive queue. Its input is packets, calls and time; its output is runs of packets, messages,
+//! events and a deadline. Queue pairs with data take turns. A list holds the queue pairs with data and
+//! an ordered set holds deadlines, so idle connections cost a busy one nothing. An idle connection
+//! takes less than 4 KiB. A message stays in the memory in which it was written, with headers between
+//! its pieces, until it is acknowledged: a retransmission copies nothing. ICRCs are written when a run
+//! is sent.
 //!
-//! The engine of a worker joins its RC queue pairs, its communication manager (`fabric/src/cm`) and
-//! the shared receive queue. It is sans-IO: packets, calls and time in; runs of packets, messages,
-//! events and a deadline out. Queue pairs with data take turns; deadlines are in an ordered set, so
-//! idle connections cost a busy one nothing; an idle connection takes less than 4 KiB. A message
-//! stays in the memory in which it was written, with headers between its pieces, until it is
-//! acknowledged: a retransmission copies nothing. ICRCs are written when a run is sent.
+//! Each worker has a shared receive queue with its receive buffers (64 MiB of address space; only
+//! written pages take memory). The limit event occurs when an eighth of the buffers is left and is
+//! counted (`srq_limit_reached`). Other asynchronous events are logged at level `debug`.
 //!
-//! Receive buffers are those of a shared receive queue for each worker (64 MiB of address space;
-//! only written pages take memory). The limit event comes when an eighth is left and is counted
-//! (`srq_limit_reached`); other asynchronous events are logged at level `debug`.
+//! Both sides of a connection use one path MTU: a SEND First has exactly that many bytes, and a reply
+//! cannot ask for fewer. A request for more than fits is rejected (reason 26); the requester then asks
+//! with the next smaller MTU, down to 256. (The kernel accepts the path MTU of a request.) When the
+//! underlay's MTU shrinks, connections that no longer fit end at once, and the next packet requests new
+//! ones. When it grows, connections keep their path MTU.
 //!
-//! Both sides of a connection use one path MTU: a SEND First has exactly that many bytes, and a
-//! reply cannot ask for fewer. A request for more than fits is rejected (reason 26); the requester
-//! then asks with the next smaller MTU, down to 256. (The kernel accepts the path MTU of a
-//! request.) When the underlay's MTU shrinks, connections that no longer fit end at once, and the
-//! next packet requests new ones; when it grows, connections stay.
-//!
-//! The CA GUID, by which peers distinguish nodes, is random at each start: copies of a virtual
-//! machine would share a GUID derived from the MAC, and each would end the other's connections as
-//! stale.
+//! Peers distinguish nodes by the CA GUID. It is random at each start: copies of a virtual machine
+//! would share a GUID derived from the MAC, and each would end the other's connections as stale.
 
 mod connection;
 mod consumer;
@@ -35,7 +29,6 @@ mod lookup;
 mod management;
 mod messages;
 mod pool;
-mod random;
 mod rdma_cm;
 mod receive;
 mod timers;
@@ -53,6 +46,7 @@ use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
 use crate::cm::{Cm, CmConfig};
 use crate::connection::ConnectionInfo;
 use crate::pkeys::PKeyTable;
+use crate::random::Random;
 use crate::worker::{Counters, RcReceived};
 
 use connection::Connection;
@@ -60,7 +54,6 @@ use listeners::Listeners;
 use lookup::{Place, Table};
 use messages::Lent;
 use pool::Pool;
-use random::Random;
 use timers::Timers;
 use transmit::Gsi;
 
@@ -72,78 +65,77 @@ use proto::{
 pub use transmit::Run;
 pub use unmanaged::{LocalQp, RemoteQp};
 
-/// How soon a window that stays full is looked at again, to see whether it still may hold up the others
-/// (see [`Room`]).
+/// The interval at which full windows are checked: a window that is full for long must not block other
+/// connections (see [`Room`]).
 const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
-/// Half-open connections that others asked for, at most.
+/// Maximum number of half-open connections requested by peers.
 const HALF_OPEN_MAX: usize = 256;
 
-/// One receive buffer in so many is left when the limit event comes, and twice as many when it is
-/// armed again.
+/// The limit event occurs when fewer than 1/8 of the receive buffers are left. It is armed again at twice
+/// as many.
 const SRQ_LIMIT: usize = 8;
 
-/// Memory of receive buffers, and how few there may be however long they are. Memory that no
-/// message was put into takes no room.
+/// Memory of receive buffers, and bounds of their number. Unused memory takes no room.
 const SRQ_BYTES: usize = 64 << 20;
 const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
 
-/// How long a message may take that has a receive buffer when there is no other: many times what any
-/// peer takes that is still there.
+/// If no receive buffer is left, the longest time that an incomplete message may hold one. Any live
+/// peer needs far less.
 const UNFINISHED_MAX: Duration = Duration::from_secs(1);
 
-/// How often those that take longer are looked for.
+/// The interval of the search for such messages.
 const LOOK_AT_UNFINISHED: Duration = Duration::from_millis(100);
 
-/// What an engine is.
+/// Parameters of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
-    /// Unique to this node and to this start of it.
+    /// Unique to this node and to this start.
     pub ca_guid: Guid,
     /// The worker's number.
     pub worker: usize,
-    /// How many workers there are.
+    /// Number of workers.
     pub workers: usize,
-    /// Where its numbers come from: nobody else may know it.
+    /// The seed of random numbers; must be secret.
     pub seed: [u64; 2],
     /// The largest message in bytes.
     pub message_max: usize,
-    /// How many connections there may be.
+    /// Maximum number of connections.
     pub connections_max: usize,
 }
 
-/// What an engine knows of its port.
+/// The engine's view of its port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortView {
-    /// The GID; [`Gid::UNSPECIFIED`] while there is none, and nothing to send with.
+    /// The GID; [`Gid::UNSPECIFIED`] while the port has none and cannot send.
     pub gid: Gid,
-    /// Payload bytes of one packet; none if not even the smallest fits.
+    /// Payload bytes of one packet; `None` if not even the smallest IB MTU fits.
     pub path_mtu: Option<IbMtu>,
-    /// UDP payload bytes that may leave in one send.
+    /// Maximum UDP payload bytes of one send.
     pub send_max: usize,
-    /// What queue pairs of unreliable datagrams have taken.
+    /// The queue pair numbers of the UD endpoints.
     pub reserved: Vec<Qpn>,
-    /// The P_Key table: management datagrams go out with one of its entries.
+    /// The P_Key table: management datagrams are sent with one of its entries.
     pub pkeys: Arc<PKeyTable>,
 }
 
 /// The P_Key table entry of an endpoint, from one start of its queue pair to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partition {
-    /// Its queue pair, of unreliable datagrams: requests may name it.
+    /// The number of the endpoint's UD queue pair: requests may name it.
     pub qpn: Qpn,
-    /// That queue pair's key.
+    /// The Q_Key of that queue pair.
     pub qkey: QKey,
-    /// Full or limited.
+    /// The P_Key, full or limited.
     pub pkey: PKey,
-    /// Its place in the table.
+    /// The index in the table.
     pub index: u16,
-    /// Which start of the queue pair it is.
+    /// Counts the starts of the queue pair.
     pub starts: u32,
 }
 
 impl From<PKey> for Partition {
-    /// The first entry of a table, and a queue pair that nobody can name.
+    /// The first entry of a table, with a queue pair number that requests cannot name.
     fn from(pkey: PKey) -> Partition {
         Partition {
             qpn: Qpn::new(0),
@@ -155,14 +147,14 @@ impl From<PKey> for Partition {
     }
 }
 
-/// What an endpoint is to its connections.
+/// The state of an endpoint, as its connections see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// There is no such endpoint.
+    /// The endpoint does not exist.
     Gone,
-    /// Its P_Key is not in the table: it listens again when there is one, and has no connections.
+    /// The P_Key is not in the table. Listeners wait for the P_Key; connections end.
     Waiting,
-    /// It is in service.
+    /// In service.
     Member(Partition),
 }
 
@@ -173,7 +165,7 @@ impl<T: Into<Partition>> From<T> for Standing {
 }
 
 impl Default for PortView {
-    /// No port yet.
+    /// A port without a GID.
     fn default() -> PortView {
         PortView {
             gid: Gid::UNSPECIFIED,
@@ -194,36 +186,36 @@ pub struct Engine {
     shared: Shared,
     table: Table,
     listeners: Listeners,
-    /// Who has datagram services.
+    /// The listeners of datagram services.
     datagrams: Listeners,
     answers: VecDeque<Answer>,
     events: VecDeque<ConnectionEvent>,
     srq_limit: usize,
-    /// What is in the inbox, as the consumer knows it.
+    /// The messages of the inbox, in the consumer's form.
     received: Vec<RcReceived>,
     lent: Option<Lent>,
     pool: Pool,
-    /// Those that may have something to send.
+    /// Connections that may have something to send.
     ready: VecDeque<Place>,
-    /// Those that may have something to send at the end of the round.
+    /// Connections that may have something to send at the end of the round.
     unflushed: Vec<Place>,
-    /// Those that this batch had packets for.
+    /// Connections that received packets in this batch.
     touched: Vec<Place>,
-    /// Those whose window is full.
+    /// Connections whose window is full.
     full: Vec<Place>,
     look_at_full: Option<Instant>,
-    /// Not before this are receive buffers taken from those that do not finish.
+    /// Earliest time of the next search for incomplete messages.
     look_at_unfinished: Instant,
     timers: Timers,
     gsi: Gsi,
     random: Random,
     next_id: u32,
-    /// The network took no more.
+    /// The network has no room.
     blocked: bool,
 }
 
 impl Engine {
-    /// No connections yet.
+    /// Creates an engine without connections.
     pub fn new(config: EngineConfig) -> Engine {
         let mut random = Random::new(config.seed);
         let cm = Cm::new(CmConfig {
@@ -271,9 +263,9 @@ impl Engine {
         }
     }
 
-    /// Tells what the port is like now. With another GID all connections end: their peers take
-    /// packets from the old one alone. With a smaller path MTU those of a larger one do, which
-    /// nothing would arrive over.
+    /// Applies a change of the port. A new GID ends all connections, because their peers accept packets
+    /// from the old GID only. A smaller path MTU ends connections with a larger one, because their
+    /// packets would not arrive.
     pub fn set_port(&mut self, now: Instant, port: PortView) {
         if port == self.port {
             return;
@@ -296,22 +288,22 @@ impl Engine {
         self.drain_cm(now);
     }
 
-    /// What happened, in order.
+    /// The next event, in order.
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
         self.events.pop_front()
     }
 
-    /// Whether all queue pairs that are in use take more, but for those whose peers seem to be gone.
+    /// Whether all active queue pairs take more messages. Queue pairs with a stalled peer do not count.
     pub fn has_room(&self) -> bool {
         self.full.is_empty()
     }
 
-    /// Whether the network took no more when it was last offered something.
+    /// Whether the network had no room for the last packet.
     pub const fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// When [`Engine::handle_timeout`] wants to be called next.
+    /// When to call [`Engine::handle_timeout`] next.
     pub fn next_deadline(&self) -> Option<Instant> {
         [
             self.timers.first(),
@@ -323,11 +315,11 @@ impl Engine {
         .min()
     }
 
-    /// Lets time pass.
+    /// Handles all deadlines up to `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.cm.handle_timeout(now);
         self.drain_cm(now);
-        // One round, so that a deadline that stays in the past holds up nobody.
+        // One round, so that a deadline that stays in the past cannot loop.
         for _ in 0..self.timers.len() {
             let Some(place) = self.timers.pop_due(now) else {
                 break;
@@ -347,7 +339,7 @@ impl Engine {
         }
     }
 
-    /// Takes those off the list whose window is no longer full, or that are given up for now.
+    /// Removes connections from the list whose window has room again or whose peer has stalled.
     fn look_at_full(&mut self, now: Instant) {
         let Engine { full, table, .. } = self;
         full.retain(|&place| {
@@ -360,8 +352,8 @@ impl Engine {
         self.look_at_full = (!self.full.is_empty()).then(|| now.after(LOOK_AT_FULL));
     }
 
-    /// Where there is no receive buffer left, ends connections whose peers began a message and do not
-    /// finish it: all others would wait for as long as those are there.
+    /// If no receive buffer is left, ends connections whose peers began a message and do not finish it.
+    /// They would block all others.
     fn reclaim_buffers(&mut self, now: Instant) {
         if self.shared.srq.available() > 0 || now < self.look_at_unfinished {
             return;
@@ -385,7 +377,7 @@ impl Engine {
         }
     }
 
-    /// A queue pair may have something to send.
+    /// Adds a connection to the list of those that may have something to send.
     fn make_ready(&mut self, place: Place) {
         if let Some(c) = self.table.get_mut(place)
             && !std::mem::replace(&mut c.ready, true)
@@ -394,8 +386,7 @@ impl Engine {
         }
     }
 
-    /// Draws the conclusions of whatever a queue pair went through: memory comes back, events are
-    /// seen, the timer is set.
+    /// Applies the results of a queue pair's work: returns memory, handles events, sets the timer.
     fn settle(&mut self, now: Instant, place: Place) {
         let Engine {
             table,
@@ -412,12 +403,12 @@ impl Engine {
             pool.give(done.buffer.memory);
         }
         while let Some(event) = c.qp.poll_event() {
-            log::debug!("queue pair {} of {}: {event}", c.qp.qpn(), c.peer);
+            log::debug!("queue pair {}, peer {}: {event}", c.qp.qpn(), c.peer);
             shared.counts.srq_limit_reached += u64::from(event == QpEvent::SrqLimitReached);
         }
         if c.qp.state() == super::qp::State::Err {
             if !std::mem::replace(&mut c.failing, true) {
-                // A NAK may tell the peer what was wrong.
+                // A NAK may report the error to the peer.
                 self.make_ready(place);
             } else if !c.ready {
                 let status = c.qp.failure().unwrap_or(WcStatus::GeneralErr);
@@ -432,8 +423,8 @@ impl Engine {
         }
     }
 
-    /// Ends a connection and tells the consumer why. The peer is told if communication management
-    /// thinks that it is still there.
+    /// Ends a connection and reports the reason to the consumer. Communication management notifies the
+    /// peer if it considers the connection alive.
     fn end(&mut self, now: Instant, place: Place, reason: CloseReason) {
         if let Some((connection, cm)) = self.forget(now, place) {
             self.cm.disconnect(now, cm);
@@ -442,11 +433,11 @@ impl Engine {
         }
     }
 
-    /// Takes a connection out of everything here; its memory comes back.
+    /// Removes a connection from all lists and returns its memory.
     fn forget(&mut self, now: Instant, place: Place) -> Option<(ConnectionId, crate::cm::CmId)> {
         let mut c = self.table.remove(place)?;
         self.timers.cancel(place, &mut c.scheduled);
-        // To ERR first: that gives back what was posted. From RESET there is no way there.
+        // ERR first, which completes posted requests. There is no transition from RESET to ERR.
         let nothing = super::qp::Attributes::default();
         let _ =
             c.qp.modify(now, &mut self.shared, super::qp::State::Err, &nothing);

@@ -1,16 +1,16 @@
-//! Memory of messages on their way out, used again and again.
+//! A pool of buffers for outgoing messages.
 
-/// Buffers of up to this size are small ones: a message of few packets.
+/// Small buffers have up to this size: a message of few packets.
 const SMALL: usize = 8 << 10;
 
-/// Larger ones are not kept: a message of 64 KiB with the headers of its packets fits.
+/// Larger buffers are not kept. A message of 64 KiB with the headers of its packets fits.
 const LARGE: usize = 160 << 10;
 
 /// Buffers kept of each kind.
 const SMALL_KEPT: usize = 128;
 const LARGE_KEPT: usize = 64;
 
-/// Buffers that no message uses now.
+/// Unused buffers.
 #[derive(Debug, Default)]
 pub struct Pool {
     small: Vec<Vec<u8>>,
@@ -18,8 +18,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A buffer for `len` bytes: one that was used before, if there is one. What is in it is of no
-    /// meaning.
+    /// Returns a buffer for `len` bytes, a used one if possible. Its contents are undefined.
     pub fn take(&mut self, len: usize) -> Vec<u8> {
         let kept = if len <= SMALL {
             self.small.pop()
@@ -31,7 +30,7 @@ impl Pool {
         kept.unwrap_or_else(|| Vec::with_capacity(len))
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     pub fn give(&mut self, buffer: Vec<u8>) {
         match buffer.capacity() {
             1..=SMALL if self.small.len() < SMALL_KEPT => self.small.push(buffer),

@@ -1,4 +1,4 @@
-//! Requests for services of rdma_cm: what is in front of their private data, and behind it.
+//! Requests for services of rdma_cm: the header in front of their private data, and the data.
 
 use proto::{Gid, Qpn, RejectReason};
 use zerocopy::IntoBytes;
@@ -6,18 +6,18 @@ use zerocopy::IntoBytes;
 use crate::connection::ConnectRequest;
 use crate::mad::cm::{RdmaCmAddresses, RdmaCmData, RdmaCmHeader};
 
-/// Port numbers that nobody listens on have these bits (RFC 6335, section 6: 49152 to 65535).
+/// Ephemeral port numbers have these bits (RFC 6335, section 6: 49152 to 65535).
 const EPHEMERAL: u16 = 0xc000;
 
-/// Private data of a request from `local` to `peer` with the header in front. The port number that it
-/// says is ours, some bits of `port`, means nothing to anybody.
+/// Private data of a request from `local` to `peer`, with rdma_cm's header. The source port number,
+/// some bits of `port`, has no meaning.
 pub fn with_header(local: Gid, peer: Gid, port: u64, data: &[u8]) -> Box<[u8]> {
     let addresses = RdmaCmAddresses {
         source: local,
         port: port as u16 | EPHEMERAL,
         destination: peer,
     };
-    // The two GIDs are of one family, or they would not reach each other.
+    // Both GIDs have one address family, or the peer would be unreachable.
     let header = RdmaCmHeader::new(&addresses);
     let header = header.as_ref().map_or(&[][..], IntoBytes::as_bytes);
     [header, data].concat().into()
@@ -29,13 +29,12 @@ pub fn request(local: Gid, port: u64, request: &ConnectRequest<'_>) -> Box<[u8]>
     with_header(local, request.peer, port, data.as_bytes())
 }
 
-/// What is behind the header of a request that came from `peer`. On RoCE the addresses are the GIDs, so
-/// that others are not the sender's (the kernel finds that out by the route back;
-/// drivers/infiniband/core/cma.c, `validate_net_dev`).
+/// The data after the header of a request from `peer`. On RoCE the header's addresses must be the GIDs.
+/// (The kernel verifies them with a route lookup; drivers/infiniband/core/cma.c, `validate_net_dev`.)
 ///
 /// # Errors
-/// [`RejectReason::CONSUMER`] where the header cannot be read, as the kernel has it;
-/// [`RejectReason::INVALID_GID`].
+/// [`RejectReason::CONSUMER`] if the header is invalid, as in the kernel; [`RejectReason::INVALID_GID`]
+/// if the addresses are not the GIDs.
 pub fn behind_header(peer: Gid, local: Gid, private_data: &[u8]) -> Result<&[u8], RejectReason> {
     let (header, rest) = RdmaCmHeader::split(private_data).ok_or(RejectReason::CONSUMER)?;
     let addresses = header.addresses().ok_or(RejectReason::CONSUMER)?;
@@ -45,7 +44,7 @@ pub fn behind_header(peer: Gid, local: Gid, private_data: &[u8]) -> Result<&[u8]
     Ok(rest)
 }
 
-/// Which listener a request for a connection names, and what is for that.
+/// The queue pair of the requested listener, and the private data for it.
 ///
 /// # Errors
 /// Those of [`behind_header`].

@@ -1,5 +1,5 @@
-//! Received packets of reliable connections: what is checked, in which order (kernel
-//! drivers/infiniband/sw/rxe/rxe_recv.c: the ICRC comes last), and where their payloads go.
+//! Received packets of reliable connections: checks and their order (kernel
+//! drivers/infiniband/sw/rxe/rxe_recv.c: the ICRC comes last), and the delivery of payloads.
 
 use proto::Instant;
 use zerocopy::FromBytes;
@@ -11,8 +11,8 @@ use super::super::wire::{Aeth, Bth, ICRC_LEN, Packet, opcode};
 use super::Engine;
 use crate::worker::{Batch, Part, RcReceived};
 
-/// Reads a packet. What a SEND or an ACK is made of is found in a few steps; the rest, which is
-/// never served, is only looked at for its lengths.
+/// Parses a packet. SEND and ACK have a fast path. Other opcodes are never served; only their lengths
+/// are checked.
 fn parse(bytes: &[u8], at: usize) -> Result<RcPacket<'_>, Refusal> {
     let (bth, rest) = Bth::read_from_prefix(bytes).map_err(|_| Refusal::Length)?;
     if bth.tver() != 0 {
@@ -20,7 +20,7 @@ fn parse(bytes: &[u8], at: usize) -> Result<RcPacket<'_>, Refusal> {
     }
     let tail = usize::from(bth.pad_count()) + ICRC_LEN;
     let body_len = rest.len().checked_sub(tail).ok_or(Refusal::Length)?;
-    // The ICRC does not tell a length that is not a multiple of 4 from a wrong PadCnt.
+    // The ICRC does not distinguish such a length from a wrong PadCnt.
     if !bytes.len().is_multiple_of(4) {
         return Err(Refusal::Length);
     }
@@ -59,7 +59,7 @@ fn parse(bytes: &[u8], at: usize) -> Result<RcPacket<'_>, Refusal> {
 }
 
 impl Engine {
-    /// The memory of the batch before is done with: its receive buffers are posted again.
+    /// Ends the previous batch: posts its receive buffers again.
     pub fn begin_batch(&mut self) {
         for message in self.shared.inbox.messages.drain(..) {
             self.shared.srq.post(message.buffer);
@@ -71,8 +71,8 @@ impl Engine {
         self.received.clear();
     }
 
-    /// Takes one packet, from BTH to ICRC, that lies at `at` in the memory of the batch. `verify`
-    /// checks its ICRC, when nothing else is left to check.
+    /// Takes one packet, from BTH to ICRC, at offset `at` in the memory of the batch. `verify` checks
+    /// the ICRC, after all other checks.
     ///
     /// # Errors
     /// The check that failed.
@@ -121,8 +121,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The batch is complete, and its memory will soon be used again: what messages that are not
-    /// whole have in it is kept.
+    /// Ends the batch. Its memory will be used again, so parts of incomplete messages are copied.
     pub fn end_batch(&mut self, now: Instant, memory: &[u8]) {
         let mut touched = std::mem::take(&mut self.touched);
         for place in touched.drain(..) {
@@ -139,14 +138,14 @@ impl Engine {
         self.drain_cm(now);
     }
 
-    /// The batch that lies in `memory`, with its messages and without datagrams; after
+    /// The batch in `memory`, with its messages and without datagrams; to be called after
     /// [`Engine::end_batch`].
     pub fn batch<'a>(&'a self, memory: &'a [u8]) -> Batch<'a> {
         let (messages, kept, parts) = self.received();
         Batch::new(memory, &[]).with_messages(kept, messages, parts)
     }
 
-    /// The messages of the batch, the memory of those that came in several batches, and the list of
+    /// The messages of the batch, the memory of messages that came in several batches, and the list of
     /// parts.
     pub(crate) fn received(&self) -> (&[RcReceived], &[u8], &[Part]) {
         (

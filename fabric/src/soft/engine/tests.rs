@@ -51,7 +51,7 @@ fn config(seed: u64, worker: usize, workers: usize) -> EngineConfig {
     }
 }
 
-/// An engine with its GID and what it told its consumer.
+/// An engine with its GID and the events of its consumer.
 struct Node {
     gid: Gid,
     engine: Engine,
@@ -67,7 +67,7 @@ impl Node {
         Node::with(config(last.into(), 0, 1))
     }
 
-    /// With the last byte of its GUID as that of its GID.
+    /// The last byte of the GUID is the last byte of the GID.
     fn with(config: EngineConfig) -> Node {
         let last = config.ca_guid.0[7];
         let mut engine = Engine::new(config);
@@ -104,7 +104,7 @@ impl Node {
         Some(self.engine.post(now, connection, ticket))
     }
 
-    /// Takes a batch of packets; what they lie in is gone afterwards.
+    /// Receives a batch of packets, then discards the batch's memory.
     fn batch(&mut self, now: Instant, packets: &[Packet]) {
         self.engine.begin_batch();
         let memory: Vec<u8> = packets.iter().flat_map(|p| p.bytes.clone()).collect();
@@ -168,13 +168,13 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// Two nodes and a network that loses what `loses` says.
+/// Two nodes and a network that drops the packets selected by `loses`.
 struct World {
     now: Instant,
     nodes: [Node; 2],
     network: VecDeque<Packet>,
     random: Random,
-    /// Of 100 packets.
+    /// Percentage of packets to drop.
     lost: u64,
 }
 
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// What both have to send goes onto the network.
+    /// Puts the pending packets of both nodes on the network.
     fn transmit(&mut self) {
         let World {
             now,
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// What is on the network arrives, in batches of a few packets.
+    /// Delivers the packets on the network, in batches of a few packets.
     fn deliver(&mut self) {
         for k in 0..2 {
             let to = self.nodes[k].gid;
@@ -231,7 +231,7 @@ impl World {
         self.network.clear();
     }
 
-    /// Goes on until nothing happens any more for `quiet` of time, timers included.
+    /// Runs, timers included, for `time`.
     fn run_for(&mut self, time: Duration) {
         let end = self.now.after(time);
         while self.now < end {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// A connection of the first node to the second: as both know it.
+    /// Connects the first node to the second; returns the connection's id of each.
     fn connected(&mut self) -> (ConnectionId, ConnectionId) {
         let peer = self.nodes[1].gid;
         let ours = self.nodes[0].connect(self.now, peer).unwrap();

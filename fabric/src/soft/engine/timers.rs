@@ -1,8 +1,8 @@
-//! Which connection wants to be called when.
+//! The deadlines of connections.
 //!
-//! A deadline that moves away, as that of a retransmission does with each acknowledgement, leaves
-//! the entry where it is: it fires too early once, and is put where it belongs then. So a busy
-//! connection costs no work here for each packet.
+//! A later deadline does not move the entry: a retransmission deadline moves with each acknowledgement.
+//! The entry fires early once and is then set to the right time. So a busy connection costs no work
+//! here for each packet.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Makes sure that `place` is called at `wanted` or before. `scheduled` is the connection's own
-    /// note of its entry here.
+    /// Ensures that `place` is due at `wanted` or earlier. `scheduled` is the connection's record of
+    /// its entry here.
     pub fn schedule(
         &mut self,
         place: Place,
@@ -34,19 +34,19 @@ impl Timers {
         *scheduled = Some(wanted);
     }
 
-    /// Forgets the entry of `place`.
+    /// Removes the entry of `place`.
     pub fn cancel(&mut self, place: Place, scheduled: &mut Option<Instant>) {
         if let Some(at) = scheduled.take() {
             self.set.remove(&(at, place));
         }
     }
 
-    /// The first one.
+    /// The earliest deadline.
     pub fn first(&self) -> Option<Instant> {
         self.set.first().map(|&(at, _)| at)
     }
 
-    /// Takes one out that is due.
+    /// Removes an entry that is due and returns its place.
     pub fn pop_due(&mut self, now: Instant) -> Option<Place> {
         if self.first()? > now {
             return None;
@@ -54,7 +54,7 @@ impl Timers {
         self.set.pop_first().map(|(_, place)| place)
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.set.len()
     }

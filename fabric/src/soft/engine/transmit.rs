@@ -1,4 +1,4 @@
-//! Packets on their way out: management datagrams first, then the queue pairs in turn.
+//! Outgoing packets: management datagrams first, then the queue pairs in turn.
 
 use proto::{Gid, Instant, PKey, Psn, QKey, Qpn};
 
@@ -8,38 +8,38 @@ use super::Engine;
 use crate::cm::{CmId, Outgoing};
 use crate::mad::{MAD_LEN, cm};
 
-/// Bytes of a management datagram on the UDP level.
+/// Bytes of a management datagram in UDP.
 const MAD_PACKET_LEN: usize = train::packet_len(MAD_LEN);
 
 /// Bytes of the common header of management datagrams.
 const MAD_HEADER_LEN: usize = size_of::<crate::mad::Header>();
 
-/// Where a ConnectRequest has its P_Key, behind the common header (IBA vol. 1, 12.6.5).
+/// Offset of the P_Key in a ConnectRequest, after the common header (IBA vol. 1, 12.6.5).
 const REQ_PKEY: usize = 48;
 
-/// Where a ServiceIDResReq has it (IBA vol. 1, 12.11.1.1).
+/// Offset of the P_Key in a ServiceIDResReq (IBA vol. 1, 12.11.1.1).
 const SIDR_REQ_PKEY: usize = 4;
 
-/// Packets for one peer, side by side, all of one length but the last: from BTH to pad, and room
-/// for the ICRC in the last 4 bytes of each.
+/// Contiguous packets for one peer, from BTH to ICRC, all of one length except the last. The last 4
+/// bytes of each are room for the ICRC.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// The peer.
     pub to: Gid,
     /// The packets.
     pub memory: &'a mut [u8],
-    /// Bytes from one to the next.
+    /// Distance between packets in bytes.
     pub stride: usize,
-    /// How many there are.
+    /// Number of packets.
     pub count: usize,
 }
 
-/// QP1, as far as sending from it goes.
+/// The sending side of QP1.
 #[derive(Debug)]
 pub(super) struct Gsi {
     psn: Psn,
     packet: Box<[u8; MAD_PACKET_LEN]>,
-    /// Who the packet is for, if it has not left.
+    /// The peer that the packet is for, until it was sent.
     waits_for: Option<Gid>,
 }
 
@@ -70,9 +70,9 @@ impl Gsi {
 const _: () = assert!(train::HEAD == size_of::<Bth>() + size_of::<Deth>());
 
 impl Engine {
-    /// Offers `send` everything that may go now; it says how many packets the network took. Fewer
-    /// than there were end it: the rest is offered again by the next call. With `flush` those
-    /// acknowledgements go, too, that waited for the end of the round.
+    /// Passes all packets that may be sent to `send`, which returns how many packets the network took.
+    /// If the network took only some, transmission stops and the next call offers the rest again.
+    /// `flush` also sends acknowledgements that wait for the end of the round.
     pub fn transmit(&mut self, now: Instant, flush: bool, mut send: impl FnMut(Run<'_>) -> usize) {
         self.blocked = !self.send_management(now, &mut send);
         if flush {
@@ -132,7 +132,7 @@ impl Engine {
         self.unflushed = unflushed;
     }
 
-    /// Sends management datagrams; false if the network took no more.
+    /// Sends management datagrams; false if the network has no more room.
     fn send_management(&mut self, now: Instant, send: &mut impl FnMut(Run<'_>) -> usize) -> bool {
         loop {
             if let Some(to) = self.gsi.waits_for {
@@ -155,9 +155,9 @@ impl Engine {
         }
     }
 
-    /// The entry of the P_Key table that a management datagram goes out with: that of its connection's
-    /// partition, or of the datagram's that it answers. Where the table has that no more, another one
-    /// carries the farewell; QP1 takes any that its port has (IBA vol. 1, 10.9.8).
+    /// The P_Key for a management datagram: the entry of its connection's partition, or of the
+    /// partition of the datagram that it answers. If the table has neither, another entry carries the
+    /// datagram; QP1 accepts all P_Keys of its port (IBA vol. 1, 10.9.8).
     fn management_pkey(&self, out: &Outgoing) -> PKey {
         let entry = |partition| self.port.pkeys.find(partition);
         let own = self.partition_of(&out.datagram).and_then(entry);
@@ -165,7 +165,7 @@ impl Engine {
         entry.unwrap_or_else(|| self.port.pkeys.management()).pkey
     }
 
-    /// The partition that a management datagram is about, as far as it is known.
+    /// The partition that a management datagram belongs to, if known.
     fn partition_of(&self, mad: &[u8; MAD_LEN]) -> Option<PKey> {
         let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
         let pkey = match word(16) {

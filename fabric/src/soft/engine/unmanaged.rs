@@ -1,5 +1,5 @@
-//! Connections without communication management: both sides tell each other their queue pairs in
-//! another way, as many example programs do over TCP.
+//! Connections without communication management: both sides exchange their parameters in another way,
+//! often over TCP.
 
 use proto::{ConnectError, ConnectionId, EndpointId, Gid, IbMtu, Instant, Psn, Qpn};
 
@@ -8,10 +8,10 @@ use super::consumer::Begin;
 use super::{Engine, Partition};
 use crate::cm::Remote;
 
-/// Our side of a connection, to be told to the peer.
+/// Our parameters of a connection, for the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalQp {
-    /// Its name from now on.
+    /// The connection's id.
     pub connection: ConnectionId,
     /// The RC queue pair.
     pub qpn: Qpn,
@@ -21,27 +21,27 @@ pub struct LocalQp {
     pub gid: Gid,
 }
 
-/// The peer's side, as the peer has told it.
+/// The peer's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteQp {
     /// The RC queue pair.
     pub qpn: Qpn,
     /// The PSN of the first packet that the peer sends.
     pub psn: Psn,
-    /// Its GID.
+    /// The peer's GID.
     pub gid: Gid,
-    /// Payload bytes of one packet, the same for both.
+    /// Payload bytes of one packet, equal on both sides.
     pub path_mtu: IbMtu,
-    /// How long to wait for an acknowledgement: 4.096 µs times two to the power of it, 0 to 31.
+    /// The acknowledgement timeout, 0 to 31: 4.096 µs times two to the power of the code.
     pub ack_timeout: u8,
-    /// How often to send again before giving up, 0 to 7.
+    /// Number of retries before giving up, 0 to 7.
     pub retry_count: u8,
-    /// How often to send again after RNR NAKs; 7 is without end.
+    /// Number of retries after RNR NAKs; 7 is unlimited.
     pub rnr_retry: u8,
 }
 
 impl Engine {
-    /// Makes a queue pair for a connection that is not managed, in INIT.
+    /// Creates a queue pair in INIT for a connection without communication management.
     ///
     /// # Errors
     /// [`ConnectError::Full`]; [`ConnectError::Unreachable`] if the port has no address.
@@ -70,7 +70,6 @@ impl Engine {
         };
         let connection = begin.id;
         self.begin(now, begin);
-        // What is sent first has a number that nobody foresees.
         let psn = Psn::new(self.random.next() as u32);
         let place = self.table.by_id(connection);
         if let Some(c) = place.and_then(|p| self.table.get_mut(p)) {
@@ -85,12 +84,12 @@ impl Engine {
         })
     }
 
-    /// Takes the queue pair to RTS with what the peer has told. Messages may go and come from now on.
+    /// Moves the queue pair to RTS with the peer's parameters. The connection now carries messages.
     ///
     /// # Errors
-    /// [`ConnectError::Unreachable`] if the peer's GID is of another family, or none, or packets of the
-    /// path MTU do not fit; [`ConnectError::Os`] if the connection is not one that waits for this. It
-    /// is then as it was.
+    /// [`ConnectError::Unreachable`] if the peer's GID is unspecified or of another address family, or
+    /// packets of the path MTU do not fit; [`ConnectError::Os`] if the connection does not wait for
+    /// parameters. The connection is then unchanged.
     pub fn connect_unmanaged(
         &mut self,
         now: Instant,
@@ -122,7 +121,7 @@ impl Engine {
     }
 }
 
-/// A peer of which nothing is known but the PSN that we told it.
+/// Parameters of an unknown peer. Only our first PSN is known.
 fn unknown(starting_psn: Psn, partition: Partition) -> Remote {
     Remote {
         qpn: Qpn::new(0),

@@ -1,9 +1,10 @@
-//! Finding the IPv4 identification that a UDP socket does not tell.
+//! Recovers the IPv4 identification, which a UDP socket does not report.
 //!
-//! A CRC is linear over GF(2): the ICRC computed with a wrong identification differs from the right
-//! one by the CRC of the two identifications' difference followed by zeros. Dividing the
-//! difference of the two ICRCs by x^(8n), where n counts the bytes from the identification to the
-//! end, gives that difference back if its other 16 bits are zero, and shows corruption if not.
+//! A CRC is linear over GF(2). An ICRC computed with a wrong identification differs from the right one
+//! by the CRC of the difference of both identifications followed by zeros. Dividing the difference of
+//! the two ICRCs by x^(8n), where n is the number of bytes from the identification to the end, yields
+//! the difference of the identifications. If the other 16 bits of the quotient are not zero, the packet
+//! is corrupt.
 
 use super::{IPV4_HEADER_LEN, UDP_HEADER_LEN};
 use crate::soft::wire::ICRC_LEN;
@@ -12,13 +13,13 @@ use crate::soft::wire::ICRC_LEN;
 const POLYNOMIAL: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
 
-/// The place of the identification in the IPv4 header.
+/// Offset of the identification in the IPv4 header.
 const ID_OFFSET: usize = 4;
 
 /// Bytes from the identification to the BTH.
 const ID_TO_BTH: usize = (IPV4_HEADER_LEN + UDP_HEADER_LEN) as usize - ID_OFFSET;
 
-/// Product modulo the polynomial. Runs the same 32 steps for all values.
+/// Product modulo the polynomial, in 32 steps for all values.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = 32;
@@ -30,7 +31,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// Divided by x.
+/// Quotient of a division by x.
 const fn divide_by_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1
@@ -64,18 +65,18 @@ fn divisor(bytes: usize) -> u32 {
         .fold(ONE, |d, i| multiply(d, DIVISORS[i]))
 }
 
-/// Solves for the IPv4 identification of received packets; keeps what depends on their length
-/// alone for the lengths seen last. No allocation, a fixed number of steps.
+/// Recovers the IPv4 identification of received packets. Caches the divisors of the lengths seen last.
+/// No allocation, a fixed number of steps.
 #[derive(Clone, Debug)]
 pub struct Ipv4IdSolver {
-    /// By the low bits of a quarter of the length: the length and its divisor.
+    /// Indexed by the low bits of a quarter of the length: the length and its divisor.
     cache: [(usize, u32); Self::LENGTHS],
 }
 
 impl Ipv4IdSolver {
     const LENGTHS: usize = 16;
 
-    /// With nothing kept.
+    /// Creates a solver with an empty cache.
     pub const fn new() -> Ipv4IdSolver {
         Ipv4IdSolver {
             // No transport has length 0: a BTH is 12 bytes.
@@ -83,13 +84,13 @@ impl Ipv4IdSolver {
         }
     }
 
-    /// The identification of a packet whose ICRC is `received` and would be `computed` if the
-    /// identification were `hint`. `transport_len` counts the bytes from BTH to pad, the ICRC not
-    /// among them. `None`: no identification explains the difference, the packet is corrupt.
+    /// The identification of a packet with the ICRC `received`; `computed` is the ICRC for the
+    /// identification `hint`. `transport_len` counts the bytes from BTH to pad, without the ICRC.
+    /// `None`: no identification explains the difference, the packet is corrupt.
     ///
-    /// The right hint costs a comparison. Any other answer leaves 16 of the ICRC's 32 bits as the
-    /// check: corruption passes once in 65536 times, and the UDP checksum, if any, is the other
-    /// guard.
+    /// A correct hint costs one comparison. For any other identification, 16 of the ICRC's 32 bits
+    /// remain as the check: one corruption in 65536 passes, and only the UDP checksum, if any, detects
+    /// it.
     pub fn recover(
         &mut self,
         computed: [u8; ICRC_LEN],

@@ -1,27 +1,27 @@
-//! Whole IP packets, as decoders and captures have them.
+//! Whole IP packets, for decoders and captures.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{IPV4_HEADER_LEN, PROTOCOL_UDP, Prefix, UDP_HEADER_LEN};
 use crate::soft::wire::{Bth, ICRC_LEN, ROCE_V2_PORT};
 
-/// Why an IP packet carries no RoCEv2 packet whose ICRC can be computed.
+/// Why an IP packet carries no RoCEv2 packet with an ICRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotRoce {
     /// Neither IPv4 without options nor IPv6.
-    #[error("not an IPv4 header without options, nor an IPv6 header")]
+    #[error("neither an IPv4 header without options nor an IPv6 header")]
     Ip,
     /// Another protocol, or an IPv6 extension header.
-    #[error("the IP header is not followed by UDP")]
+    #[error("no UDP header after the IP header")]
     NotUdp,
     /// A fragment: the ICRC covers the whole packet.
-    #[error("an IP fragment")]
+    #[error("IP fragment")]
     Fragment,
     /// Another destination port.
-    #[error("UDP destination port {0} is not RoCEv2's")]
+    #[error("UDP destination port {0} is not the RoCEv2 port")]
     Port(u16),
-    /// A length field says more than there is, or too little for a BTH and an ICRC.
-    #[error("cut short, or a length field is wrong")]
+    /// A length field exceeds the packet, or is too small for a BTH and an ICRC.
+    #[error("truncated packet or wrong length field")]
     Length,
 }
 
@@ -43,8 +43,8 @@ pub struct L3<'a> {
 }
 
 impl<'a> L3<'a> {
-    /// Reads `packet` from its IP header on. Bytes behind the IP length are left out: Ethernet pads
-    /// short frames.
+    /// Parses `packet` from its IP header on. Ignores bytes after the IP length: Ethernet pads short
+    /// frames.
     ///
     /// # Errors
     /// [`NotRoce`].
@@ -127,7 +127,7 @@ impl<'a> L3<'a> {
         }
     }
 
-    /// The ICRC's verdict.
+    /// Verifies the ICRC.
     pub fn verify(&self) -> Verdict {
         let Some((covered, found)) = self.transport.split_last_chunk() else {
             return Verdict::NotRoce(NotRoce::Length);
@@ -141,22 +141,21 @@ impl<'a> L3<'a> {
     }
 }
 
-/// What the ICRC of a packet says.
+/// The result of an ICRC check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is right.
+    /// The ICRC is right.
     Good,
-    /// It is wrong.
+    /// The ICRC is wrong.
     Bad {
-        /// What it would have to be, as on the wire.
+        /// The right ICRC, in wire order.
         computed: [u8; ICRC_LEN],
     },
-    /// There is none to verify.
+    /// The packet has no ICRC.
     NotRoce(NotRoce),
 }
 
-/// Verifies the ICRC of an IP packet, from its IP header to and including the ICRC; trailing
-/// Ethernet padding does no harm.
+/// Verifies the ICRC of an IP packet, from its IP header to the ICRC. Ethernet padding may follow.
 pub fn verify_l3(packet: &[u8]) -> Verdict {
     match L3::parse(packet) {
         Ok(l3) => l3.verify(),
@@ -164,7 +163,7 @@ pub fn verify_l3(packet: &[u8]) -> Verdict {
     }
 }
 
-/// The UDP source port, and what follows the header up to the end that both lengths agree on.
+/// The UDP source port and the UDP payload; both length fields must agree.
 fn parse_udp(bytes: &[u8], ip_payload: u16) -> Result<(u16, &[u8]), NotRoce> {
     let (udp, _) = bytes.split_first_chunk::<8>().ok_or(NotRoce::Length)?;
     let port = u16::from_be_bytes([udp[2], udp[3]]);

@@ -18,7 +18,7 @@ const IPV6_HELLO: &str = "6000000000281140 20010db8000000000000000000000001
     20010db8000000000000000000000002 c00112b700280000
     64b0ffff0000001a00000001 1111111100000011 68656c6c6f000000 333173fc";
 
-/// Everything, with the ICRC of the IP packet `l3` computed anew.
+/// Recomputes the ICRC of the IP packet `l3`.
 fn sealed(mut l3: Vec<u8>) -> Vec<u8> {
     let at = l3.len() - ICRC_LEN;
     if let Verdict::Bad { computed } = verify_l3(&l3) {
@@ -27,14 +27,14 @@ fn sealed(mut l3: Vec<u8>) -> Vec<u8> {
     l3
 }
 
-/// Checklist 18. The register is the finalised value inverted.
+/// Checklist 18. The register is the inverted finalised value.
 #[test]
 fn seed_after_the_ones() {
     assert_eq!(crc32fast::hash(&[0xff; 8]), ONES);
     assert_eq!(!ONES, 0xdebb_20e3);
 }
 
-/// Checklist 19 and 24, with the registers on the way.
+/// Checklist 19 and 24, with the intermediate registers.
 #[test]
 fn ud_over_ipv4() {
     let packet = hex(IPV4_HELLO);
@@ -105,7 +105,7 @@ fn adapter_cnp() {
     assert_eq!(verify_l3(&packet), Verdict::Good);
 }
 
-/// The offsets at which a change of one bit leaves the ICRC right.
+/// The bits whose change leaves the ICRC right, as offset and mask.
 fn indifferent_bits(packet: &[u8]) -> Vec<(usize, u8)> {
     let bits = (0..packet.len()).flat_map(|at| (0..8).map(move |bit| (at, 1 << bit)));
     bits.filter(|&(at, bit)| {
@@ -123,17 +123,17 @@ fn all_bits(bytes: impl IntoIterator<Item = usize>) -> Vec<(usize, u8)> {
         .collect()
 }
 
-/// Checklist 21 and 23, at once for every bit of the packet: TOS, TTL, both checksums and BTH byte
-/// 4 may change, nothing else.
+/// Checklist 21 and 23 for every bit of the packet: only TOS, TTL, both checksums and BTH byte 4 may
+/// change.
 #[test]
-fn ipv4_masks_exactly_what_may_change() {
+fn ipv4_masks_exactly_the_variable_bits() {
     let masked = all_bits([1, 8, 10, 11, 26, 27, 32]);
     assert_eq!(indifferent_bits(&hex(IPV4_HELLO)), masked);
 }
 
 /// Checklist 22 and 23: traffic class, flow label, hop limit, UDP checksum and BTH byte 4.
 #[test]
-fn ipv6_masks_exactly_what_may_change() {
+fn ipv6_masks_exactly_the_variable_bits() {
     let mut masked = all_bits([0]);
     masked.truncate(4);
     masked.extend(all_bits([1, 2, 3, 7, 46, 47, 52]));
@@ -141,7 +141,7 @@ fn ipv6_masks_exactly_what_may_change() {
 }
 
 #[test]
-fn what_is_not_roce_says_why() {
+fn other_packets_have_a_reason() {
     let change = |s: &str, at: usize, value: u8| {
         let mut p = hex(s);
         p[at] = value;
@@ -202,7 +202,7 @@ fn recover(solver: &mut Ipv4IdSolver, packet: &[u8], hint: u16) -> Option<u16> {
 }
 
 proptest! {
-    /// Checklist 26, first half: for any packet and any guess the solver finds the true number.
+    /// Checklist 26, first half: for any packet and any hint the solver finds the identification.
     #[test]
     fn identifications_are_recovered(
         ids in prop::collection::vec((any::<u16>(), any::<u16>()), 1..8),
@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// Checklist 26, second half: of 2^17 different damages about two pass.
+/// Checklist 26, second half: about two of 2^17 corruptions pass.
 #[test]
 fn corruption_rarely_looks_like_an_identification() {
     let good = ipv4_packet(77, &[0x5a; 64]);

@@ -1,5 +1,4 @@
-//! The state and the attributes of an RC queue pair, for what runs the transport
-//! ([`crate::soft::rc::RcQp`]).
+//! State and attributes of an RC queue pair; [`crate::soft::rc::RcQp`] implements the transport.
 
 use proto::{IbMtu, Psn, Qpn};
 
@@ -7,50 +6,50 @@ use super::{Attributes, Service, State, permit};
 use crate::port::FabricError;
 use crate::worker::AhAttributes;
 
-/// What the modify verb has set, and the state it led to. Which attributes mean something follows
-/// from the state: those of the peer from RTR on, those of the requester from RTS on.
+/// The state, and the attributes set by the modify verb. The peer's attributes are valid from RTR on,
+/// the requester's from RTS on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connected {
     /// The state.
     pub state: State,
     /// Index into the port's P_Key table.
     pub pkey_index: u16,
-    /// Where the peer is; from RTR on.
+    /// The peer's address; from RTR on.
     pub address: AhAttributes,
     /// Payload bytes of one packet; from RTR on.
     pub path_mtu: IbMtu,
     /// The peer's queue pair; from RTR on.
     pub dest_qpn: Qpn,
-    /// The first PSN to expect.
+    /// The first PSN to receive.
     pub rq_psn: Psn,
     /// The first PSN to send.
     pub sq_psn: Psn,
     /// The timer code in RNR NAKs, 0 to 31; 0 is the longest.
     pub min_rnr_timer: u8,
-    /// The code of the time to wait for an acknowledgement, 0 to 31: 4.096 µs times two to the power
-    /// of it; 0 waits for ever.
+    /// The code of the acknowledgement timeout, 0 to 31: 4.096 µs times two to the power of the code; 0
+    /// is unlimited.
     pub timeout: u8,
-    /// How often to send again before giving up, 0 to 7.
+    /// Number of retries before giving up, 0 to 7.
     pub retry_cnt: u8,
-    /// How often to send again after RNR NAKs, 0 to 7; 7 is without end.
+    /// Number of retries after RNR NAKs, 0 to 7; 7 is unlimited.
     pub rnr_retry: u8,
-    /// READs and ATOMICs that it serves at a time; none are served.
+    /// Maximum number of incoming READs and ATOMICs at a time; none are served.
     pub max_dest_rd_atomic: u8,
-    /// READs and ATOMICs that it has outstanding at most; it sends none.
+    /// Maximum number of outstanding READs and ATOMICs; none are sent.
     pub max_rd_atomic: u8,
-    /// Whether an event tells that the send queue is drained.
+    /// Whether an event reports that the send queue is drained.
     pub sqd_notify: bool,
     /// The largest MTU of the port.
     pub port_mtu: IbMtu,
 }
 
 impl Connected {
-    /// In RESET, on a port whose largest MTU is `port_mtu`.
+    /// Creates the attributes of a queue pair in RESET, on a port whose largest MTU is `port_mtu`.
     pub const fn new(port_mtu: IbMtu) -> Connected {
         Connected {
             state: State::Reset,
             pkey_index: 0,
-            address: AhAttributes::to(proto::Gid::UNSPECIFIED),
+            address: AhAttributes::to(proto::Gid::UNSPECIFIED, proto::PKey::DEFAULT),
             path_mtu: IbMtu::B256,
             dest_qpn: Qpn::new(0),
             rq_psn: Psn::new(0),
@@ -66,18 +65,18 @@ impl Connected {
         }
     }
 
-    /// The modify verb, as far as it is about attributes: what a transition does to requests is the
-    /// transport's. To RESET everything is forgotten.
+    /// Applies the modify verb to state and attributes; the transport handles requests. RESET clears
+    /// all attributes.
     ///
     /// # Errors
-    /// Those of [`permit`]; nothing has changed then.
+    /// Those of [`permit`]; the attributes are then unchanged.
     pub fn modify(&mut self, to: State, attributes: &Attributes) -> Result<(), FabricError> {
         permit(Service::Rc, self.state, to, attributes, self.port_mtu)?;
         if to == State::Reset {
             *self = Connected::new(self.port_mtu);
             return Ok(());
         }
-        // The wish to be told belongs to one drain.
+        // Each drain has its own request for an event.
         if self.state == State::Rts && to == State::Sqd {
             self.sqd_notify = false;
         }

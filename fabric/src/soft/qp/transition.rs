@@ -1,8 +1,8 @@
-//! Which attributes a transition takes (IBA vol. 1, 11.2.4.2; kernel
-//! drivers/infiniband/core/verbs.c, `qp_state_table`), and which values they may have.
+//! The attributes of each transition (IBA vol. 1, 11.2.4.2; kernel drivers/infiniband/core/verbs.c,
+//! `qp_state_table`), and their valid values.
 //!
-//! Alternate paths (ALT_PATH, PATH_MIG_STATE) are optional wherever the IBA knows them and not
-//! served, so there is no attribute for them.
+//! There are no attributes for alternate paths (ALT_PATH, PATH_MIG_STATE): the IBA makes them optional,
+//! and they are not supported.
 
 use proto::IbMtu;
 
@@ -29,7 +29,7 @@ pub(super) mod mask {
     pub const RNR_RETRY: u32 = 1 << 15;
     pub const ACCESS_FLAGS: u32 = 1 << 16;
 
-    /// As in `enum ib_qp_attr_mask` of include/rdma/ib_verbs.h, without the prefix `IB_QP_`.
+    /// The names in `enum ib_qp_attr_mask` of include/rdma/ib_verbs.h, without the prefix `IB_QP_`.
     pub const NAMES: [(u32, &str); 17] = [
         (PKEY_INDEX, "PKEY_INDEX"),
         (PORT, "PORT"),
@@ -74,14 +74,13 @@ impl Attributes {
     }
 }
 
-/// Whether a queue pair of `service` may go from `from` to `to` with these attributes, on a port
-/// whose largest MTU is `port_mtu`.
+/// Whether a queue pair of `service` may go from `from` to `to` with these attributes, on a port whose
+/// largest MTU is `port_mtu`.
 ///
 /// # Errors
-/// [`FabricError::IllegalTransition`] if there is no such transition for this service,
-/// [`FabricError::BadAttributes`] if a required attribute is missing, one is present that is neither
-/// required nor optional, one has a value that it cannot have, or the stated current state is not
-/// the actual one.
+/// [`FabricError::IllegalTransition`] if this service has no such transition,
+/// [`FabricError::BadAttributes`] if a required attribute is missing, an attribute is neither required
+/// nor optional, a value is invalid, or the expected current state is not the actual one.
 pub fn permit(
     service: Service,
     from: State,
@@ -109,7 +108,7 @@ pub fn permit(
     }
 }
 
-/// What is wrong with a set of attributes.
+/// The error in a set of attributes.
 fn check_set(given: u32, required: u32, optional: u32) -> Option<String> {
     mask::NAMES.into_iter().find_map(|(bit, name)| {
         if required & bit != 0 && given & bit == 0 {
@@ -122,18 +121,17 @@ fn check_set(given: u32, required: u32, optional: u32) -> Option<String> {
     })
 }
 
-/// CUR_STATE is the state that the consumer believes in. That it is one of RTR, RTS, SQD and SQE
-/// follows: no transition from another state takes the attribute.
+/// Checks CUR_STATE, the state that the consumer expects. It can only be RTR, RTS, SQD or SQE: no
+/// transition from another state takes the attribute.
 fn check_belief(attributes: &Attributes, from: State) -> Option<String> {
     let current = attributes.current_state.filter(|&c| c != from)?;
     Some(format!(
-        "was asked for in the belief that it is in {}",
+        "expects the queue pair to be in {}",
         current.name()
     ))
 }
 
-/// What is wrong with the values (kernel drivers/infiniband/sw/rxe/rxe_qp.c,
-/// `rxe_qp_chk_attr`).
+/// The error in the values (kernel drivers/infiniband/sw/rxe/rxe_qp.c, `rxe_qp_chk_attr`).
 fn check_values(attributes: &Attributes, port_mtu: IbMtu) -> Option<String> {
     let limited = [
         ("MIN_RNR_TIMER", attributes.min_rnr_timer, 31),
@@ -147,21 +145,21 @@ fn check_values(attributes: &Attributes, port_mtu: IbMtu) -> Option<String> {
         }
     }
     if let Some(port) = attributes.port.filter(|&p| p != 1) {
-        return Some(format!("got PORT {port}, and there is only port 1"));
+        return Some(format!("got PORT {port}; the only port is 1"));
     }
     if let Some(mtu) = attributes.path_mtu.filter(|&m| m > port_mtu) {
         let (mtu, most) = (mtu.bytes(), port_mtu.bytes());
-        return Some(format!("got PATH_MTU {mtu}, and the port's is {most}"));
+        return Some(format!("got PATH_MTU {mtu}; the port allows {most}"));
     }
     if let Some(flags) = attributes.access_flags.filter(|&f| f != 0) {
         return Some(format!(
-            "got ACCESS_FLAGS {flags:#x}, and no remote operation is served"
+            "got ACCESS_FLAGS {flags:#x}; remote operations are not supported"
         ));
     }
     None
 }
 
-/// Required and optional attributes of a transition, or `None` where there is no such transition.
+/// Required and optional attributes of a transition, or `None` if there is no such transition.
 pub(super) fn rule(service: Service, from: State, to: State) -> Option<(u32, u32)> {
     match (from, to) {
         (_, State::Reset) => Some((0, 0)),
@@ -191,7 +189,7 @@ fn datagram_rule(port: u32, from: State, to: State) -> Option<(u32, u32)> {
     })
 }
 
-/// SQE is of unreliable services: a reliable queue pair whose send fails goes to ERR.
+/// SQE exists for unreliable services only: a reliable queue pair goes to ERR if a send fails.
 fn connected_rule(from: State, to: State) -> Option<(u32, u32)> {
     use State::{Init, Reset, Rtr, Rts, Sqd};
     use mask::{

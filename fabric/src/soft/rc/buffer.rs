@@ -1,41 +1,40 @@
-//! Memory of messages on their way out.
+//! Memory of outgoing messages.
 
 use crate::soft::wire::{Bth, ICRC_LEN};
 use crate::worker::{Train, TrainTicket};
 
-/// Bytes in front of a payload: the BTH. Immediate data stand in front of the last payload's bytes,
-/// in a place that [`SendBuffer`] keeps for them only where a message has some.
+/// Bytes before a payload: the BTH. A packet with immediate data is built elsewhere, as it is longer
+/// than its place.
 pub const HEAD: usize = size_of::<Bth>();
 
-/// What lies in a [`SendBuffer`].
+/// The contents of a [`SendBuffer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// One message, cut into packets of the path MTU, the last one possibly shorter.
+    /// One message, cut into packets of the path MTU; the last one may be shorter.
     Message,
-    /// One message in each place, all of one length but the last, which may be shorter.
+    /// One message in each place, all of one length except the last, which may be shorter.
     Messages,
 }
 
-/// Packets of one or more messages side by side: BTH, payload, pad, room for the ICRC, each.
+/// Contiguous packets of one or more messages. Each has BTH, payload, pad and room for the ICRC.
 #[derive(Debug)]
 pub struct SendBuffer {
-    /// The packets; [`SendBuffer::stride`] bytes each but the last. What is behind them has no
-    /// meaning.
+    /// The packets: [`SendBuffer::stride`] bytes each except the last. Bytes after them are undefined.
     pub memory: Vec<u8>,
-    /// What lies in it.
+    /// One message or several.
     pub layout: Layout,
-    /// How far it is filled: packets, payload bytes of each, of the last.
+    /// Number of packets, payload bytes of each, payload bytes of the last.
     pub ticket: TrainTicket,
-    /// Places there are.
+    /// Number of places.
     capacity: usize,
 }
 
 impl SendBuffer {
-    /// An empty buffer in `memory`, which is made as long as it takes, if it is not: `capacity` places
-    /// of up to `payload` bytes.
+    /// Creates an empty buffer in `memory`, which grows if necessary: `capacity` places of up to
+    /// `payload` bytes.
     pub fn new(mut memory: Vec<u8>, layout: Layout, payload: usize, capacity: usize) -> SendBuffer {
-        // What was there before is written over. It stays as long as it is, or the next longer
-        // message would have to zero it.
+        // Old contents are overwritten. The memory does not shrink, or the next longer message would
+        // zero it again.
         let len = capacity * Self::packet_len(payload);
         if memory.len() < len {
             memory.resize(len, 0);
@@ -52,7 +51,7 @@ impl SendBuffer {
         }
     }
 
-    /// Bytes on the UDP level of a packet with `len` payload bytes.
+    /// UDP payload bytes of a packet with `len` payload bytes.
     pub const fn packet_len(len: usize) -> usize {
         HEAD + len + (len.wrapping_neg() & 3) + ICRC_LEN
     }
@@ -62,7 +61,7 @@ impl SendBuffer {
         Self::packet_len(self.ticket.payload)
     }
 
-    /// Places to fill; what is filled already stays.
+    /// The places to fill; filled places keep their contents.
     pub fn places(&mut self) -> Train<'_> {
         let stride = self.stride();
         Train::new(&mut self.memory, HEAD, stride, self.capacity, self.ticket)

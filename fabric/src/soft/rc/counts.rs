@@ -1,56 +1,57 @@
-//! What reliable connections count, under the names of `/sys/class/infiniband/*/hw_counters` (kernel
+//! Counters of reliable connections, with the names of `/sys/class/infiniband/*/hw_counters` (kernel
 //! drivers/infiniband/hw/mlx5/counters.c and drivers/infiniband/sw/rxe/rxe_hw_counters.c).
 
-/// One worker's counts over all its queue pairs since it was made.
+/// The counters of one worker for all its queue pairs, since its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RcCounts {
-    /// Packets of reliable connections received and passed on to their queue pair.
+    /// Packets received and passed to their queue pair.
     pub rcvd_pkts: u64,
-    /// Packets of reliable connections sent, those sent again included.
+    /// Packets sent, including retransmissions.
     pub sent_pkts: u64,
-    /// Requests that had been received before.
+    /// Duplicate requests received.
     pub duplicate_request: u64,
-    /// Requests that came ahead of the one that was expected.
+    /// Requests received ahead of the expected one.
     pub out_of_sequence: u64,
-    /// NAKs of a sequence error received: packets of ours were lost.
+    /// NAKs of a sequence error received: our packets were lost.
     pub packet_seq_err: u64,
-    /// Times that few buffers of the shared receive queue were left (its limit event).
+    /// Limit events of the shared receive queue: few buffers were left.
     pub srq_limit_reached: u64,
-    /// RNR NAKs sent, for want of a receive buffer.
+    /// RNR NAKs sent, because no receive buffer was left.
     pub send_rnr_err: u64,
-    /// RNR NAKs received that did not exceed the limit of tries.
+    /// RNR NAKs received within the limit of retries.
     pub rnr_nak_retry_err: u64,
-    /// Queue pairs that failed since the peer had no receive buffer too often.
+    /// Queue pairs failed because the peer had no receive buffer too often.
     pub retry_rnr_exceeded_err: u64,
-    /// Times that no acknowledgement came in time.
+    /// Timeouts of acknowledgements.
     pub local_ack_timeout_err: u64,
-    /// Queue pairs that failed since the peer did not acknowledge.
+    /// Queue pairs failed because the peer did not acknowledge.
     pub retry_exceeded_err: u64,
-    /// Acknowledgements of what was not outstanding, and NAKs of it.
+    /// ACKs and NAKs received for packets that were not outstanding.
     pub out_of_window_ack: u64,
-    /// Requests refused as invalid: their order, their length, or an operation that is not served.
+    /// Invalid requests received: wrong order or length, or an unsupported operation.
     pub resp_invalid_request: u64,
-    /// Messages longer than the receive buffer.
+    /// Messages received that were longer than the receive buffer.
     pub resp_local_length_error: u64,
-    /// Queue pairs that failed since the peer found a request invalid.
+    /// Queue pairs failed because the peer reported an invalid request.
     pub req_remote_invalid_request: u64,
-    /// Queue pairs that failed since the peer found an access or operational error.
+    /// Queue pairs failed because the peer reported an access or operational error.
     pub req_remote_access_errors: u64,
     /// Packets sent again.
     pub retransmitted: u64,
-    /// Packets held until those before them arrived.
+    /// Packets kept until the packets before them arrived.
     pub held_out_of_order: u64,
-    /// Queue pairs that were ended for their receive buffer: a message was not finished in a second, and
-    /// there was no other buffer.
+    /// Queue pairs ended to free their receive buffer: a message was incomplete for a second, and no
+    /// other buffer was left.
     pub unfinished_messages: u64,
-    /// Congestion notifications received that lowered a rate.
+    /// Congestion notifications received that reduced the window.
     pub rp_cnp_handled: u64,
-    /// Congestion notifications for nobody, or too soon after another.
+    /// Congestion notifications received without effect: nothing was in flight, or too soon after
+    /// another.
     pub rp_cnp_ignored: u64,
 }
 
 impl RcCounts {
-    /// All of them with their names.
+    /// All counters with their names.
     pub fn named(&self) -> [(&'static str, u64); 21] {
         [
             ("rcvd_pkts", self.rcvd_pkts),

@@ -1,33 +1,33 @@
-//! End-to-end credits: how many messages the peer has receive buffers for (IBA vol. 1, 9.7.7.2;
-//! kernel drivers/infiniband/sw/rdmavt/rc.c, `credit_table`).
+//! End-to-end credits: the number of messages that the peer has receive buffers for (IBA vol. 1,
+//! 9.7.7.2; kernel drivers/infiniband/sw/rdmavt/rc.c, `credit_table`).
 //!
-//! Messages are numbered from 1 (SSN). A message may start while its number is at most one above
-//! the limit (LSN): one may always go, to find out.
+//! Messages are numbered from 1 (SSN). A message may start if its number is at most one above the limit
+//! (LSN): one message may always be sent, to probe.
 
-/// Credits by code; 0x1f is not in it: credits are not in use.
+/// Credits by code. Code 0x1f is not in the table: it disables credits.
 const CREDITS: [u32; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 ];
 
-/// The syndrome of a positive acknowledgement of a queue pair with a shared receive queue: no
-/// credits.
+/// The syndrome of positive acknowledgements of a queue pair with a shared receive queue: credits are
+/// disabled.
 pub const UNLIMITED: u8 = 0x1f;
 
-/// What a requester knows of its peer's receive buffers.
+/// The requester's knowledge of the peer's receive buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Credits {
-    /// Nothing was said yet; RNR NAKs will tell.
+    /// Not known yet; RNR NAKs report a lack of buffers.
     #[default]
     Unknown,
-    /// Messages up to this number have a buffer, 24 bits.
+    /// Messages up to this number have a buffer; 24 bits.
     Limit(u32),
-    /// The peer does not count, once and for all.
+    /// The peer does not use credits; this never changes.
     Unlimited,
 }
 
 impl Credits {
-    /// An acknowledgement with credit `code` came for all messages up to number `msn`.
+    /// Handles an acknowledgement with credit `code` of all messages up to number `msn`.
     pub fn learn(&mut self, code: u8, msn: u32) {
         let Some(credits) = CREDITS.get(usize::from(code)) else {
             *self = Credits::Unlimited;
@@ -41,7 +41,7 @@ impl Credits {
         }
     }
 
-    /// How many messages from number `ssn` on may start.
+    /// Number of messages that may start, from number `ssn` on.
     pub fn allowance(self, ssn: u32) -> u32 {
         match self {
             Credits::Unknown | Credits::Unlimited => u32::MAX,
@@ -50,7 +50,7 @@ impl Credits {
     }
 }
 
-/// How much later `a` is than `b`, modulo 2^24.
+/// `a` minus `b`, modulo 2^24.
 fn since(a: u32, b: u32) -> i32 {
     (a.wrapping_sub(b) << 8).cast_signed() >> 8
 }

@@ -1,17 +1,17 @@
-//! Packets that came behind a gap, kept until it is filled.
+//! Packets received after a gap, kept until the gap is filled.
 
 use std::collections::BTreeMap;
 
 use super::Srq;
 use super::types::RcPacket;
 
-/// Bytes that one queue pair keeps at most: what a peer like us has in flight at most.
+/// Maximum bytes kept for one queue pair: the maximum that our requester has in flight.
 const BYTES_MAX: usize = 1 << 20;
 
-/// What a packet costs beyond its payload.
+/// Cost of a packet in addition to its payload.
 const OVERHEAD: usize = 128;
 
-/// A packet without the bytes around it.
+/// The necessary parts of a packet.
 #[derive(Debug)]
 pub struct HeldPacket {
     pub opcode: u8,
@@ -21,7 +21,7 @@ pub struct HeldPacket {
     pub payload: Box<[u8]>,
 }
 
-/// Packets of one queue pair by position, all behind the one that is expected.
+/// Packets of one queue pair by position, all after the expected one.
 #[derive(Debug, Default)]
 pub struct Held {
     packets: BTreeMap<u64, HeldPacket>,
@@ -29,7 +29,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Keeps a packet. False if there are enough of them, or it is there already.
+    /// Keeps a packet. False if a limit is reached or the packet is a duplicate.
     pub fn insert(&mut self, srq: &mut Srq, at: u64, packet: &RcPacket<'_>) -> bool {
         let cost = packet.payload.len() + OVERHEAD;
         let is_too_much = self.bytes + cost > BYTES_MAX;
@@ -50,7 +50,7 @@ impl Held {
         true
     }
 
-    /// The packet at position `expected`, which stays; those before it are forgotten.
+    /// The packet at position `expected`; earlier packets are removed.
     pub fn next(&mut self, srq: &mut Srq, expected: u64) -> Option<&HeldPacket> {
         while *self.packets.first_key_value()?.0 < expected {
             self.pop(srq);
@@ -58,7 +58,7 @@ impl Held {
         self.packets.get(&expected)
     }
 
-    /// Forgets the first one.
+    /// Removes the first packet.
     pub fn pop(&mut self, srq: &mut Srq) {
         if let Some((_, packet)) = self.packets.pop_first() {
             let cost = packet.payload.len() + OVERHEAD;
@@ -67,18 +67,18 @@ impl Held {
         }
     }
 
-    /// What they cost.
+    /// Cost of all packets in bytes.
     #[cfg(test)]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Whether no packets are kept.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Forgets all of them.
+    /// Removes all packets.
     pub fn clear(&mut self, srq: &mut Srq) {
         srq.release(self.bytes);
         *self = Held::default();

@@ -1,4 +1,4 @@
-//! A message on its way in: its receive buffer and where its payload lies.
+//! An incoming message: its receive buffer and the places of its payload.
 
 use std::ops::Range;
 
@@ -7,23 +7,23 @@ use proto::Instant;
 use super::Srq;
 use crate::worker::Part;
 
-/// The message that is being received, if there is one.
+/// The message in reception, if any.
 #[derive(Debug, Default)]
 pub struct Assembly {
     /// The receive buffer.
     buffer: Option<u32>,
     /// Payload bytes so far.
     len: usize,
-    /// Where they lie, in order; no part is empty.
+    /// The places of the payload, in order; no part is empty.
     parts: Vec<Part>,
     /// The last parts are in the memory of a batch.
     has_arrived: bool,
-    /// When it began.
+    /// When the message began.
     since: Instant,
 }
 
 impl Assembly {
-    /// Begins a message in `buffer`.
+    /// Starts a message in `buffer`.
     pub fn open(&mut self, now: Instant, buffer: u32) {
         self.buffer = Some(buffer);
         self.since = now;
@@ -37,7 +37,7 @@ impl Assembly {
         self.buffer.is_some()
     }
 
-    /// When the message began that is not whole, if there is one.
+    /// When the incomplete message began, if there is one.
     pub fn since(&self) -> Option<Instant> {
         self.buffer.map(|_| self.since)
     }
@@ -47,7 +47,7 @@ impl Assembly {
         self.len
     }
 
-    /// The next payload lies in the batch's memory.
+    /// Adds a payload in the batch's memory.
     pub fn arrived(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Assembly {
         self.parts.push(Part::Arrived(range));
     }
 
-    /// The next payload goes to the receive buffer, which has room for it.
+    /// Copies a payload to the receive buffer, which has room for it.
     pub fn keep(&mut self, srq: &mut Srq, payload: &[u8]) {
         let Some(buffer) = self.buffer else { return };
         if payload.is_empty() {
@@ -73,7 +73,7 @@ impl Assembly {
         }
     }
 
-    /// Copies to the receive buffer what lies in `memory`, the batch's. True if there was something.
+    /// Copies parts in `memory`, the batch's, to the receive buffer. True if there were any.
     pub fn keep_arrived(&mut self, srq: &mut Srq, memory: &[u8]) -> bool {
         let Some(buffer) = self.buffer.filter(|_| self.has_arrived) else {
             return false;
@@ -94,7 +94,7 @@ impl Assembly {
         true
     }
 
-    /// The message is whole: its parts are appended to `parts`. Its buffer and its length.
+    /// Completes the message: appends its parts to `parts`, returns its buffer and length.
     pub fn close(&mut self, parts: &mut Vec<Part>) -> Option<(u32, usize)> {
         let buffer = self.buffer.take()?;
         parts.append(&mut self.parts);
@@ -102,25 +102,25 @@ impl Assembly {
         Some((buffer, self.len))
     }
 
-    /// Forgets the message; its buffer, to be posted again.
+    /// Drops the message and returns its buffer, to be posted again.
     pub fn abandon(&mut self) -> Option<u32> {
         let buffer = self.buffer.take();
         *self = Assembly::default();
         buffer
     }
 
-    /// Whether [`Assembly::trim`] would give something back.
+    /// Whether [`Assembly::trim`] would release memory.
     pub fn is_roomy(&self) -> bool {
         self.parts.capacity() > 4
     }
 
-    /// Bytes that it has allocated.
+    /// Allocated bytes.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
         self.parts.capacity() * size_of::<Part>()
     }
 
-    /// Gives back memory that is not in use.
+    /// Releases unused memory.
     pub fn trim(&mut self) {
         self.parts.shrink_to_fit();
     }

@@ -1,4 +1,4 @@
-//! The queue pair: its state, its requester and its responder.
+//! The queue pair: state, requester and responder.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::port::FabricError;
 use crate::soft::qp::{Attributes, Connected, Posted, State};
 use crate::soft::wire::opcode;
 
-/// Bytes on the UDP level of one run, unless [`RcQp::set_path`] says otherwise: what a frame may
-/// have over IPv6 on an underlay whose `gso_max_size` is 65536, less the headers (docs/architecture.md).
+/// Maximum UDP payload bytes of one run, unless [`RcQp::set_path`] changes it: the limit over IPv6 on an
+/// underlay whose `gso_max_size` is 65536 (`send_max` in underlay.rs).
 const RUN_MAX: usize = 65473;
 
-/// How long an idle queue pair keeps the memory of a busy one.
+/// How long an idle queue pair keeps its memory.
 const TRIM_AFTER: Duration = Duration::from_secs(1);
 
-/// A queue pair of the service type RC.
+/// An RC queue pair.
 #[derive(Debug)]
 pub struct RcQp {
     qpn: Qpn,
@@ -35,7 +35,7 @@ pub struct RcQp {
 }
 
 impl RcQp {
-    /// A queue pair in RESET.
+    /// Creates a queue pair in RESET.
     pub fn new(qpn: Qpn) -> RcQp {
         let attributes = Connected::new(IbMtu::B4096);
         RcQp {
@@ -51,38 +51,38 @@ impl RcQp {
         }
     }
 
-    /// The P_Key of its packets, which the index of INIT stands for, and how many bytes on the UDP
-    /// level a run may have. Without it they are the default partition's and 65473.
+    /// Sets the P_Key of packets, which belongs to the index of INIT, and the maximum UDP payload bytes
+    /// of a run. The defaults are the default partition and 65473.
     pub fn set_path(&mut self, pkey: PKey, run_max: usize) {
         self.pkey = pkey;
         self.run_max = run_max;
     }
 
-    /// Its number.
+    /// The queue pair number.
     pub const fn qpn(&self) -> Qpn {
         self.qpn
     }
 
-    /// Its state.
+    /// The state.
     pub const fn state(&self) -> State {
         self.attributes.state
     }
 
-    /// What the modify verb has set.
+    /// The attributes set by the modify verb.
     pub const fn attributes(&self) -> &Connected {
         &self.attributes
     }
 
-    /// The P_Key of its packets.
+    /// The P_Key of packets.
     pub const fn pkey(&self) -> PKey {
         self.pkey
     }
 
-    /// The modify verb. To ERR everything is flushed, to RESET everything is forgotten. Before it is
-    /// dropped a queue pair is to be brought to one of the two, or what it has of `shared` is lost.
+    /// The modify verb. ERR flushes all requests, RESET clears everything. A queue pair must be moved
+    /// to one of these states before it is dropped, or its part of `shared` is lost.
     ///
     /// # Errors
-    /// Those of [`Connected::modify`]; the queue pair is then as it was.
+    /// Those of [`Connected::modify`]; the queue pair is then unchanged.
     pub fn modify(
         &mut self,
         _now: Instant,
@@ -99,7 +99,7 @@ impl RcQp {
             (_, State::Err) => self.enter_error(shared, WcStatus::WrFlushErr),
             (State::Rts, State::Sqd) => {
                 self.requester.begin_drain();
-                self.tell_drained();
+                self.report_drained();
             }
             (State::Sqd, State::Rts) => self.requester.end_drain(),
             _ => {}
@@ -107,7 +107,7 @@ impl RcQp {
         Ok(())
     }
 
-    /// Hands attributes to whom they concern.
+    /// Applies new attributes to requester and responder.
     fn apply(&mut self, from: State, given: &Attributes) {
         let set = &self.attributes;
         if given.rq_psn.is_some() {
@@ -123,7 +123,7 @@ impl RcQp {
         }
     }
 
-    /// Back to RESET: no completions.
+    /// Returns to RESET without completions.
     fn forget(&mut self, shared: &mut Shared) {
         self.responder.flush(shared);
         *self = RcQp {
@@ -133,7 +133,7 @@ impl RcQp {
         };
     }
 
-    /// The queue pair fails: the oldest send completes with `oldest`, everything else is flushed.
+    /// Moves to ERR: the oldest send completes with `oldest`, all other requests are flushed.
     fn enter_error(&mut self, shared: &mut Shared, oldest: WcStatus) {
         self.attributes.state = State::Err;
         self.requester.flush(oldest);
@@ -141,14 +141,14 @@ impl RcQp {
         self.events.push_back(QpEvent::LastWqeReached);
     }
 
-    /// The send queue failed (IBA vol. 1, 9.9.2.4): the completion says so.
+    /// Fails the send queue (IBA vol. 1, 9.9.2.4); the completion has the status.
     fn fail_sending(&mut self, shared: &mut Shared, status: WcStatus) {
         self.failure = Some(status);
         self.enter_error(shared, status);
     }
 
-    /// The receive queue failed. No completion says so, as the shared receive queue has none: an
-    /// event does (IBA vol. 1, 9.9.3 and 11.6.3.2).
+    /// Fails the receive queue. The shared receive queue has no completion for it, so an event reports
+    /// the failure (IBA vol. 1, 9.9.3 and 11.6.3.2).
     fn fail_receiving(&mut self, shared: &mut Shared, status: WcStatus) {
         self.failure = Some(status);
         self.events.push_back(match status {
@@ -158,7 +158,7 @@ impl RcQp {
         self.enter_error(shared, WcStatus::WrFlushErr);
     }
 
-    fn tell_drained(&mut self) {
+    fn report_drained(&mut self) {
         if self.state() == State::Sqd && self.attributes.sqd_notify && self.requester.is_drained() {
             self.attributes.sqd_notify = false;
             self.events.push_back(QpEvent::SqDrained);
@@ -177,8 +177,8 @@ impl RcQp {
     /// Posts messages to send. In SQD they wait, in ERR they are flushed.
     ///
     /// # Errors
-    /// The request itself, in a state that takes none, or if a message is longer than 2^31 bytes or
-    /// the buffer is empty or not cut for packets of the path MTU.
+    /// Returns the request in a state that accepts none, if a message is longer than 2^31 bytes, or if
+    /// the buffer is empty or its packets do not fit the path MTU.
     pub fn post_send(&mut self, now: Instant, request: SendRequest) -> Result<(), SendRequest> {
         match self.state().post_send() {
             Posted::Refused => Err(request),
@@ -195,13 +195,13 @@ impl RcQp {
         }
     }
 
-    /// Whether it takes more to send.
+    /// Whether the queue pair takes more messages.
     pub fn room(&self, now: Instant) -> Room {
         self.requester.room(now)
     }
 
-    /// Takes a packet. What it completes is in `shared.inbox` and in [`RcQp::poll_completion`]; what
-    /// it asks for is sent by [`RcQp::poll_transmit`].
+    /// Takes a received packet. Received messages go to `shared.inbox`, completions to
+    /// [`RcQp::poll_completion`], replies to [`RcQp::poll_transmit`].
     pub fn receive(&mut self, now: Instant, shared: &mut Shared, packet: &RcPacket<'_>) {
         match packet.bth.opcode {
             opcode::RC_ACKNOWLEDGE => self.receive_response(now, shared, packet),
@@ -212,7 +212,7 @@ impl RcQp {
                     shared.counts.rp_cnp_ignored += 1;
                 }
             }
-            // Responses to what it never asks for.
+            // Responses to operations that we never request.
             opcode::RC_READ_RESPONSE_FIRST..=opcode::RC_ATOMIC_ACKNOWLEDGE => {}
             0..=opcode::RC_SEND_ONLY_INVALIDATE => self.receive_request(now, shared, packet),
             _ => {}
@@ -244,19 +244,19 @@ impl RcQp {
         shared.counts.rcvd_pkts += 1;
         let psn = packet.bth.psn();
         match self.requester.receive(now, psn, aeth, &mut shared.counts) {
-            Ok(()) => self.tell_drained(),
+            Ok(()) => self.report_drained(),
             Err(status) => self.fail_sending(shared, status),
         }
     }
 
-    /// The batch's memory is given back: keeps what a message that is not whole has in it. To be
-    /// called before `shared.inbox` is handed on. True if it had something to keep.
+    /// Ends a batch: copies parts of incomplete messages from its memory. Must be called before
+    /// `shared.inbox` is passed on. True if there were any.
     pub fn end_batch(&mut self, shared: &mut Shared, memory: &[u8]) -> bool {
         self.responder.end_batch(shared, memory)
     }
 
-    /// What to send now, if anything: to be followed by [`RcQp::transmitted`]. Acknowledgements that
-    /// may wait come only with `flush`.
+    /// The packets to send now; [`RcQp::transmitted`] must follow. Acknowledgements that may wait are
+    /// sent only with `flush`.
     pub fn poll_transmit(
         &mut self,
         _now: Instant,
@@ -265,7 +265,7 @@ impl RcQp {
     ) -> Option<Packets<'_>> {
         let path = self.path();
         let rnr_timer = self.attributes.min_rnr_timer;
-        // In ERR one last NAK may be due, and nothing else.
+        // In ERR, only a last NAK may be due.
         if let Some(reply) = self.responder.poll_transmit(flush, rnr_timer, &path) {
             return Some(reply);
         }
@@ -275,7 +275,7 @@ impl RcQp {
         self.requester.poll_transmit(&path)
     }
 
-    /// The first `count` packets of what [`RcQp::poll_transmit`] gave are on the network.
+    /// Reports that the first `count` packets of the last [`RcQp::poll_transmit`] were sent.
     pub fn transmitted(&mut self, now: Instant, shared: &mut Shared, count: usize) {
         match self.responder.transmitted(count) {
             Some(sent) => shared.counts.sent_pkts += u64::from(sent),
@@ -283,18 +283,18 @@ impl RcQp {
         }
     }
 
-    /// What became of what was posted.
+    /// The next completion.
     pub fn poll_completion(&mut self) -> Option<SendCompletion> {
         self.requester.poll_completion()
     }
 
-    /// What happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<QpEvent> {
         self.events.pop_front()
     }
 
-    /// When [`RcQp::handle_timeout`] wants to be called next: retransmission, the end of an RNR
-    /// delay, an acknowledgement that has waited, memory to be given back.
+    /// When to call [`RcQp::handle_timeout`] next: for a retransmission, the end of an RNR delay, a
+    /// delayed acknowledgement, or the release of memory.
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = [
             self.requester.deadline(),
@@ -304,7 +304,7 @@ impl RcQp {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Lets time pass.
+    /// Handles all deadlines up to `now`.
     pub fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
         self.responder.handle_timeout(now);
         if let Err(status) = self.requester.handle_timeout(now, &mut shared.counts) {
@@ -316,7 +316,7 @@ impl RcQp {
         }
     }
 
-    /// After a while without anything to do, what a busy queue pair needs is given back.
+    /// Schedules the release of memory after an idle time.
     fn remember_to_trim(&mut self, now: Instant) {
         if self.trim.is_none() && (self.requester.is_roomy() || self.responder.is_roomy()) {
             self.trim = Some(now.after(TRIM_AFTER));
@@ -333,23 +333,23 @@ impl RcQp {
         }
     }
 
-    /// Bytes that it has allocated.
+    /// Allocated bytes.
     #[cfg(test)]
     fn heap_bytes(&self) -> usize {
         self.events.capacity() + self.requester.heap_bytes() + self.responder.heap_bytes()
     }
 
-    /// When the message began that it has a part of, and a receive buffer for, if there is one.
+    /// When the incomplete message that holds a receive buffer began, if there is one.
     pub fn unfinished_since(&self) -> Option<Instant> {
         self.responder.unfinished_since()
     }
 
-    /// The status that it failed with.
+    /// The status of the failure.
     pub const fn failure(&self) -> Option<WcStatus> {
         self.failure
     }
 
-    /// Its counts.
+    /// The counters of this queue pair.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics::default();
         self.requester.statistics(&mut statistics);

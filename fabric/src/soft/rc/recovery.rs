@@ -1,45 +1,45 @@
-//! What to send again, and how much of it at once.
+//! Which packets to send again, and how many at once.
 //!
-//! The IBA's responder discards what comes behind a gap, so that a requester goes back and sends
-//! everything again (IBA vol. 1, 9.7.5.1.2); one that keeps it needs only what was lost. Which kind
-//! the peer is shows at the first loss: after a NAK only the missing packet is sent again, and the
-//! acknowledgement for it either covers what was sent behind it or does not.
+//! The IBA's responder discards packets after a gap, so the requester goes back and sends everything
+//! again (IBA vol. 1, 9.7.5.1.2). For a responder that keeps them, only the lost packets are necessary.
+//! The first loss shows the kind of peer: after a NAK only the missing packet is sent again, and its
+//! acknowledgement either covers the packets after it or does not.
 
 use std::ops::Range;
 
-/// What a peer does with packets that come behind a gap.
+/// The peer's treatment of packets after a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Peer {
     /// Not known yet.
     #[default]
     Unknown,
-    /// It discards them.
+    /// The peer discards them.
     Discards,
-    /// It keeps them.
+    /// The peer keeps them.
     Keeps,
 }
 
-/// Packets sent again at a time, at most, where a stretch of them was lost.
+/// Maximum number of packets sent again at once, if consecutive packets were lost.
 const BURST_MAX: u64 = 64;
 
-/// Packets that were sent and are to be sent again.
+/// The state of a recovery: packets to send again.
 #[derive(Clone, Debug)]
 pub struct Recovery {
-    /// What is still to be sent of what is meant to be sent again.
+    /// The packets still to send again.
     resend: Range<u64>,
-    /// Nothing from here on is part of it: what had been sent when it began.
+    /// The end of the recovery: the next new packet when it began.
     until: u64,
-    /// The peer has said that something came behind a gap.
+    /// The peer has reported a gap.
     gap: bool,
-    /// Packets sent again at a time.
+    /// Number of packets sent again at once.
     burst: u64,
 }
 
 impl Recovery {
-    /// The packet at `missing` is known to be missing, of what was sent up to `next`. `before` is
-    /// the recovery that was under way.
+    /// Starts a recovery after a NAK of packet `missing`; packets before `next` were sent. `before` is
+    /// the previous recovery.
     pub fn from_nak(peer: Peer, before: Option<&Recovery>, missing: u64, next: u64) -> Recovery {
-        // Where one packet after the other turns out to be missing, a stretch of them is.
+        // Packets that are reported missing one after the other are part of one stretch.
         let burst = match before {
             Some(before) if before.resend == (missing..missing) => {
                 (before.burst * 2).min(BURST_MAX)
@@ -59,7 +59,7 @@ impl Recovery {
         }
     }
 
-    /// Nothing was heard of what was sent again after a NAK: the oldest packet goes once more.
+    /// The packets sent again after a NAK were not acknowledged: sends the oldest packet once more.
     pub fn again(&self, oldest: u64, next: u64) -> Recovery {
         Recovery {
             resend: oldest..oldest + 1,
@@ -69,7 +69,7 @@ impl Recovery {
         }
     }
 
-    /// Nothing was heard: one packet, the oldest at `oldest`, is to find out where the peer is.
+    /// Nothing was acknowledged: sends the oldest packet to learn the peer's position.
     pub fn probe(oldest: u64, next: u64) -> Recovery {
         Recovery {
             resend: oldest..oldest + 1,
@@ -79,32 +79,33 @@ impl Recovery {
         }
     }
 
-    /// The peer names `missing`. If that lies behind what was sent again, the peer had kept what is
-    /// in between.
+    /// Learns from a NAK of `missing`: if more packets arrived than were sent again, the peer keeps
+    /// packets.
     pub fn learn_from_nak(&self, peer: &mut Peer, missing: u64) {
         if self.gap && missing > self.resend.start && missing <= self.until {
             *peer = Peer::Keeps;
         }
     }
 
-    /// What is still to be sent.
+    /// The packets still to send.
     pub fn resend(&self) -> Range<u64> {
         self.resend.clone()
     }
 
-    /// How many packets are still to be sent.
+    /// Number of packets still to send.
     pub const fn remaining(&self) -> u64 {
         self.resend.end - self.resend.start
     }
 
-    /// Whether the peer has named a gap, and keeps what is behind it.
+    /// Whether the peer has reported a gap and keeps the packets after it.
     pub fn is_selective(&self, peer: Peer) -> bool {
         self.gap && peer == Peer::Keeps
     }
 
-    /// Everything before `acknowledged` has arrived. False if that ends it.
+    /// Handles an acknowledgement of all packets before `acknowledged`. False if the recovery is
+    /// complete.
     pub fn progress(&mut self, peer: &mut Peer, acknowledged: u64) -> bool {
-        // Beyond what was sent again: the rest was there before.
+        // More than was sent again: the peer had kept the rest.
         let beyond = acknowledged > self.resend.start;
         let exact = acknowledged == self.resend.start && self.resend.is_empty();
         if self.gap && beyond {
@@ -116,24 +117,23 @@ impl Recovery {
             return false;
         }
         if beyond {
-            // What comes next may be there as well, or its acknowledgement on the way.
+            // The next packet may have arrived as well; its acknowledgement may be on the way.
             self.resend = acknowledged..acknowledged + 1;
         } else if exact {
-            // A peer that keeps packets would have named the next gap, if it knew of one.
+            // A peer that keeps packets would have reported any further gap.
             self.resend = acknowledged..self.until;
         }
         true
     }
 
-    /// `count` packets from position `start` on were sent again.
+    /// Records that `count` packets from position `start` on were sent again.
     pub fn sent(&mut self, start: u64, count: u64) {
         if self.resend.start == start {
             self.resend.start = (start + count).min(self.resend.end);
         }
     }
 
-    /// Whether new packets have to wait: they would come behind a gap, at a peer that may discard
-    /// them.
+    /// Whether new packets must wait: they would follow a gap, at a peer that may discard them.
     pub fn holds_back(&self, peer: Peer) -> bool {
         self.resend.end < self.until && !self.is_selective(peer)
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_acknowledges_only_what_was_sent_again_gets_the_rest() {
+    fn a_peer_that_acknowledges_only_retransmissions_gets_the_rest() {
         let mut peer = Peer::Unknown;
         let mut recovery = after_nak(peer);
         assert_eq!(recovery.resend(), 11..11);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_gap_tells_whether_what_came_before_it_was_kept() {
+    fn the_next_gap_shows_whether_the_peer_keeps_packets() {
         let mut peer = Peer::Unknown;
         after_nak(peer).learn_from_nak(&mut peer, 11);
         assert_eq!(peer, Peer::Unknown);
@@ -199,11 +199,11 @@ mod tests {
         let mut peer = Peer::Unknown;
         let mut recovery = Recovery::probe(10, 30);
         recovery.sent(10, 1);
-        // It had more than it could tell.
+        // The peer had more than it had acknowledged.
         assert!(recovery.progress(&mut peer, 20));
         assert_eq!((peer, recovery.resend()), (Peer::Unknown, 20..21));
         recovery.sent(20, 1);
-        // And nothing behind that.
+        // And nothing after that.
         assert!(recovery.progress(&mut peer, 21));
         assert_eq!((peer, recovery.resend()), (Peer::Unknown, 21..30));
     }

@@ -1,63 +1,63 @@
-//! What a requester sends again, and what it may hear meanwhile.
+//! Packets that a requester sends again, and when to acknowledge them.
 //!
-//! The IBA's requester goes back: behind the packet that was missing, or that it has heard nothing of,
-//! it sends everything again (IBA vol. 1, 9.7.5.1.2). Since we keep what comes behind a gap, we could
-//! acknowledge all of it at once. But `rdma_rxe` must not hear of a packet that it is only about to
-//! send again: its completer moves on without completing the request
-//! (drivers/infiniband/sw/rxe/rxe_comp.c, `COMPST_WRITE_SEND`: the request is not
-//! `wqe_state_pending`), and if then the repeated packet or its acknowledgement is lost, its timer
-//! finds nothing to retry (`COMPST_ERROR_RETRY`), and the queue pair stands still for ever. So what
-//! is there is acknowledged when it has been repeated, or when the requester is silent.
+//! The IBA's requester goes back: after a missing or unacknowledged packet it sends everything again
+//! (IBA vol. 1, 9.7.5.1.2). Since we keep packets after a gap, we could acknowledge all of them at
+//! once. But `rdma_rxe` must not receive an acknowledgement of a packet that it is about to send again:
+//! its completer moves on without completing the request (drivers/infiniband/sw/rxe/rxe_comp.c,
+//! `COMPST_WRITE_SEND`: the request is not `wqe_state_pending`). If then the repeated packet or its
+//! acknowledgement is lost, the timer finds nothing to retry (`COMPST_ERROR_RETRY`), and the queue pair
+//! stops for ever. So kept packets are acknowledged after they were repeated, or when the requester is
+//! silent.
 //!
-//! One like ours sends only what is missing and waits for the acknowledgement. Which kind it is shows
-//! each time; one that is known to be of this kind need not wait.
+//! Our requester sends only missing packets and waits for the acknowledgement. Each gap shows the kind
+//! of requester. A requester of this kind gets the acknowledgement at once.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use proto::Instant;
 
-/// So long nothing comes from a requester that may repeat what was kept, until it is taken for one
-/// that does not: less than one like ours waits before it asks.
+/// A requester that has sent nothing for this time does not repeat kept packets. Less than our
+/// requester waits before it retransmits.
 const SILENCE: Duration = Duration::from_millis(1);
 
-/// The same for one that has repeated packets before.
+/// The same for a requester that has repeated packets before.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How sure one can be of either kind.
+/// Maximum certainty about the kind of requester.
 const SURE: i8 = 2;
 
-/// Packets that are there and that the requester may send again.
+/// Received packets that the requester may send again.
 #[derive(Clone, Debug)]
 struct Tail {
     at: Range<u64>,
-    /// What is to come of it: everything before this has been repeated, or lost once more.
+    /// Packets before this position were repeated, or lost once more.
     repeated: u64,
-    /// Until when the acknowledgement waits; `None` if it does not.
+    /// The acknowledgement waits until then; `None` if it does not wait.
     until: Option<Instant>,
 }
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Repeats {
-    /// Above 0 for one that goes back, below 0 for one that does not.
+    /// Above 0 if the requester goes back, below 0 if it does not.
     goes_back: i8,
     tail: Option<Tail>,
 }
 
 impl Repeats {
-    /// Whether the requester goes back as far as is known, and will come to further gaps by itself.
+    /// Whether the requester goes back, as far as known, and will repeat further gaps by itself.
     pub const fn are_expected(&self) -> bool {
         self.goes_back > 0
     }
 
-    /// Whether acknowledgements have to wait.
+    /// Whether acknowledgements must wait.
     pub fn hold(&self) -> bool {
         self.deadline().is_some()
     }
 
-    /// The requester may send these packets again, which may be none: they had been kept behind a gap
-    /// that is filled now, or come behind one that it has repeated.
+    /// Records packets that the requester may send again, possibly none: they were kept after a gap
+    /// that is now filled, or follow a packet that the requester has repeated.
     pub fn expect(&mut self, now: Instant, at: Range<u64>) {
         self.end();
         let wait = match self.goes_back {
@@ -72,7 +72,7 @@ impl Repeats {
         });
     }
 
-    /// The packet at `position` came again; all before `expected` are there.
+    /// Handles a duplicate of the packet at `position`; all packets before `expected` have arrived.
     pub fn came(&mut self, now: Instant, position: u64, expected: u64) {
         match &mut self.tail {
             Some(tail) if tail.at.contains(&position) => {
@@ -84,14 +84,13 @@ impl Repeats {
                     self.end();
                 }
             }
-            // It has heard nothing and goes back, or only asks.
+            // The requester got no acknowledgement: it goes back, or only probes.
             _ if position + 1 < expected => self.expect(now, position + 1..expected),
             _ => {}
         }
     }
 
-    /// The requester has gone on to something new, or is to hear something else: what was kept is
-    /// behind it.
+    /// Ends the wait: the requester has sent something new, or another reply is due.
     pub fn end(&mut self) {
         let Some(Tail { at, repeated, .. }) = self.tail.take() else {
             return;
@@ -99,18 +98,18 @@ impl Repeats {
         if at.is_empty() {
             return;
         }
-        // A requester like ours repeats a few more packets than are missing where several were.
+        // Our requester may repeat a few received packets, where several were missing.
         let half = at.start + (at.end - at.start) / 2;
         let kind = if repeated > half { 1 } else { -1 };
         self.goes_back = (self.goes_back + kind).clamp(-SURE, SURE);
     }
 
-    /// When [`Repeats::handle_timeout`] wants to be called.
+    /// When to call [`Repeats::handle_timeout`] next.
     pub fn deadline(&self) -> Option<Instant> {
         self.tail.as_ref()?.until
     }
 
-    /// Lets time pass. True if something has waited long enough.
+    /// Handles the deadline. True if the wait is over.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         let is_over = self.deadline().is_some_and(|until| until <= now);
         if is_over && let Some(tail) = &mut self.tail {
@@ -126,7 +125,7 @@ mod tests {
 
     const START: Instant = Instant(1_000_000_000);
 
-    /// A requester that has repeated all of so many tails, or none of them.
+    /// A requester that has repeated all of `tails` tails, or none of them.
     fn known(tails: usize, goes_back: bool) -> Repeats {
         let mut repeats = Repeats::default();
         for _ in 0..tails {
@@ -139,7 +138,7 @@ mod tests {
         repeats
     }
 
-    /// Packets of 20 come again.
+    /// Receives duplicates; all packets before 20 have arrived.
     fn come(repeats: &mut Repeats, positions: Range<u64>) {
         for position in positions {
             repeats.came(START, position, 20);
@@ -168,7 +167,7 @@ mod tests {
         assert!(repeats.hold());
         assert!(repeats.handle_timeout(START.after(SILENCE + PAUSE)));
         assert!(!repeats.hold());
-        // It was too slow; that is no reason to take it for the other kind.
+        // The requester was too slow; that does not change its kind.
         come(&mut repeats, 6..7);
         assert!(repeats.are_expected());
     }
@@ -201,7 +200,7 @@ mod tests {
             come(&mut repeats, 19..20);
             assert!(!repeats.hold());
         }
-        // It begins anew.
+        // It starts again.
         come(&mut repeats, 3..9);
         come(&mut repeats, 3..19);
         assert!(repeats.hold());

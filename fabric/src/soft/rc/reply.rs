@@ -1,5 +1,5 @@
-//! What a responder owes its peer: acknowledgements, which may wait a little, and NAKs, which may
-//! not (IBA vol. 1, 9.7.5.1 and 9.7.5.2).
+//! Replies of a responder: acknowledgements, which may be delayed, and NAKs, which may not (IBA vol. 1,
+//! 9.7.5.1 and 9.7.5.2).
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use super::send_queue::Path;
 use super::types::Packets;
 use crate::soft::wire::{Aeth, Bth, ICRC_LEN, opcode};
 
-/// Bytes on the UDP level of an acknowledgement.
+/// UDP payload bytes of an acknowledgement.
 const ACK_LEN: usize = size_of::<Bth>() + size_of::<Aeth>() + ICRC_LEN;
 
-/// An acknowledgement of so many packets does not wait: the peer's window may be no larger.
+/// An acknowledgement of this many packets is not delayed: the peer's window may be no larger.
 const PACKETS_WAITING_MAX: u32 = 16;
 
-/// So many do not even wait for the end of a round.
+/// An acknowledgement of this many packets does not even wait for the end of a round.
 const PACKETS_WAITING_IN_ROUND_MAX: u32 = 64;
 
-/// How long an acknowledgement waits for others: a request and its response need none in between.
+/// The delay of acknowledgements: a request and its response need none in between.
 const DELAY: Duration = Duration::from_millis(1);
 
 /// AETH syndromes of NAKs (IBA vol. 1, 9.7.5.2).
@@ -38,32 +38,32 @@ enum Kind {
     Invalid(Psn),
 }
 
-/// The replies that one queue pair owes.
+/// The replies that are due.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// The peer asked for an acknowledgement that it has not had.
+    /// The peer requested an acknowledgement.
     asked: bool,
-    /// It waits for the end of the round and no longer.
+    /// The acknowledgement waits at most until the end of the round.
     urgent: bool,
-    /// It waits no longer.
+    /// The acknowledgement waits no longer.
     overdue: bool,
     /// Packets received since the last acknowledgement.
     packets: u32,
     deadline: Option<Instant>,
     /// Packets are missing.
     gap: bool,
-    /// The peer has been told so, and may be going back.
-    gap_told: bool,
-    /// There was no receive buffer.
+    /// The gap was reported to the peer, which may be going back.
+    gap_reported: bool,
+    /// No receive buffer was left.
     not_ready: bool,
-    /// The last reply that this queue pair gives: to the request with this PSN.
+    /// The last reply of this queue pair: to the request with this PSN.
     invalid: Option<Psn>,
     pending: Option<Kind>,
     scratch: [u8; ACK_LEN],
 }
 
 impl Reply {
-    /// The expected packet came.
+    /// Handles the expected packet.
     pub fn received(&mut self, now: Instant, ack_req: bool) {
         self.packets = self.packets.saturating_add(1);
         self.gap = false;
@@ -74,39 +74,39 @@ impl Reply {
         }
     }
 
-    /// A packet came again: its acknowledgement was lost, or is late.
+    /// Handles a duplicate packet: its acknowledgement was lost or is late.
     pub fn duplicate(&mut self) {
         self.asked = true;
         self.urgent = true;
     }
 
-    /// What is owed waits for the end of the round only.
+    /// Sends the acknowledgement at the end of the round.
     pub fn hurry(&mut self) {
         self.urgent = true;
     }
 
-    /// Packets are missing.
+    /// Reports that packets are missing.
     pub fn gap(&mut self) {
         self.gap = true;
     }
 
-    /// Whether the peer has been told that packets are missing.
-    pub const fn gap_was_told(&self) -> bool {
-        self.gap_told
+    /// Whether the gap was reported to the peer.
+    pub const fn gap_was_reported(&self) -> bool {
+        self.gap_reported
     }
 
-    /// What the peer was told is over.
+    /// The reported gap is filled.
     pub fn gap_is_over(&mut self) {
-        self.gap_told = false;
+        self.gap_reported = false;
     }
 
-    /// There was no receive buffer for the expected packet.
+    /// Reports that the expected packet found no receive buffer.
     pub fn not_ready(&mut self) {
         self.not_ready = true;
         self.gap = false;
     }
 
-    /// The request with this PSN is invalid.
+    /// Reports that the request with this PSN is invalid.
     pub fn invalid(&mut self, psn: Psn) {
         *self = Reply {
             invalid: Some(psn),
@@ -114,7 +114,7 @@ impl Reply {
         };
     }
 
-    /// Nothing is owed any more but the reply to an invalid request.
+    /// Cancels all replies except the one to an invalid request.
     pub fn only_last(&mut self) {
         *self = Reply {
             invalid: self.invalid,
@@ -122,12 +122,12 @@ impl Reply {
         };
     }
 
-    /// When [`Reply::handle_timeout`] wants to be called next.
+    /// When to call [`Reply::handle_timeout`] next.
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Lets time pass.
+    /// Handles the deadline.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.deadline.is_some_and(|at| at <= now) {
             self.deadline = None;
@@ -146,17 +146,16 @@ impl Reply {
             true => !self.urgent && self.packets < PACKETS_WAITING_MAX,
             false => self.packets < PACKETS_WAITING_IN_ROUND_MAX,
         };
-        // What came before a packet without a buffer is acknowledged by itself: not every peer
-        // takes an RNR NAK for that.
+        // Packets before one without a buffer get an acknowledgement of their own: not every peer
+        // accepts an RNR NAK for them.
         if self.asked && !hold && (self.overdue || self.not_ready || !waits) {
             return Some(Kind::Ack);
         }
         self.not_ready.then_some(Kind::NotReady)
     }
 
-    /// The reply to send now, if one is due: with the packet that is `expected` next, the number of
-    /// messages received, and the code of the time to wait for a receive buffer. Acknowledgements are
-    /// not due while there is reason to `hold` them.
+    /// The reply to send now, if any: with the `expected` PSN, the number of messages received, and the
+    /// RNR timer code. Acknowledgements are not sent while `hold` is set.
     pub fn poll(
         &mut self,
         flush: bool,
@@ -199,7 +198,8 @@ impl Reply {
         })
     }
 
-    /// What was given is on the network; whether it was, or `None` if nothing had been given.
+    /// Reports that the reply was sent, if `count` is not 0. Returns whether it was; `None` without a
+    /// reply.
     pub fn transmitted(&mut self, count: usize) -> Option<bool> {
         let kind = self.pending.take()?;
         if count == 0 {
@@ -209,8 +209,8 @@ impl Reply {
             Kind::Invalid(_) => self.invalid = None,
             Kind::NotReady => self.not_ready = false,
             Kind::Gap | Kind::Ack => {
-                // A NAK acknowledges what came before.
-                self.gap_told |= kind == Kind::Gap;
+                // A NAK acknowledges the packets before it.
+                self.gap_reported |= kind == Kind::Gap;
                 self.gap = false;
                 self.asked = false;
                 self.urgent = false;

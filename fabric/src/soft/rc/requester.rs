@@ -1,5 +1,5 @@
-//! The requester: sends what was posted, takes acknowledgements, sends again what was lost (IBA
-//! vol. 1, 9.7.5 and 9.9.2).
+//! The requester: sends posted messages, handles acknowledgements, sends lost packets again
+//! (IBA vol. 1, 9.7.5 and 9.9.2).
 
 mod response;
 
@@ -17,41 +17,41 @@ use super::send_queue::{Path, Posted, Run, SendQueue};
 use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
 
-/// A full window is of a peer that is gone if nothing is acknowledged for so long, and of one that
-/// must not hold up the others if it stays full for so long. A busy machine lets an acknowledgement
-/// wait for tens of milliseconds; TCP sends again after 200.
+/// A full window is stalled if nothing is acknowledged for this time (the peer is gone), or if it stays
+/// full for this time (the peer must not block others). A busy machine may delay an acknowledgement by
+/// tens of milliseconds; TCP retransmits after 200.
 const STALLED_AFTER: Duration = Duration::from_millis(50);
 
-/// Packets that are worth a send of their own while others are in flight.
+/// Fewer packets are not worth a send of their own while others are in flight.
 const RUN_WORTH_SENDING: u64 = 8;
 
-/// In flight so many, an acknowledgement comes without delay.
+/// With this many packets in flight, an acknowledgement comes without delay.
 const ACKNOWLEDGED_AT_ONCE: u64 = 16;
 
-/// The sending side of one queue pair. Positions are packets since its start.
+/// The sending side of one queue pair. Positions count packets since its start.
 #[derive(Debug)]
 pub struct Requester {
     queue: SendQueue,
     completions: VecDeque<SendCompletion>,
-    /// The oldest packet that is not acknowledged.
+    /// The oldest unacknowledged packet.
     oldest: u64,
-    /// The next packet to be sent for the first time.
+    /// The next new packet.
     next: u64,
-    /// In SQD: where sending ends.
+    /// In SQD: the position where sending ends.
     drain: Option<u64>,
     window: Window,
     rtt: Rtt,
-    /// A packet and when it was sent, to measure the round trip by.
+    /// A packet and its send time, to measure the round trip.
     timed: Option<(u64, Instant)>,
     retry: Retry,
     credits: Credits,
     peer: Peer,
     recovery: Option<Recovery>,
-    /// What was named missing last, and when.
+    /// The last packet reported missing, and when.
     named: Option<(u64, Instant)>,
-    /// What was given to be sent last.
+    /// The run returned by the last `poll_transmit`, and whether it is a retransmission.
     pending: Option<(Run, bool)>,
-    /// When something was acknowledged last, or sending began.
+    /// When something was last acknowledged, or sending began.
     progress: Instant,
     /// When the window last had room.
     roomy: Instant,
@@ -61,7 +61,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Starts at `sq_psn`, with packets of `mtu` bytes.
+    /// Creates a requester that starts at `sq_psn`, with packets of `mtu` bytes.
     pub fn new(sq_psn: Psn, mtu: u32) -> Requester {
         Requester {
             queue: SendQueue::new(sq_psn),
@@ -86,7 +86,7 @@ impl Requester {
         }
     }
 
-    /// The attributes TIMEOUT, RETRY_CNT and RNR_RETRY.
+    /// Sets TIMEOUT, RETRY_CNT and RNR_RETRY.
     pub fn configure(&mut self, timeout: u8, retry_cnt: u8, rnr_retry: u8) {
         self.retry.configure(timeout, retry_cnt, rnr_retry);
     }
@@ -116,7 +116,7 @@ impl Requester {
         self.queue.end() - self.oldest < u64::from(self.window.packets())
     }
 
-    /// Completes a request that was posted when it was too late.
+    /// Completes a request that was posted in ERR.
     pub fn refuse(&mut self, request: SendRequest) {
         self.completions.push_back(SendCompletion {
             id: request.id,
@@ -125,7 +125,7 @@ impl Requester {
         });
     }
 
-    /// Whether the window takes more.
+    /// Whether the window has room.
     pub fn room(&self, now: Instant) -> Room {
         if self.has_room() {
             Room::Open
@@ -136,23 +136,23 @@ impl Requester {
         }
     }
 
-    /// Starts nothing new but finishes what has begun, in SQD.
+    /// Starts a drain (SQD): finishes begun messages and starts no new ones.
     pub fn begin_drain(&mut self) {
         let begun = self.queue.find(self.next).filter(|p| p.first < self.next);
         self.drain = Some(begun.map_or(self.next, Posted::end));
     }
 
-    /// Goes on as before.
+    /// Ends a drain.
     pub fn end_drain(&mut self) {
         self.drain = None;
     }
 
-    /// Whether everything that had begun is acknowledged.
+    /// Whether all messages begun before the drain are acknowledged.
     pub fn is_drained(&self) -> bool {
         self.drain.is_some_and(|end| self.oldest >= end)
     }
 
-    /// What to send now.
+    /// The packets to send now.
     pub fn poll_transmit(&mut self, path: &Path) -> Option<Packets<'_>> {
         let (run, again) = self.next_run(path)?;
         self.pending = Some((run, again));
@@ -177,7 +177,8 @@ impl Requester {
         let end = self.drain.unwrap_or(self.queue.end()).min(window_end);
         let limit = end.saturating_sub(self.next).min(self.allowance());
         let run = self.queue.run(self.next, limit, path)?;
-        // A few packets at the end of the window wait for the next acknowledgement, which is near.
+        // A few packets at the end of the window wait for the next acknowledgement, which will come
+        // soon.
         let in_flight = self.next - self.oldest;
         let is_scrap = run.count < run.ideal.min(RUN_WORTH_SENDING);
         if is_scrap && in_flight >= ACKNOWLEDGED_AT_ONCE {
@@ -186,7 +187,7 @@ impl Requester {
         Some((run, false))
     }
 
-    /// Packets that the peer has buffers for.
+    /// Number of packets that the peer has buffers for.
     fn allowance(&self) -> u64 {
         let Some(posted) = self.queue.find(self.next) else {
             return 0;
@@ -204,7 +205,7 @@ impl Requester {
         }
     }
 
-    /// The first `count` packets of what was given are on the network.
+    /// Reports that the first `count` packets of the run were sent.
     pub fn transmitted(&mut self, now: Instant, count: usize, counts: &mut RcCounts) {
         let Some((run, again)) = self.pending.take() else {
             return;
@@ -217,8 +218,8 @@ impl Requester {
         if again {
             counts.retransmitted += count;
             self.retransmits += count;
-            // An acknowledgement does not say for which of the two it is (Karn), unless the first
-            // is known to be lost.
+            // An acknowledgement does not tell the original from the retransmission (Karn's algorithm),
+            // unless the original is known to be lost.
             let is_named = self.named.is_some_and(|(at, _)| at == run.start);
             self.timed = (is_named && run.start == self.oldest).then_some((run.start, now));
             if let Some(recovery) = &mut self.recovery {
@@ -237,7 +238,7 @@ impl Requester {
         }
     }
 
-    /// How long an answer takes at most.
+    /// The timeout of an acknowledgement.
     fn patience(&self) -> Duration {
         match &self.recovery {
             Some(recovery) if recovery.is_selective(self.peer) => self.rtt.timeout_of_resent(),
@@ -253,10 +254,10 @@ impl Requester {
         });
     }
 
-    /// Lets time pass.
+    /// Handles the deadline.
     ///
     /// # Errors
-    /// [`WcStatus::RetryExcErr`] when the peer has not answered in all the tries.
+    /// [`WcStatus::RetryExcErr`] if the peer has not answered after all retries.
     pub fn handle_timeout(&mut self, now: Instant, counts: &mut RcCounts) -> Result<(), WcStatus> {
         match self.retry.expire(now, self.patience()) {
             Expired::Nothing | Expired::Ready => {}
@@ -275,12 +276,13 @@ impl Requester {
         Ok(())
     }
 
-    /// Sends the oldest packet again, to find out where the peer is.
+    /// Sends the oldest packet again, to learn the peer's position.
     fn ask(&mut self) {
         if self.oldest == self.next {
             return;
         }
-        // Once it may be the packet that was lost; more often, the network does not work.
+        // A first timeout may be the loss of this packet; later ones mean that the network does not
+        // work.
         if self.retry.silences() > 1 {
             self.window
                 .shrink(Congestion::Timeout, self.oldest, self.next);
@@ -295,13 +297,12 @@ impl Requester {
         });
     }
 
-    /// When [`Requester::handle_timeout`] wants to be called next.
+    /// When to call [`Requester::handle_timeout`] next.
     pub fn deadline(&self) -> Option<Instant> {
         self.retry.deadline()
     }
 
-    /// Completes everything: the oldest request with `status`, the others as flushed (IBA vol. 1,
-    /// 10.3.1.7).
+    /// Completes all requests: the oldest with `status`, the others as flushed (IBA vol. 1, 10.3.1.7).
     pub fn flush(&mut self, status: WcStatus) {
         let mut status = status;
         while let Some(posted) = self.queue.pop() {
@@ -317,34 +318,34 @@ impl Requester {
         self.retry.stop();
     }
 
-    /// What became of what was posted.
+    /// The next completion.
     pub fn poll_completion(&mut self) -> Option<SendCompletion> {
         self.completions.pop_front()
     }
 
-    /// Whether nothing is posted, and nothing is to be told.
+    /// Whether no requests are posted and no completions are queued.
     pub fn is_idle(&self) -> bool {
         self.oldest == self.queue.end() && self.completions.is_empty()
     }
 
-    /// Whether [`Requester::trim`] would give something back.
+    /// Whether [`Requester::trim`] would release memory.
     pub fn is_roomy(&self) -> bool {
         self.queue.is_roomy() || self.completions.capacity() > 4
     }
 
-    /// Gives back memory that an idle queue pair does not need.
+    /// Releases memory that an idle queue pair does not need.
     pub fn trim(&mut self) {
         self.queue.trim();
         self.completions.shrink_to(1);
     }
 
-    /// Bytes that it has allocated.
+    /// Allocated bytes.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
         self.queue.heap_bytes() + self.completions.capacity() * size_of::<SendCompletion>()
     }
 
-    /// Adds its side to the counts of a queue pair.
+    /// Adds the sending side's counters.
     pub fn statistics(&self, into: &mut Statistics) {
         into.tx_messages = self.tx_messages;
         into.tx_bytes = self.tx_bytes;

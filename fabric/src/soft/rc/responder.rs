@@ -1,5 +1,5 @@
-//! The responder: takes requests in order, puts messages together, and says what is missing (IBA
-//! vol. 1, 9.7.4 and 9.7.5).
+//! The responder: takes requests in order, assembles messages, and reports missing packets (IBA vol. 1,
+//! 9.7.4 and 9.7.5).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::types::{Packets, QpEvent, RcPacket, Statistics};
 use super::{ReceivedMessage, Shared};
 use crate::soft::wire::opcode;
 
-/// How far ahead of the expected packet one may be to be kept.
+/// How far ahead of the expected packet a packet may be to be kept.
 const AHEAD_MAX: i32 = 8192;
 
-/// A request packet, from the network or from among the held.
+/// A request packet, from the network or kept earlier.
 #[derive(Clone, Copy, Debug)]
 struct Request<'a> {
     opcode: u8,
@@ -26,17 +26,17 @@ struct Request<'a> {
     ack_req: bool,
     immediate: Option<[u8; 4]>,
     payload: &'a [u8],
-    /// Where it lies in the batch's memory; nowhere if it was held.
+    /// Offset of the payload in the batch's memory; `None` for a kept packet.
     at: Option<usize>,
 }
 
-/// What came of a request packet.
+/// The result of a request packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Taken,
-    /// There is no receive buffer for it.
+    /// No receive buffer is left.
     NotReady,
-    /// The queue pair fails by it.
+    /// The queue pair fails.
     Refused(WcStatus),
 }
 
@@ -45,16 +45,16 @@ enum Outcome {
 pub struct Responder {
     qpn: Qpn,
     expected: Psn,
-    /// Packets taken: the position of the one expected.
+    /// Position of the expected packet: the number of packets taken.
     position: u64,
     msn: u32,
     message: Assembly,
     held: Held,
-    /// The missing packet has been named.
+    /// The missing packet was reported.
     named: bool,
-    /// What comes again since.
+    /// Packets that the requester sends again.
     repeats: Repeats,
-    /// When a packet came last.
+    /// When the last packet was received.
     heard: Option<Instant>,
     reply: Reply,
     rx_messages: u64,
@@ -62,7 +62,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Expects `rq_psn` first.
+    /// Creates a responder that expects `rq_psn` first.
     pub fn new(qpn: Qpn, rq_psn: Psn) -> Responder {
         Responder {
             qpn,
@@ -80,10 +80,10 @@ impl Responder {
         }
     }
 
-    /// Takes a request packet.
+    /// Handles a request packet.
     ///
     /// # Errors
-    /// The status that the receive queue fails with; the reply is on its way.
+    /// The status of the failed receive queue; a NAK is queued.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -118,7 +118,7 @@ impl Responder {
             Outcome::Taken => Ok(()),
             Outcome::NotReady => {
                 shared.counts.send_rnr_err += 1;
-                // What came behind it needs no NAK of its own.
+                // Packets after this one need no NAK of their own.
                 self.named = true;
                 self.repeats.end();
                 self.reply.not_ready();
@@ -163,8 +163,8 @@ impl Responder {
         }
     }
 
-    /// Takes what came behind a gap that is filled, up to the next one, which is named at once unless
-    /// the requester comes to it by itself.
+    /// Takes kept packets after a filled gap, up to the next gap. Reports that gap at once unless the
+    /// requester will repeat it by itself.
     fn take_held(
         &mut self,
         now: Instant,
@@ -192,9 +192,9 @@ impl Responder {
         }
         self.held = held;
         if outcome == Outcome::Taken {
-            // Nobody goes back for packets that only changed places.
-            let goes_back = self.reply.gap_was_told() && self.repeats.are_expected();
-            if self.reply.gap_was_told() && (self.position > start || goes_back) {
+            // Packets that were only reordered make no requester go back.
+            let goes_back = self.reply.gap_was_reported() && self.repeats.are_expected();
+            if self.reply.gap_was_reported() && (self.position > start || goes_back) {
                 self.repeats.expect(now, start..self.position);
             }
             if !goes_back {
@@ -204,7 +204,7 @@ impl Responder {
         outcome
     }
 
-    /// Names the packet that is missing, if one is and has not been named.
+    /// Reports the missing packet, if there is one and it was not reported.
     fn name_next(&mut self) {
         if !self.held.is_empty() && !self.named {
             self.named = true;
@@ -221,7 +221,7 @@ impl Responder {
         mtu: usize,
         events: &mut VecDeque<QpEvent>,
     ) -> Outcome {
-        // 1. It must follow what came before, and have the length of its kind.
+        // 1. The packet must follow the previous one, and have the length of its kind.
         let Some((is_first, is_last)) = place(request.opcode) else {
             return Outcome::Refused(WcStatus::RemInvReqErr);
         };
@@ -234,7 +234,7 @@ impl Responder {
         if is_first == self.message.is_open() || !fits {
             return Outcome::Refused(WcStatus::RemInvReqErr);
         }
-        // 2. A message needs a receive buffer that it fits.
+        // 2. A message needs a receive buffer that is large enough.
         if is_first {
             let Some((buffer, limit_reached)) = shared.srq.take() else {
                 return Outcome::NotReady;
@@ -256,7 +256,7 @@ impl Responder {
         self.position += 1;
         self.reply.received(now, request.ack_req);
         if std::mem::take(&mut self.named) {
-            // Its sender waits to hear that it came this time.
+            // The requester waits for the acknowledgement of the packet it repeated.
             self.reply.hurry();
         }
         // 4. The end.
@@ -284,31 +284,31 @@ impl Responder {
         });
     }
 
-    /// As if so many messages had been received.
+    /// Sets the number of messages received.
     #[cfg(test)]
     pub const fn set_msn(&mut self, msn: u32) {
         self.msn = msn;
     }
 
-    /// Whether a packet has come.
+    /// Whether a packet was received.
     pub const fn has_heard(&self) -> bool {
         self.heard.is_some()
     }
 
-    /// When the message began that is not whole, if there is one.
+    /// When the incomplete message began, if there is one.
     pub fn unfinished_since(&self) -> Option<Instant> {
         self.message.since()
     }
 
-    /// Forgets what came behind a gap if nothing has come for so long: a peer that is there sends it
-    /// again, and from others it takes room.
+    /// Drops kept packets if nothing was received for `silence`: a live peer sends them again, others
+    /// only occupy memory.
     pub fn forget_held(&mut self, shared: &mut Shared, now: Instant, silence: Duration) {
         if self.heard.is_some_and(|at| now.since(at) >= silence) {
             self.held.clear(&mut shared.srq);
         }
     }
 
-    /// Keeps what a message that is not whole has in `memory`. True if that was something.
+    /// Copies parts of an incomplete message from `memory`. True if there were any.
     pub fn end_batch(&mut self, shared: &mut Shared, memory: &[u8]) -> bool {
         self.message.keep_arrived(&mut shared.srq, memory)
     }
@@ -325,18 +325,19 @@ impl Responder {
             .poll(flush, hold, self.expected, self.msn, rnr_timer, path)
     }
 
-    /// What was given is on the network; whether it was, or `None` if nothing had been given.
+    /// Reports that the reply was sent, if `count` is not 0. Returns whether it was; `None` without a
+    /// reply.
     pub fn transmitted(&mut self, count: usize) -> Option<bool> {
         self.reply.transmitted(count)
     }
 
-    /// When [`Responder::handle_timeout`] wants to be called next.
+    /// When to call [`Responder::handle_timeout`] next.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines = [self.reply.deadline(), self.repeats.deadline()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Lets time pass.
+    /// Handles the deadlines.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.reply.handle_timeout(now);
         if self.repeats.handle_timeout(now) {
@@ -344,7 +345,7 @@ impl Responder {
         }
     }
 
-    /// Gives up what has begun: the receive buffer goes back. A NAK that is due stays due.
+    /// Drops the incomplete message and returns its receive buffer. A NAK that is due stays due.
     pub fn flush(&mut self, shared: &mut Shared) {
         if let Some(buffer) = self.message.abandon() {
             shared.srq.post(buffer);
@@ -354,36 +355,36 @@ impl Responder {
         self.reply.only_last();
     }
 
-    /// Whether [`Responder::trim`] would give something back.
+    /// Whether [`Responder::trim`] would release memory.
     pub fn is_roomy(&self) -> bool {
         self.message.is_roomy() || !self.held.is_empty()
     }
 
-    /// Whether nothing has begun.
+    /// Whether no message is incomplete and no packets are kept.
     pub fn is_idle(&self) -> bool {
         !self.message.is_open() && self.held.is_empty()
     }
 
-    /// Gives back memory that an idle queue pair does not need.
+    /// Releases memory that an idle queue pair does not need.
     pub fn trim(&mut self) {
         self.message.trim();
     }
 
-    /// Bytes that it has allocated.
+    /// Allocated bytes.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
         self.message.heap_bytes() + self.held.bytes()
     }
 
-    /// Adds its side to the counts of a queue pair.
+    /// Adds the receiving side's counters.
     pub fn statistics(&self, into: &mut Statistics) {
         into.rx_messages = self.rx_messages;
         into.rx_bytes = self.rx_bytes;
     }
 }
 
-/// Whether a send's packet is the first and the last one of a message; `None` for operations that
-/// are not served: READ, WRITE, ATOMIC, and invalidation.
+/// Whether a SEND packet is the first and the last one of its message; `None` for unsupported
+/// operations: READ, WRITE, ATOMIC and invalidation.
 const fn place(opcode: u8) -> Option<(bool, bool)> {
     match opcode {
         opcode::RC_SEND_FIRST => Some((true, false)),

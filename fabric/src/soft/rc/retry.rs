@@ -1,13 +1,13 @@
-//! When a requester asks again, and when it gives up.
+//! When a requester retransmits, and when it gives up.
 //!
-//! Two clocks run while something is unacknowledged. One follows the measured round trip and, when
-//! it runs out, makes the requester send its oldest packet again; that may happen often and costs
-//! nothing but a packet. The other is the *local ACK timeout* that was negotiated, and only when
-//! that runs out one of `retry_cnt` tries is spent (IBA vol. 1, 9.7.6.1.3 and 9.9.2.4.1): whoever
-//! asks early must not give up early. A third one waits after an RNR NAK.
+//! Two timers run while something is unacknowledged. The first follows the measured round trip; when it
+//! expires, the requester sends its oldest packet again. That may happen often and costs only a packet.
+//! The second is the negotiated *local ACK timeout*; only its expiry spends one of `retry_cnt` retries
+//! (IBA vol. 1, 9.7.6.1.3 and 9.9.2.4.1), so early retransmission does not cause early failure. A third
+//! timer waits after an RNR NAK.
 //!
-//! A NAK of a missing packet spends a try, too, and progress gives all of them back. With
-//! `retry_cnt` 0 nothing is ever sent again: the first NAK or timeout is the end.
+//! A NAK of a missing packet also spends a retry. Progress restores all retries. With `retry_cnt` 0
+//! nothing is ever sent again: the first NAK or timeout is the end.
 
 use std::time::Duration;
 
@@ -15,39 +15,39 @@ use proto::Instant;
 
 use super::rnr;
 
-/// A peer's wish to be asked again without end, in `rnr_retry` (IBA vol. 1, 9.7.5.2.8).
+/// Unlimited retries, in `rnr_retry` (IBA vol. 1, 9.7.5.2.8).
 const FOREVER: u8 = 7;
 
-/// How often the time between two times of asking doubles. It is one small question, and a network
-/// that loses many packets has to be asked many times before it may be taken for dead.
+/// How often the interval between retransmissions doubles. A retransmission is one small packet, and on
+/// a network that loses many packets many are necessary before the peer may be considered gone.
 const DOUBLED_MAX: u8 = 3;
 
-/// The longest time between two times of asking where no timeout was negotiated.
+/// The longest interval between retransmissions if no timeout was negotiated.
 const ASK_MAX: Duration = Duration::from_secs(4);
 
-/// What came of it that time passed.
+/// The result of [`Retry::expire`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expired {
-    /// Nothing yet.
+    /// No timer has expired.
     Nothing,
-    /// The oldest packet is to be sent again.
+    /// The oldest packet must be sent again.
     Overdue,
     /// The RNR delay is over.
     Ready,
-    /// The tries are spent.
+    /// No retries are left.
     Exhausted,
 }
 
-/// The clocks and what is left of the tries.
+/// The timers and the remaining retries.
 #[derive(Debug, Default)]
 pub struct Retry {
-    /// The local ACK timeout; `None` waits for ever.
+    /// The local ACK timeout; `None` is unlimited.
     timeout: Option<Duration>,
     count: u8,
     left: u8,
     rnr_count: u8,
     rnr_left: u8,
-    /// How often the first clock has run out since the last progress.
+    /// How often the first timer has expired since the last progress.
     backoff: u8,
     overdue: Option<Instant>,
     spend: Option<Instant>,
@@ -55,8 +55,8 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// The attributes: the code of the local ACK timeout, 4.096 µs times two to the power of it and
-    /// none if 0; tries after timeouts; tries after RNR NAKs. They are as good as new.
+    /// Sets the attributes: the code of the local ACK timeout (4.096 µs times two to the power of the
+    /// code; 0 is unlimited), retries after timeouts, retries after RNR NAKs. Restores all retries.
     pub fn configure(&mut self, timeout: u8, count: u8, rnr_count: u8) {
         let nanoseconds = 4096u64 << (timeout & 0x1f);
         self.timeout = (timeout != 0).then(|| Duration::from_nanos(nanoseconds));
@@ -66,7 +66,7 @@ impl Retry {
         self.rnr_left = rnr_count;
     }
 
-    /// Something was sent; `rto` is how long an answer takes at most.
+    /// Starts the timers after a send; `rto` is the timeout of its acknowledgement.
     pub fn sent(&mut self, now: Instant, rto: Duration) {
         if self.overdue.is_none() {
             self.start(now, rto);
@@ -76,18 +76,18 @@ impl Retry {
         }
     }
 
-    /// The oldest packet was sent again: its answer takes `rto` at most.
+    /// Restarts the first timer after the oldest packet was sent again.
     pub fn resent(&mut self, now: Instant, rto: Duration) {
         self.start(now, rto);
         self.sent(now, rto);
     }
 
-    /// How often there was no answer since the last progress.
+    /// Number of timeouts since the last progress.
     pub const fn silences(&self) -> u8 {
         self.backoff
     }
 
-    /// The peer has acknowledged something new; `waiting` if it has more to acknowledge.
+    /// Handles new acknowledgements; `waiting` if more are outstanding.
     pub fn progress(&mut self, now: Instant, rto: Duration, waiting: bool) {
         self.left = self.count;
         self.rnr_left = self.rnr_count;
@@ -101,7 +101,7 @@ impl Retry {
         }
     }
 
-    /// The peer has no buffer: waits as the timer code says. False if there were too many of these.
+    /// Starts the delay after an RNR NAK. False if no retries are left.
     pub fn not_ready(&mut self, now: Instant, timer: u8) -> bool {
         if self.rnr_left == 0 {
             return false;
@@ -109,7 +109,7 @@ impl Retry {
         if self.rnr_count != FOREVER {
             self.rnr_left -= 1;
         }
-        // Whoever says that it is not ready is there.
+        // A peer that is not ready is alive.
         self.left = self.count;
         self.backoff = 0;
         self.stop();
@@ -117,8 +117,8 @@ impl Retry {
         true
     }
 
-    /// The peer misses a packet, which is to be sent again. False if there are no tries. Of one packet
-    /// only the first NAK counts: a peer sends no more (IBA vol. 1, 9.7.5.2.8), the network may.
+    /// Handles a NAK of a missing packet. False if there are no retries. Only the first NAK of a packet
+    /// counts: a peer sends no more (IBA vol. 1, 9.7.5.2.8), but the network may duplicate it.
     pub const fn missed(&mut self) -> bool {
         let Some(left) = self.count.checked_sub(1) else {
             return false;
@@ -134,7 +134,7 @@ impl Retry {
         self.rnr.is_some()
     }
 
-    /// Nothing is outstanding.
+    /// Stops all timers.
     pub fn stop(&mut self) {
         self.overdue = None;
         self.spend = None;
@@ -150,7 +150,7 @@ impl Retry {
         self.overdue = Some(now.after(wait));
     }
 
-    /// When the next of the clocks runs out.
+    /// When the next timer expires.
     pub fn deadline(&self) -> Option<Instant> {
         [self.overdue, self.spend, self.rnr]
             .into_iter()
@@ -158,8 +158,8 @@ impl Retry {
             .min()
     }
 
-    /// Lets time pass. However much that was, it costs one try at most: whoever was not running has
-    /// not asked.
+    /// Handles the timers. One call spends at most one retry: if this thread did not run for long,
+    /// nothing was retransmitted meanwhile.
     pub fn expire(&mut self, now: Instant, rto: Duration) -> Expired {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if due(self.rnr) {
@@ -192,7 +192,7 @@ mod tests {
 
     const RTO: Duration = Duration::from_millis(5);
 
-    /// Runs until the tries are spent; how often it asked, and when it gave up.
+    /// Runs until no retries are left; returns the number of retransmissions and the total time.
     fn give_up(retry: &mut Retry) -> (usize, Duration) {
         let start = Instant(1_000_000);
         retry.sent(start, RTO);
@@ -212,13 +212,13 @@ mod tests {
         let mut retry = Retry::default();
         retry.configure(15, 7, 7);
         let (asked, after) = give_up(&mut retry);
-        // 134.2 ms, and seven times again.
+        // 134.2 ms, and seven retries.
         assert_eq!(after, Duration::from_nanos(8 * (4096 << 15)));
         assert!(asked > 20 && asked < 50, "{asked}");
     }
 
     #[test]
-    fn no_tries_are_one_timeout() {
+    fn without_retries_the_first_timeout_fails() {
         let mut retry = Retry::default();
         retry.configure(14, 0, 0);
         assert_eq!(give_up(&mut retry), (0, Duration::from_nanos(4096 << 14)));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_costs_one_try() {
+    fn a_clock_that_jumps_costs_one_retry() {
         let mut retry = Retry::default();
         retry.configure(15, 7, 7);
         retry.sent(Instant(0), RTO);

@@ -1,5 +1,5 @@
-//! The delays of RNR NAKs: what the timer codes stand for (IBA vol. 1, 9.7.5.2.8, table 45;
-//! include/rdma/ib_verbs.h, `enum ib_rnr_timeout`).
+//! The delays of RNR NAKs by timer code (IBA vol. 1, 9.7.5.2.8, table 45; include/rdma/ib_verbs.h,
+//! `enum ib_rnr_timeout`).
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ const UNITS: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The least time to wait after an RNR NAK with the 5-bit timer `code`: at most 655.36 ms, which
-/// is all that a peer can hold us up with one.
+/// The minimum delay after an RNR NAK with the 5-bit timer `code`: at most 655.36 ms, which limits how
+/// long one NAK can delay us.
 pub fn delay(code: u8) -> Duration {
     Duration::from_micros(u64::from(UNITS[usize::from(code & 0x1f)]) * 10)
 }

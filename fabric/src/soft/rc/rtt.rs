@@ -1,38 +1,38 @@
-//! The round trip: smoothed, its variation, its minimum, and the time after which an
-//! acknowledgement is overdue (the estimator of RFC 6298, section 2).
+//! The round trip time: smoothed, its variation, its minimum, and the timeout of acknowledgements (the
+//! estimator of RFC 6298, section 2).
 
 use std::time::Duration;
 
 use proto::Instant;
 
-/// The least time to wait: above what a peer delays acknowledgements by, and above what a busy
-/// machine takes to come round to us.
+/// The minimum timeout: more than a peer delays acknowledgements, and more than the scheduling delay of
+/// a busy machine.
 const RTO_MIN: Duration = Duration::from_millis(5);
 
-/// The least time to wait for what was sent again: a peer does not delay that answer.
+/// The minimum timeout of retransmitted packets: peers do not delay these acknowledgements.
 const RESENT_MIN: Duration = Duration::from_millis(2);
 
-/// The time to wait while nothing is known.
+/// The timeout before the first sample.
 const RTO_INITIAL: Duration = Duration::from_millis(50);
 
-/// How long a minimum counts: paths change.
+/// How long a minimum is valid: paths change.
 const EPOCH: Duration = Duration::from_secs(10);
 
-/// How much longer than at best a round trip may take before the queue on its way counts as full.
+/// The excess over the minimum at which the queue on the path counts as full.
 const QUEUEING_MAX: Duration = Duration::from_millis(4);
 
-/// Round trips of one queue pair.
+/// Round trip times of one queue pair.
 #[derive(Debug, Default)]
 pub struct Rtt {
     smoothed: Duration,
     variation: Duration,
-    /// The minimum of this epoch and of the one before.
+    /// The minimum of this epoch and of the previous one.
     least: [Option<Duration>; 2],
     epoch: Instant,
 }
 
 impl Rtt {
-    /// A packet that was sent once took `sample` to be acknowledged.
+    /// Adds the round trip time of a packet that was sent once.
     pub fn sample(&mut self, now: Instant, sample: Duration) {
         if self.smoothed.is_zero() {
             self.smoothed = sample;
@@ -48,12 +48,12 @@ impl Rtt {
         self.least[0] = Some(self.least[0].map_or(sample, |least| least.min(sample)));
     }
 
-    /// Smoothed; zero before the first sample.
+    /// The smoothed round trip time; zero before the first sample.
     pub const fn smoothed(&self) -> Duration {
         self.smoothed
     }
 
-    /// How long to wait for an acknowledgement before asking again.
+    /// How long to wait for an acknowledgement before a retransmission.
     pub fn timeout(&self) -> Duration {
         if self.smoothed.is_zero() {
             RTO_INITIAL
@@ -62,13 +62,13 @@ impl Rtt {
         }
     }
 
-    /// The same for a packet that was named missing and sent again.
+    /// The same for a packet that the peer reported missing and that was sent again.
     pub fn timeout_of_resent(&self) -> Duration {
         let twice = self.smoothed * 2 + self.variation * 4;
         twice.max(RESENT_MIN).min(self.timeout())
     }
 
-    /// Whether round trips have grown so much that packets must be standing in a queue.
+    /// Whether round trip times have grown so much that packets must be waiting in a queue.
     pub fn is_queueing(&self) -> bool {
         let least = self.least.iter().flatten().min();
         least.is_some_and(|&least| self.smoothed > least + least.max(QUEUEING_MAX))
@@ -102,7 +102,7 @@ mod tests {
             rtt.sample(now, 8 * MS);
         }
         assert!(rtt.is_queueing());
-        // The path has become longer, it seems: that is how long it takes now.
+        // The path has become longer: the minimum adapts.
         for _ in 0..2 {
             now = now.after(EPOCH + MS);
             rtt.sample(now, 8 * MS);

@@ -1,8 +1,7 @@
-//! The send queue: posted messages, the position of each of their packets, and how a packet looks.
+//! The send queue: posted messages, the position of each packet, and packet headers.
 //!
-//! A position counts packets since the queue pair's start; the PSN is the start's plus the position
-//! modulo 2^24. Positions are given when messages are posted, so that a packet sent again is the
-//! same packet.
+//! A position counts packets since the queue pair's start; the PSN is the first PSN plus the position
+//! modulo 2^24. Posting assigns positions, so a packet sent again is the same packet.
 
 use std::collections::VecDeque;
 
@@ -19,30 +18,30 @@ use crate::soft::wire::{Bth, ICRC_LEN, opcode, pad_count};
 /// The longest message (IBA vol. 1, 9.7.7).
 const MESSAGE_MAX: usize = 1 << 31;
 
-/// Every packet whose position is one less than a multiple of this asks for an acknowledgement.
+/// Every packet whose position is one less than a multiple of this requests an acknowledgement.
 const ACK_EVERY: u64 = 16;
 
-/// Where packets go and how they are cut.
+/// The destination of packets and their sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// What the packets carry.
+    /// The P_Key of packets.
     pub pkey: PKey,
     /// The peer's queue pair.
     pub dest_qpn: Qpn,
     /// Payload bytes of one packet.
     pub mtu: usize,
-    /// Bytes on the UDP level that may be sent in one go.
+    /// Maximum UDP payload bytes of one send.
     pub run_max: usize,
 }
 
 /// A posted request.
 #[derive(Debug)]
 pub struct Posted {
-    /// What was posted.
+    /// The request.
     pub request: SendRequest,
-    /// The position of its first packet.
+    /// The position of the first packet.
     pub first: u64,
-    /// The number of its first message.
+    /// The number of the first message.
     pub ssn: u32,
 }
 
@@ -51,12 +50,12 @@ impl Posted {
         self.request.buffer.ticket.count as u64
     }
 
-    /// The position after its last packet.
+    /// The position after the last packet.
     pub fn end(&self) -> u64 {
         self.first + self.count()
     }
 
-    /// How many messages it is.
+    /// Number of messages.
     pub fn messages(&self) -> u64 {
         match self.request.buffer.layout {
             Layout::Message => 1,
@@ -70,8 +69,8 @@ impl Posted {
         ((ticket.count - 1) * ticket.payload + ticket.last) as u64
     }
 
-    /// Packets from position `at` on that may leave side by side: all of them, but for a last one
-    /// with immediate data, which is longer than its place.
+    /// Number of contiguous packets from position `at` on: all except a last one with immediate data,
+    /// which is longer than its place.
     fn side_by_side(&self, at: u64) -> u64 {
         let apart = u64::from(self.request.immediate.is_some());
         (self.end() - apart).saturating_sub(at)
@@ -96,18 +95,18 @@ impl Posted {
     }
 }
 
-/// Packets that leave together.
+/// Packets to send together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// The position of the first.
     pub start: u64,
-    /// How many.
+    /// Number of packets.
     pub count: u64,
-    /// All that it could be cut from has not more than this many, were there no limit.
+    /// The number of packets without the limit of [`SendQueue::run`].
     pub ideal: u64,
 }
 
-/// What was posted and is not acknowledged whole.
+/// Posted requests that are not completely acknowledged.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     posted: VecDeque<Posted>,
@@ -116,12 +115,12 @@ pub struct SendQueue {
     end: u64,
     /// The number of the last message.
     ssn: u32,
-    /// A packet that does not fit its place.
+    /// A packet that is longer than its place.
     scratch: Vec<u8>,
 }
 
 impl SendQueue {
-    /// An empty queue; position 0 has the PSN `origin`.
+    /// Creates an empty queue; position 0 has the PSN `origin`.
     pub fn new(origin: Psn) -> SendQueue {
         SendQueue {
             origin,
@@ -129,7 +128,7 @@ impl SendQueue {
         }
     }
 
-    /// The position after the last packet that was posted.
+    /// The position after the last posted packet.
     pub const fn end(&self) -> u64 {
         self.end
     }
@@ -142,8 +141,8 @@ impl SendQueue {
     /// Appends a request.
     ///
     /// # Errors
-    /// The request, if a message in it is longer than 2^31 bytes, or the buffer is empty or not cut
-    /// for packets of `mtu` bytes.
+    /// The request, if a message in it is longer than 2^31 bytes, the buffer is empty, or its packets
+    /// are not cut for `mtu` bytes.
     pub fn post(&mut self, request: SendRequest, mtu: usize) -> Result<(), SendRequest> {
         if !is_well_cut(&request.buffer, mtu) {
             return Err(request);
@@ -165,7 +164,7 @@ impl SendQueue {
         self.posted.get(index)
     }
 
-    /// Takes off the oldest request if all its packets lie before position `acknowledged`.
+    /// Removes the oldest request if all its packets lie before position `acknowledged`.
     pub fn complete(&mut self, acknowledged: u64) -> Option<Posted> {
         if self.posted.front()?.end() > acknowledged {
             return None;
@@ -173,30 +172,30 @@ impl SendQueue {
         self.posted.pop_front()
     }
 
-    /// Takes off the oldest request.
+    /// Removes the oldest request.
     pub fn pop(&mut self) -> Option<Posted> {
         self.posted.pop_front()
     }
 
-    /// Gives back memory that an idle queue does not need.
+    /// Releases memory that an idle queue does not need.
     pub fn trim(&mut self) {
         self.posted.shrink_to(1);
         self.scratch = Vec::new();
     }
 
-    /// Bytes that it has allocated.
+    /// Allocated bytes.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
         self.posted.capacity() * size_of::<Posted>() + self.scratch.capacity()
     }
 
-    /// Whether [`SendQueue::trim`] would give something back.
+    /// Whether [`SendQueue::trim`] would release memory.
     pub fn is_roomy(&self) -> bool {
         self.posted.capacity() > 4 || self.scratch.capacity() > 0
     }
 
-    /// The run from position `start` on: as many packets as leave together, at most `limit`, and cut
-    /// so that what belongs together leaves in equal parts.
+    /// The run from position `start` on: as many contiguous packets as possible, at most `limit`. Long
+    /// messages are cut into equal runs.
     pub fn run(&self, start: u64, limit: u64, path: &Path) -> Option<Run> {
         let posted = self.find(start)?;
         let beside = posted.side_by_side(start);
@@ -213,7 +212,7 @@ impl SendQueue {
         })
     }
 
-    /// Writes the headers of a run's packets. `ask` asks for an acknowledgement of the first.
+    /// Writes the headers of a run's packets. `ask` requests an acknowledgement of the first.
     pub fn write(&mut self, run: Run, ask: bool, path: &Path) -> Option<Packets<'_>> {
         let origin = self.origin;
         let index = self
@@ -272,7 +271,7 @@ impl SendQueue {
     }
 }
 
-/// The last packet of a request with immediate data, built apart.
+/// Builds the last packet of a request with immediate data.
 fn with_immediate<'a>(
     scratch: &'a mut Vec<u8>,
     posted: &Posted,
@@ -292,12 +291,12 @@ fn with_immediate<'a>(
     scratch
 }
 
-/// Packets of `stride` bytes that fit a send of `run_max`, at least one.
+/// Number of packets of `stride` bytes in a send of `run_max` bytes, at least one.
 fn train_capacity(stride: usize, run_max: usize) -> u64 {
     (run_max / stride).clamp(1, train::PACKETS_MAX) as u64
 }
 
-/// Whether a buffer holds what its ticket says, in packets that a path of `mtu` takes.
+/// Whether the ticket fits the buffer and the packets fit a path of `mtu`.
 fn is_well_cut(buffer: &SendBuffer, mtu: usize) -> bool {
     let ticket = buffer.ticket;
     let (payload, last) = (ticket.payload, ticket.last);

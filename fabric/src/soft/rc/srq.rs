@@ -1,4 +1,4 @@
-//! The receiving side's memory: a shared receive queue of equal buffers, and what was received.
+//! Receive memory: a shared receive queue of equal buffers, and received messages.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use proto::Qpn;
 
 use crate::worker::{Message, Part};
 
-/// A shared receive queue (IBA vol. 1, 10.2.9): buffers that any queue pair of a worker takes one of
-/// at the first packet of a message.
+/// A shared receive queue (IBA vol. 1, 10.2.9). The queue pairs of a worker take a buffer at the first
+/// packet of a message.
 ///
-/// A buffer stands for a posted receive request. Its memory is written only where a message's parts
-/// come in more than one batch, or out of order.
+/// A buffer is a posted receive request. Its memory is written only if a message comes in more than one
+/// batch, or out of order.
 #[derive(Debug)]
 pub struct Srq {
     memory: Vec<u8>,
@@ -18,19 +18,19 @@ pub struct Srq {
     free: Vec<u32>,
     /// The event is raised when fewer buffers than this are left; 0 while it is not armed.
     limit: usize,
-    /// Bytes of packets that all queue pairs keep behind gaps.
+    /// Bytes of packets that all queue pairs keep after gaps.
     held: usize,
 }
 
-/// Bytes of packets that all queue pairs of a worker keep behind gaps, at most. Where more come they
-/// are dropped, and sent again as by any peer that keeps none.
+/// Maximum bytes of packets that all queue pairs of a worker keep after gaps. Further packets are
+/// dropped, and the peer sends them again.
 const HELD_MAX: usize = 16 << 20;
 
 impl Srq {
-    /// `count` buffers of `buffer_len` bytes: the largest message.
+    /// Creates `count` buffers of `buffer_len` bytes, the largest message.
     pub fn new(count: usize, buffer_len: usize) -> Srq {
         Srq {
-            // Zeroed memory that nobody has touched takes no room.
+            // Untouched zeroed memory takes no room.
             memory: vec![0; count * buffer_len],
             buffer_len,
             free: (0..count as u32).rev().collect(),
@@ -39,7 +39,7 @@ impl Srq {
         }
     }
 
-    /// Whether another `bytes` may be kept behind a gap; counts them.
+    /// Reserves `bytes` for a packet after a gap; false if there is no room.
     pub(super) const fn hold(&mut self, bytes: usize) -> bool {
         let fits = self.held + bytes <= HELD_MAX;
         if fits {
@@ -48,12 +48,12 @@ impl Srq {
         fits
     }
 
-    /// They are kept no longer.
+    /// Releases reserved bytes.
     pub(super) const fn release(&mut self, bytes: usize) {
         self.held -= bytes;
     }
 
-    /// Bytes that are kept behind gaps.
+    /// Bytes reserved for packets after gaps.
     pub const fn held(&self) -> usize {
         self.held
     }
@@ -63,12 +63,12 @@ impl Srq {
         self.buffer_len
     }
 
-    /// All buffers' memory.
+    /// The memory of all buffers.
     pub fn memory(&self) -> &[u8] {
         &self.memory
     }
 
-    /// Where a buffer lies in [`Srq::memory`].
+    /// The range of a buffer in [`Srq::memory`].
     pub const fn range(&self, buffer: u32) -> Range<usize> {
         let start = buffer as usize * self.buffer_len;
         start..start + self.buffer_len
@@ -80,8 +80,8 @@ impl Srq {
         &mut self.memory[range]
     }
 
-    /// Takes a buffer. True beside it if that took the queue below its limit, which is told once for
-    /// each [`Srq::arm`].
+    /// Takes a buffer. The second value is true if the queue is now below its limit, once for each
+    /// [`Srq::arm`].
     pub fn take(&mut self) -> Option<(u32, bool)> {
         let buffer = self.free.pop()?;
         let reached = self.free.len() < self.limit;
@@ -91,23 +91,23 @@ impl Srq {
         Some((buffer, reached))
     }
 
-    /// Gives a buffer back: posts it again.
+    /// Posts a buffer again.
     pub fn post(&mut self, buffer: u32) {
         self.free.push(buffer);
     }
 
-    /// Buffers that are left.
+    /// Number of free buffers.
     pub fn available(&self) -> usize {
         self.free.len()
     }
 
-    /// Asks for the limit event when fewer than `limit` buffers are left.
+    /// Requests the limit event when fewer than `limit` buffers are left.
     pub fn arm(&mut self, limit: usize) {
         self.limit = limit;
     }
 }
 
-/// One message that is there whole.
+/// A complete message.
 #[derive(Clone, Debug)]
 pub struct ReceivedMessage {
     /// Our queue pair.
@@ -118,23 +118,23 @@ pub struct ReceivedMessage {
     pub solicited: bool,
     /// Payload bytes.
     pub len: usize,
-    /// The receive buffer that it took, to be posted again when it has been handled.
+    /// The receive buffer, to be posted again after the message was handled.
     pub buffer: u32,
-    /// Where its parts are in the list of all of them.
+    /// The range of its parts in the list of parts.
     pub parts: Range<usize>,
 }
 
-/// What one batch brought.
+/// The messages of one batch.
 #[derive(Debug, Default)]
 pub struct Inbox {
     /// Messages in order of arrival.
     pub messages: Vec<ReceivedMessage>,
-    /// The parts of all of them.
+    /// The parts of all messages.
     pub(crate) parts: Vec<Part>,
 }
 
 impl Inbox {
-    /// The payload of a message: `arrived` is the batch's memory, `kept` that of [`Srq::memory`].
+    /// The payload of a message: `arrived` is the batch's memory, `kept` is [`Srq::memory`].
     pub fn message<'a>(
         &'a self,
         message: &ReceivedMessage,
@@ -144,7 +144,7 @@ impl Inbox {
         Message::new(arrived, kept, &self.parts[message.parts.clone()])
     }
 
-    /// Forgets all messages, when they have been handled.
+    /// Removes all messages, after they were handled.
     pub fn clear(&mut self) {
         self.messages.clear();
         self.parts.clear();

@@ -1,4 +1,4 @@
-//! What goes into a queue pair and comes out of it.
+//! Input and output of a queue pair.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use crate::soft::wire::{Aeth, Bth};
 /// Messages to send.
 #[derive(Debug)]
 pub struct SendRequest {
-    /// The consumer's own; comes back in the completion.
+    /// An id of the consumer; the completion returns it.
     pub id: u64,
-    /// The messages, payloads filled in. Headers are the queue pair's to write.
+    /// The messages, with payloads filled in. The queue pair writes the headers.
     pub buffer: SendBuffer,
     /// Immediate data of the last message.
     pub immediate: Option<[u8; 4]>,
-    /// Ask the receiver for a completion event with the last message.
+    /// Requests a completion event at the receiver for the last message.
     pub solicited: bool,
 }
 
-/// What became of a [`SendRequest`], in the order of posting.
+/// The completion of a [`SendRequest`], in the order of posting.
 #[derive(Debug)]
 pub struct SendCompletion {
-    /// The consumer's own.
+    /// The id of the request.
     pub id: u64,
-    /// [`WcStatus::Success`] if the peer has acknowledged all of it.
+    /// [`WcStatus::Success`] if the peer has acknowledged all messages.
     pub status: WcStatus,
-    /// Its memory, to be used again.
+    /// The memory, to be used again.
     pub buffer: SendBuffer,
 }
 
 /// Asynchronous events (IBA vol. 1, 11.6.3; include/rdma/ib_verbs.h, `enum ib_event_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpEvent {
-    /// The first packet came in RTR.
+    /// The first packet was received in RTR.
     CommEst,
     /// The send queue is drained.
     SqDrained,
@@ -49,7 +49,7 @@ pub enum QpEvent {
     SrqLimitReached,
 }
 
-/// As the kernel calls them (drivers/infiniband/core/verbs.c, `ib_events`).
+/// The names of the kernel (drivers/infiniband/core/verbs.c, `ib_events`).
 impl fmt::Display for QpEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -68,49 +68,49 @@ impl fmt::Display for QpEvent {
 pub struct RcPacket<'a> {
     /// The base transport header.
     pub bth: Bth,
-    /// Behind an acknowledgement's.
+    /// The AETH of an acknowledgement.
     pub aeth: Option<Aeth>,
-    /// Behind a send's.
+    /// The immediate data of a SEND.
     pub immediate: Option<[u8; 4]>,
     /// The payload, without padding.
     pub payload: &'a [u8],
-    /// Where the payload lies in the memory of the batch.
+    /// Offset of the payload in the memory of the batch.
     pub at: usize,
 }
 
-/// Packets to send now, all of one length but the last: BTH to pad are written, the last 4 bytes of
+/// Packets to send now, all of one length except the last. BTH to pad are written; the last 4 bytes of
 /// each are room for the ICRC.
 #[derive(Debug)]
 pub struct Packets<'a> {
-    /// The packets side by side.
+    /// The contiguous packets.
     pub memory: &'a mut [u8],
-    /// Bytes from one to the next; the last may be shorter.
+    /// Bytes from one packet to the next; the last may be shorter.
     pub stride: usize,
-    /// How many there are.
+    /// Number of packets.
     pub count: usize,
 }
 
-/// Whether a queue pair takes more to send.
+/// Whether a queue pair takes more messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// It does.
+    /// The window has room.
     Open,
-    /// The window is full, and acknowledgements are coming.
+    /// The window is full; acknowledgements are coming.
     Full,
-    /// The window has been full for a while, or nothing was acknowledged: the peer is slow, or gone.
+    /// The window was full for a while, or nothing was acknowledged: the peer is slow or gone.
     Stalled,
 }
 
-/// Counts of one queue pair.
+/// Counters of one queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Messages sent and acknowledged.
     pub tx_messages: u64,
-    /// Payload bytes of them.
+    /// Payload bytes of messages sent and acknowledged.
     pub tx_bytes: u64,
     /// Messages received.
     pub rx_messages: u64,
-    /// Payload bytes of them.
+    /// Payload bytes of messages received.
     pub rx_bytes: u64,
     /// Packets sent again.
     pub retransmits: u64,
@@ -118,6 +118,6 @@ pub struct Statistics {
     pub in_flight: u32,
     /// Packets that may be in flight.
     pub window: u32,
-    /// The smoothed round trip.
+    /// The smoothed round trip time.
     pub srtt: Duration,
 }

@@ -1,23 +1,23 @@
-//! How many packets may be in flight: a window that grows while acknowledgements come and shrinks
-//! on loss, on growing delay and on congestion notifications, once a round trip.
+//! The window: the number of packets that may be in flight. It grows with acknowledgements and shrinks,
+//! once a round trip, on loss, on growing delay and on congestion notifications.
 //!
-//! Underlays drop when a socket buffer overflows, so what is in flight is bounded in bytes as well.
+//! Underlays drop when a socket buffer overflows, so the bytes in flight are bounded as well.
 
-/// Packets at the start.
+/// Initial window in packets.
 const START: u32 = 64;
 
-/// Packets that may always be in flight: two rounds of acknowledgements of a peer that waits for
-/// sixteen packets. It also keeps random loss from strangling a fast network.
+/// Minimum window in packets: two rounds of acknowledgements of a peer that waits for sixteen packets.
+/// It also keeps random loss from slowing a fast network too much.
 const FLOOR: u32 = 32;
 
-/// Bytes of payload in flight at most.
+/// Maximum payload bytes in flight.
 const BYTES_MAX: u32 = 1 << 20;
 
-/// The share of lost packets that is the network's own, one in so many: no reason to slow down, as
-/// it is no sign of a full queue. Overflowing buffers lose more.
+/// Tolerated loss: one packet in so many. It is no sign of a full queue, so the window need not shrink;
+/// overflowing buffers lose more.
 const TOLERATED: u32 = 32;
 
-/// Packets over which the share is taken.
+/// Number of packets over which the loss is measured.
 const SHARE_OVER: u32 = 512;
 
 /// Why the window shrinks.
@@ -25,32 +25,32 @@ const SHARE_OVER: u32 = 512;
 pub enum Congestion {
     /// Packets were lost.
     Loss,
-    /// A network node or the receiver said so.
+    /// A network node or the receiver reported congestion.
     Notified,
-    /// Packets stand in a queue.
+    /// Packets wait in a queue.
     Delay,
-    /// Nothing was heard.
+    /// Acknowledgement timeout.
     Timeout,
 }
 
-/// The window of one queue pair. Positions are packets since its start.
+/// The window of one queue pair. Positions count packets since its start.
 #[derive(Debug)]
 pub struct Window {
     packets: u32,
     max: u32,
-    /// Below it the window grows by what is acknowledged, above it by a part of that.
+    /// Below the threshold the window grows by the acknowledged packets, above it by a part of them.
     threshold: u32,
     /// Packets acknowledged towards the next step above the threshold.
     earned: u32,
-    /// What was in flight at the last reduction lies before this position.
+    /// Packets before this position were sent before the last reduction.
     mark: u64,
-    /// Packets lost and packets acknowledged of late.
+    /// Packets recently lost and acknowledged.
     lost: u32,
     arrived: u32,
 }
 
 impl Window {
-    /// At the start, for packets of `path_mtu` payload bytes.
+    /// Creates an initial window for packets of `path_mtu` payload bytes.
     pub fn new(path_mtu: u32) -> Window {
         let max = (BYTES_MAX / path_mtu).max(START);
         Window {
@@ -69,7 +69,7 @@ impl Window {
         self.packets
     }
 
-    /// `n` packets were acknowledged.
+    /// Records `n` acknowledged packets.
     pub fn arrived(&mut self, n: u32) {
         self.arrived = self.arrived.saturating_add(n);
         while self.arrived > SHARE_OVER {
@@ -78,8 +78,8 @@ impl Window {
         }
     }
 
-    /// `n` packets were lost, one of them at position `at`: shrinks if that is more than a network
-    /// loses that is not full.
+    /// Records `n` lost packets, one of them at position `at`. Shrinks the window if more than the
+    /// tolerated share is lost.
     pub fn lost(&mut self, n: u32, at: u64, next: u64) {
         self.lost = self.lost.saturating_add(n);
         if self.lost.saturating_mul(TOLERATED) > self.arrived.max(SHARE_OVER / 2) {
@@ -87,7 +87,7 @@ impl Window {
         }
     }
 
-    /// `n` packets were acknowledged while the window was in use.
+    /// Grows the window after `n` packets were acknowledged while the window was in use.
     pub fn grow(&mut self, n: u32) {
         if self.packets < self.threshold {
             self.packets = self.packets.saturating_add(n).min(self.max);
@@ -103,8 +103,8 @@ impl Window {
         self.earned = self.earned.min(step);
     }
 
-    /// Shrinks because of what befell the packet at position `at`, unless that was in flight at the
-    /// last reduction already; `next` is the next position to be sent. True if it did.
+    /// Shrinks because of an event of the packet at position `at`, unless the packet was sent before
+    /// the last reduction; `next` is the next position to send. Returns whether the window has shrunk.
     pub fn shrink(&mut self, why: Congestion, at: u64, next: u64) -> bool {
         if at < self.mark {
             return false;
@@ -167,7 +167,7 @@ mod tests {
             window.lost(1, k * 100, k * 100 + 64);
         }
         assert!(window.packets() < START);
-        // And so is a burst, at once.
+        // So is a burst.
         let before = window.packets();
         window.lost(9, 200_000, 200_064);
         assert!(window.packets() < before);

@@ -1,5 +1,4 @@
-//! BTH opcodes (IBA vol. 1, 9.2.1, table 38; include/rdma/ib_pack.h) and the headers that each
-//! one brings along.
+//! BTH opcodes (IBA vol. 1, 9.2.1, table 38; include/rdma/ib_pack.h) and the headers of each.
 
 /// Transport bits of the reliable connection opcodes.
 pub const RC: u8 = 0x00;
@@ -61,7 +60,7 @@ pub const UD_SEND_ONLY_IMM: u8 = 0x65;
 /// Congestion Notification Packet (IBA vol. 1, annex A17.9.3).
 pub const CNP: u8 = 0x81;
 
-/// The headers that an opcode brings, in the order of the wire.
+/// The headers of an opcode, in wire order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headers {
     /// [`super::Deth`].
@@ -125,8 +124,8 @@ impl Headers {
     }
 }
 
-/// The headers of `opcode`, or `None` for one that no RoCEv2 peer sends: reliable datagram, XRC,
-/// and the reserved ones.
+/// The headers of `opcode`, or `None` for an opcode that no RoCEv2 peer sends: reliable datagram, XRC
+/// and reserved ones.
 pub const fn headers(opcode: u8) -> Option<Headers> {
     const P: Headers = Headers::PAYLOAD;
     const N: Headers = Headers::NONE;
@@ -159,7 +158,8 @@ pub const fn headers(opcode: u8) -> Option<Headers> {
     })
 }
 
-/// The opcode's name: transport and operation, `RC SEND_FIRST`. `None` where [`headers`] has none.
+/// The name of an opcode, transport and operation: `RC SEND_FIRST`. `None` where [`headers`] returns
+/// `None`.
 pub const fn name(opcode: u8) -> Option<&'static str> {
     const NAMES: [&str; 0x18] = [
         "RC SEND_FIRST",

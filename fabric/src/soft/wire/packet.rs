@@ -1,4 +1,4 @@
-//! Whole packets, from the BTH to the ICRC, of every opcode.
+//! Whole packets of every opcode, from the BTH to the ICRC.
 
 use proto::{PKey, Psn, Qpn};
 use zerocopy::big_endian::U16;
@@ -11,11 +11,11 @@ use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ICRC_LEN, Ieth, ImmDt, Ret
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
     /// Shorter than BTH, extended headers, padding and ICRC together (IBA vol. 1, 9.6.1).
-    #[error("{len} bytes are too few: the headers, padding and ICRC take {needed}")]
+    #[error("packet has {len} bytes; headers, padding and ICRC need {needed}")]
     Short {
-        /// Bytes there are.
+        /// Bytes of the packet.
         len: usize,
-        /// Bytes there must be.
+        /// Bytes that the packet needs.
         needed: usize,
     },
     /// No RoCEv2 peer sends this opcode.
@@ -24,12 +24,12 @@ pub enum Malformed {
     /// A transport header version other than 0.
     #[error("unknown transport header version {0}")]
     Version(u8),
-    /// An opcode without payload came with one.
-    #[error("{0} bytes of payload behind an opcode that carries none")]
+    /// Payload after an opcode without payload.
+    #[error("{0} bytes of payload after an opcode without payload")]
     UnexpectedPayload(usize),
 }
 
-/// The extended transport headers of a packet; the opcode says which are there.
+/// The extended transport headers of a packet; the opcode selects them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Extended {
     /// Datagram.
@@ -75,7 +75,7 @@ impl Extended {
         put(&self.cnp, out);
     }
 
-    /// Which headers these are; `payload` is not told from them.
+    /// Which headers are present; `payload` is always false.
     fn headers(&self) -> Headers {
         Headers {
             deth: self.deth.is_some(),
@@ -91,7 +91,7 @@ impl Extended {
     }
 }
 
-/// The header at the front of `bytes`, if there is to be one; `None` if `bytes` ends before it.
+/// Takes the header at the front of `bytes`, if wanted; `None` if `bytes` is too short.
 fn take_if<H: FromBytes + Unaligned>(wanted: bool, bytes: &mut &[u8]) -> Option<Option<H>> {
     if !wanted {
         return Some(None);
@@ -122,7 +122,7 @@ fn extended_len(h: Headers) -> usize {
     sizes.iter().filter(|s| s.0).map(|s| s.1).sum()
 }
 
-/// A received packet, its parts found and its length checked; the ICRC is not verified here.
+/// A parsed packet of valid length; the ICRC is not verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// The base transport header.
@@ -135,16 +135,16 @@ pub struct Packet<'a> {
     pub pad: &'a [u8],
     /// The ICRC as on the wire, least significant byte first.
     pub icrc: [u8; ICRC_LEN],
-    /// Everything that the ICRC covers above UDP: BTH to pad.
+    /// All bytes above UDP that the ICRC covers: BTH to pad.
     pub covered: &'a [u8],
 }
 
 impl<'a> Packet<'a> {
-    /// Reads `transport`, the bytes from the BTH to and including the ICRC.
+    /// Parses `transport`, the bytes from the BTH to the ICRC.
     ///
     /// # Errors
-    /// [`Malformed`]; the checks are those that the kernel makes before it looks for a queue pair
-    /// (rxe_recv.c, `rxe_rcv` and `hdr_check`), and that nothing follows an opcode without payload.
+    /// [`Malformed`]. The checks are those of the kernel before it looks for a queue pair (rxe_recv.c,
+    /// `rxe_rcv` and `hdr_check`), and that an opcode without payload has none.
     pub fn parse(transport: &'a [u8]) -> Result<Packet<'a>, Malformed> {
         let short = |needed| Malformed::Short {
             len: transport.len(),
@@ -177,7 +177,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The packet's fields, without what is computed (PadCnt) or reserved.
+    /// The packet's fields, without computed (PadCnt) and reserved ones.
     pub fn repr(&self) -> Repr<'a> {
         Repr {
             opcode: self.bth.opcode,
@@ -199,7 +199,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The fields of a packet to be written.
+/// The fields of a packet to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Repr<'a> {
     /// See [`opcode`].
@@ -220,7 +220,7 @@ pub struct Repr<'a> {
     pub ack_req: bool,
     /// The packet sequence number.
     pub psn: Psn,
-    /// The extended headers; those that the opcode asks for.
+    /// The extended headers; must be those of the opcode.
     pub extended: Extended,
     /// The payload.
     pub payload: &'a [u8],
@@ -244,12 +244,12 @@ impl Repr<'_> {
         }
     }
 
-    /// Appends BTH, extended headers, payload and zero padding to `out`; the ICRC, which depends on
-    /// the IP and UDP headers, is the caller's ([`super::super::icrc::Prefix::finish_received`]).
+    /// Appends BTH, extended headers, payload and zero padding to `out`. The caller appends the ICRC,
+    /// which depends on the IP and UDP headers ([`super::super::icrc::Prefix::finish_received`]).
     ///
     /// # Errors
-    /// [`Malformed::Opcode`] when the opcode is unknown or the extended headers are not its own,
-    /// [`Malformed::UnexpectedPayload`].
+    /// [`Malformed::Opcode`] if the opcode is unknown or the extended headers are not those of the
+    /// opcode, [`Malformed::UnexpectedPayload`].
     pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), Malformed> {
         let wanted = opcode::headers(self.opcode).ok_or(Malformed::Opcode(self.opcode))?;
         let without_payload = Headers {

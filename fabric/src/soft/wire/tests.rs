@@ -35,7 +35,7 @@ fn emit(repr: &Repr<'_>) -> Vec<u8> {
     out
 }
 
-/// The bytes and an ICRC of ones, which this module does not look at.
+/// The bytes and an ICRC of ones, which this module does not check.
 fn with_icrc(repr: &Repr<'_>) -> Vec<u8> {
     let mut bytes = emit(repr);
     bytes.extend([0xff; ICRC_LEN]);
@@ -72,7 +72,7 @@ fn padding_is_zero_and_fills_up_to_four() {
     }
 }
 
-/// Checklist 3: the key of the default partition is what a field left alone holds.
+/// Checklist 3: the P_Key of the default partition is the default value.
 #[test]
 fn the_default_partition_key_is_ffff() {
     assert_eq!(emit(&hello())[2..4], [0xff, 0xff]);
@@ -110,7 +110,7 @@ fn bits_of_the_base_header() {
 
 /// Checklist 5, 7 and 8, as far as one packet shows them.
 #[test]
-fn what_the_kernel_drops_is_malformed() {
+fn packets_that_the_kernel_drops_are_malformed() {
     let good = with_icrc(&hello());
     for len in 0..12 + 8 + 3 + 4 {
         assert!(
@@ -164,23 +164,23 @@ fn every_opcode_with_headers_has_a_name() {
 
 #[test]
 fn syndromes_of_the_specification() {
-    let said = |syndrome| {
+    let decoded = |syndrome| {
         Aeth {
             syndrome,
             msn: [0, 0, 7],
         }
         .acknowledgement()
     };
-    assert_eq!(said(0x1f), Acknowledgement::Ack { credits: 31 });
-    assert_eq!(said(0x2c), Acknowledgement::Rnr { timer: 12 });
-    assert_eq!(said(0x60), Acknowledgement::Nak { code: 0 });
-    assert_eq!(said(0x40), Acknowledgement::Reserved);
-    assert_eq!(said(0xe0), Acknowledgement::Reserved);
+    assert_eq!(decoded(0x1f), Acknowledgement::Ack { credits: 31 });
+    assert_eq!(decoded(0x2c), Acknowledgement::Rnr { timer: 12 });
+    assert_eq!(decoded(0x60), Acknowledgement::Nak { code: 0 });
+    assert_eq!(decoded(0x40), Acknowledgement::Reserved);
+    assert_eq!(decoded(0xe0), Acknowledgement::Reserved);
 }
 
 proptest! {
-    /// Whatever is accepted comes out again as it was, but for reserved bits and pad bytes, which
-    /// are sent as zero.
+    /// Accepted packets are unchanged after a round trip, except reserved bits and pad bytes, which are
+    /// sent as zero.
     #[test]
     fn packets_round_trip(
         op in prop::sample::select((0u8..=255).filter(|o| opcode::headers(*o).is_some()).collect::<Vec<_>>()),
@@ -189,7 +189,7 @@ proptest! {
         bytes[0] = op;
         bytes[1] &= 0xf0;
         if let Ok(packet) = Packet::parse(&bytes) {
-            // PadCnt is the sender's word; only the right one is ever written.
+            // PadCnt may be wrong in received packets; only the right value is written.
             prop_assume!(packet.bth.pad_count() == pad_count(packet.payload.len()));
             let mut out = Vec::new();
             packet.repr().emit(&mut out).unwrap();

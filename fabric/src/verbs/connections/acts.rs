@@ -1,4 +1,4 @@
-//! Doing what [`State::on`] says.
+//! Carries out the acts that [`State::on`] returns.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::state::{Act, Input, State};
 use super::{DRAIN_MIN, Engine};
 
 impl<D: Device> Engine<D> {
-    /// Lets something happen to a connection.
+    /// Handles an input of a connection.
     pub(super) fn drive(&mut self, now: Instant, key: Key, input: Input) {
         let mut next = Some(input);
         while let Some(input) = next.take() {
@@ -39,51 +39,51 @@ impl<D: Device> Engine<D> {
         let Some(c) = self.table.get_mut(key) else {
             return Ok(());
         };
-        match act {
-            Act::TellReplied => {
-                let private_data = std::mem::take(&mut c.private_data);
-                let connection = c.id;
+        let device = self.device.as_mut().ok_or(CloseReason::PortGone);
+        let done = match act {
+            Act::NotifyReplied => {
                 self.events.push_back(ConnectionEvent::Replied {
-                    connection,
-                    private_data,
+                    connection: c.id,
+                    private_data: std::mem::take(&mut c.private_data),
                 });
-                return Ok(());
+                Ok(())
             }
-            Act::TellClosed(reason) => {
+            Act::NotifyClosed(reason) => {
                 let connection = c.id;
                 self.events
                     .push_back(ConnectionEvent::Closed { connection, reason });
-                return Ok(());
+                Ok(())
             }
             Act::Destroy => {
                 self.destroy(key);
                 return Ok(());
             }
-            _ => {}
-        }
-        let Some(device) = &mut self.device else {
-            return Err(CloseReason::PortGone);
-        };
-        let done = match act {
-            Act::ResolveRoute => device.resolve_route(&c.line),
+            Act::ResolveRoute => device?.resolve_route(&c.line),
             Act::Make => {
-                c.make(device)?;
+                c.make(device?)?;
                 let qpn = c.qpn;
                 self.table.number(key, qpn);
                 return Ok(());
             }
-            Act::BringUp => return c.bring_up(now, device),
-            Act::Ask => c.with_pair(|c, pair| device.ask(&c.line, pair, &c.private_data)),
-            Act::Accept => c.with_pair(|c, pair| device.accept(&c.line, pair, &c.private_data)),
-            Act::Confirm => device.confirm(&c.line),
-            // What follows ends it in any case; a peer that is not told finds out by itself.
-            Act::Reject => ignore(device.reject(&c.line, &c.private_data)),
-            Act::Disconnect => ignore(device.disconnect(&c.line)),
+            Act::BringUp => return c.bring_up(now, device?),
+            Act::Ask => {
+                let device = device?;
+                c.with_pair(|c, pair| device.ask(&c.line, pair, &c.private_data))
+            }
+            Act::Accept => {
+                let device = device?;
+                c.with_pair(|c, pair| device.accept(&c.line, pair, &c.private_data))
+            }
+            Act::Confirm => device?.confirm(&c.line),
+            // The next act ends the connection in any case; a peer that was not notified finds out by
+            // itself.
+            Act::Reject => ignore(device?.reject(&c.line, c.reason, &c.private_data)),
+            Act::Disconnect => ignore(device?.disconnect(&c.line)),
             Act::Stop => {
+                device?;
                 self.stop(now, key);
                 return Ok(());
             }
-            Act::TellReplied | Act::TellClosed(_) | Act::Destroy => Ok(()),
         };
         done.map_err(|e| {
             log::debug!("connection {} to {}: {act:?}: {e}", c.id.0, c.peer);
@@ -91,21 +91,20 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Takes the queue pair to ERR; it is destroyed when what was posted has come back.
+    /// Changes the queue pair to ERR; it is destroyed when the posted work has come back.
     fn stop(&mut self, now: Instant, key: Key) {
         let (Some(c), Some(device)) = (self.table.get_mut(key), &mut self.device) else {
             return;
         };
         if let Some(Err(e)) = c.pair.as_ref().map(|pair| device.stop(pair)) {
-            log::debug!("queue pair {} cannot be stopped: {e}", c.qpn);
+            log::debug!("cannot stop queue pair {}: {e}", c.qpn);
         }
         c.quiet = false;
         self.draining.push(key);
         self.sweep_within(now, DRAIN_MIN);
     }
 
-    /// Ends what is left of a connection. Once its queue pair is destroyed the device uses none of its
-    /// memory any more.
+    /// Destroys a connection. After its queue pair is destroyed, the device does not use its memory.
     fn destroy(&mut self, key: Key) {
         self.draining.retain(|k| *k != key);
         self.full.retain(|k| *k != key);
@@ -123,8 +122,11 @@ impl<D: Device> Connection<D> {
     fn make(&mut self, device: &mut D) -> Result<(), CloseReason> {
         let made = device.make(&self.line, self.entry.index);
         let pair = made.map_err(|e| {
-            // Not a matter of one peer: the device has no more of them, or no memory.
-            log::warn!("no queue pair for a connection to {}: {e}", self.peer);
+            // Not specific to the peer: the device has no more queue pairs, or no memory.
+            log::warn!(
+                "cannot create a queue pair for a connection to {}: {e}",
+                self.peer
+            );
             CloseReason::Failed(WcStatus::LocQpOpErr)
         })?;
         self.qpn = device.qpn(&pair);
@@ -133,13 +135,17 @@ impl<D: Device> Connection<D> {
     }
 
     fn bring_up(&mut self, now: Instant, device: &mut D) -> Result<(), CloseReason> {
-        let path = self.with_pair(|c, pair| device.bring_up(&c.line, pair));
+        let path = self.with_pair(|c, pair| device.bring_up(&c.line, pair, c.sends()));
         let Path {
             path_mtu,
             remote_qpn,
             ..
         } = path.map_err(|e| {
-            log::debug!("queue pair {} for {}: {e}", self.qpn, self.peer);
+            log::debug!(
+                "cannot connect queue pair {} to {}: {e}",
+                self.qpn,
+                self.peer
+            );
             CloseReason::Failed(WcStatus::LocQpOpErr)
         })?;
         self.path_mtu = path_mtu;
@@ -155,7 +161,7 @@ impl<D: Device> Connection<D> {
         }
     }
 
-    /// Whether something is to be looked at by time.
+    /// Whether the connection has to be checked by time.
     pub(super) fn waits(&self) -> bool {
         match self.state {
             State::Resolving | State::Routing | State::Asking | State::Draining => true,

@@ -1,6 +1,6 @@
 //! One connection.
 
-use proto::{ConnectionId, EndpointId, Gid, Instant, PKey, Qpn};
+use proto::{ConnectionId, EndpointId, Gid, Instant, PKey, Qpn, RejectReason, ServiceId};
 
 use super::device::Device;
 use super::sends::Sends;
@@ -11,58 +11,62 @@ use crate::pkeys::Entry;
 /// A connection.
 #[derive(Debug)]
 pub struct Connection<D: Device> {
-    /// Its name towards the consumer.
+    /// Identifier for the consumer.
     pub id: ConnectionId,
-    /// Whose it is.
+    /// The endpoint that owns the connection.
     pub endpoint: EndpointId,
-    /// Its partition.
+    /// P_Key table entry.
     pub entry: Entry,
-    /// We asked for it.
+    /// True on the side that sent the request.
     pub active: bool,
-    /// What it is in.
+    /// The requested service.
+    pub service: ServiceId,
+    /// The reason for a rejection by the consumer.
+    pub reason: RejectReason,
+    /// Current state.
     pub state: State,
-    /// Since when.
+    /// Time of the last change of state.
     pub since: Instant,
-    /// Its queue pair, once there is one. Ends before the id.
+    /// Queue pair, if created. Destroyed before the id.
     pub pair: Option<D::Pair>,
-    /// Its number; 0 while there is none.
+    /// Queue pair number; 0 without one.
     pub qpn: Qpn,
-    /// Its name in rdma_cm.
+    /// The rdma_cm id.
     pub line: D::Id,
-    /// Our GID when it was begun.
+    /// Local GID at creation.
     pub local: Gid,
-    /// The peer's.
+    /// The peer's GID.
     pub peer: Gid,
-    /// The peer's queue pair; 0 while it is not known.
+    /// The peer's queue pair; 0 while unknown.
     pub remote_qpn: Qpn,
-    /// Payload bytes of a packet; 0 while it is not known.
+    /// Path MTU in bytes; 0 while unknown.
     pub path_mtu: u32,
-    /// What is to be said with the next of REQ, REP and REJ; what the peer said with REP.
+    /// Private data for the next REQ, REP or REJ, or from the peer's REP.
     pub private_data: Box<[u8]>,
-    /// What was posted.
+    /// Posted work.
     pub sends: Sends,
-    /// When something of that was completed last, or it was the first to be posted.
+    /// Time of the last completion, or of the first post after idleness.
     pub progress: Instant,
-    /// It is in the list of those whose window is full.
+    /// The connection is in the list of full windows.
     pub full: bool,
-    /// Since it began to drain, the receive queue was seen empty.
+    /// The receive queue was seen empty since the connection began to drain.
     pub quiet: bool,
-    /// When it was begun.
+    /// Time of creation.
     pub created: Instant,
-    /// When a message last came or went.
+    /// Time of the last message in either direction.
     pub used: Instant,
     /// Messages sent and acknowledged.
     pub tx_messages: u64,
-    /// Their bytes.
+    /// Bytes of the messages sent.
     pub tx_bytes: u64,
     /// Messages received.
     pub rx_messages: u64,
-    /// Their bytes.
+    /// Bytes of the messages received.
     pub rx_bytes: u64,
 }
 
 impl<D: Device> Connection<D> {
-    /// For people; `window` is how many messages may be outstanding.
+    /// State for display; `window` is the maximum number of outstanding messages.
     pub fn info(&self, window: u32) -> ConnectionInfo {
         ConnectionInfo {
             connection: self.id,
@@ -82,12 +86,21 @@ impl<D: Device> Connection<D> {
             tx_bytes: self.tx_bytes,
             rx_messages: self.rx_messages,
             rx_bytes: self.rx_bytes,
-            // The device does not tell.
+            // The device does not report them.
             retransmits: 0,
             in_flight: self.sends.messages(),
             window,
             srtt: 0,
         }
+    }
+
+    /// Whether messages may be sent. On connections that Linux's IPoIB may have requested, never: its
+    /// receive handler takes the sending queue pair's state for that of a receiving one, and the peer's
+    /// kernel panics (kernel drivers/infiniband/ulp/ipoib/ipoib_cm.c, `ipoib_cm_handle_rx_wc`). Linux uses
+    /// no service of rdma_cm for IPoIB.
+    pub const fn sends(&self) -> bool {
+        let of_rdma_cm = self.service.is_rdma_cm() || self.service.rdma_ib_port().is_some();
+        self.active || of_rdma_cm
     }
 
     const fn pkey(&self) -> PKey {
@@ -97,7 +110,8 @@ impl<D: Device> Connection<D> {
     const fn qp_state(&self) -> &'static str {
         match (self.state, &self.pair) {
             (_, None) => "RESET",
-            (State::Accepted | State::Open, _) => "RTS",
+            (State::Accepted | State::Open, _) if self.sends() => "RTS",
+            (State::Accepted | State::Open, _) => "RTR",
             (State::Draining, _) => "ERR",
             _ => "INIT",
         }

@@ -1,26 +1,27 @@
-//! What a consumer asks for: listening, connecting, consenting, closing.
+//! Calls of a consumer: listen, connect, accept, close.
 
 use std::io;
 
 use super::connection::Connection;
-use super::device::{Address, Device};
+use super::device::{Address, Device, Source};
 use super::lookup::Key;
 use super::sends::Sends;
 use super::state::{Input, State};
 use super::{Engine, SWEEP};
 use crate::connection::ConnectRequest;
-use crate::mad::cm::RdmaCmData;
+use crate::mad::cm::request_data;
 use crate::pkeys::Entry;
 use proto::{
     ConnectError, ConnectionId, EndpointId, Gid, Instant, PKey, Qpn, RejectReason, ServiceId,
+    Services,
 };
-use zerocopy::IntoBytes;
 
-/// What a connection begins with.
+/// Parameters of a new connection.
 pub(super) struct Begin {
     pub endpoint: EndpointId,
     pub entry: Entry,
     pub active: bool,
+    pub service: ServiceId,
     pub peer: Gid,
     pub private_data: Box<[u8]>,
 }
@@ -28,11 +29,11 @@ pub(super) struct Begin {
 impl<D: Device> Engine<D> {
     /// See [`crate::Connections::listen`].
     pub fn listen(&mut self, now: Instant, endpoint: EndpointId, service: ServiceId) {
-        let Some(port) = service.rdma_cm_port() else {
-            log::debug!("requests for service {service} do not reach a device of the kernel");
+        if !self.view.services.receives(service) {
+            log::debug!("cannot listen on service {service}: its requests do not reach the port");
             return;
-        };
-        self.listeners.add(now, port, endpoint);
+        }
+        self.listeners.add(now, service, endpoint);
         self.open_listeners(now);
     }
 
@@ -58,71 +59,56 @@ impl<D: Device> Engine<D> {
         let member = self.view.members.get(&endpoint);
         let member = member.ok_or(ConnectError::NoSuchEndpoint(endpoint))?;
         let entry = member.entry.ok_or(ConnectError::NoPKey(endpoint))?;
-        let port = request.service.rdma_cm_port().ok_or_else(unsupported)?;
+        let service = request.service;
+        if !self.view.services.requests(service) {
+            return Err(unsupported());
+        }
         if !self.reaches(peer) {
             return Err(ConnectError::Unreachable(peer));
         }
-        self.speaks_for(entry)?;
+        self.check_partition(entry)?;
         let begin = Begin {
             endpoint,
             entry,
             active: true,
+            service,
             peer,
-            private_data: RdmaCmData::new(request.to, request.private_data)
-                .as_bytes()
-                .into(),
+            private_data: request_data(service, request.to, request.private_data),
         };
-        let from = self.own_address(0);
+        let from = Source {
+            gid: self.view.gid,
+            entry,
+        };
         let to = Address {
             gid: peer,
-            port,
-            ..from
+            scope: self.view.scope,
+            service,
         };
         let device = self.device.as_mut();
         let device = device.ok_or(ConnectError::Unreachable(peer))?;
         let mut failure = None;
-        let (key, id) = {
-            let id = ConnectionId(self.next_id);
-            let local = self.view.gid;
-            let made = self.table.insert(|key| {
-                let line = device.begin(key.context(), &from, &to);
-                let line = line.map_err(|e| failure = Some(e)).ok()?;
-                Some(Connection::new(now, id, local, begin, line))
-            });
-            match (made, failure) {
-                (Some(key), _) => (key, id),
-                (None, Some(e)) => return Err(refusal(peer, e)),
-                (None, None) => return Err(ConnectError::Full),
-            }
-        };
+        let (id, local) = (ConnectionId(self.next_id), self.view.gid);
+        let made = self.table.insert(|key| {
+            let line = device.begin(key.context(), &from, &to);
+            let line = line.map_err(|e| failure = Some(e)).ok()?;
+            Some(Connection::new(now, id, local, begin, line))
+        });
+        let key = made.ok_or_else(|| failure.map_or(ConnectError::Full, |e| refusal(peer, e)))?;
         self.named(now, key, id);
         Ok(id)
     }
 
-    /// Whether rdma_cm makes connections in a partition. On Ethernet it asks in the default one always
-    /// (kernel drivers/infiniband/core/cma.c, `cma_resolve_iboe_route`), on InfiniBand it asks subnet
-    /// administration for the way, which nothing here can yet.
-    fn speaks_for(&self, entry: Entry) -> Result<(), ConnectError> {
-        let why = if !self.view.ethernet {
-            "rdma_cm cannot find peers on InfiniBand without subnet administration"
-        } else if entry.pkey.full() != PKey::DEFAULT {
-            "rdma_cm makes connections over Ethernet in the default partition alone"
-        } else {
+    /// Refuses partitions that rdma_cm does not support. On Ethernet it always uses the default one
+    /// (kernel drivers/infiniband/core/cma.c, `cma_resolve_iboe_route`).
+    fn check_partition(&self, entry: Entry) -> Result<(), ConnectError> {
+        if self.view.services != Services::RdmaCm || entry.pkey.full() == PKey::DEFAULT {
             return Ok(());
-        };
+        }
+        let why = "over Ethernet, rdma_cm connects in the default partition only";
         Err(io::Error::new(io::ErrorKind::Unsupported, why).into())
     }
 
-    /// Our address, with a port number.
-    pub(super) const fn own_address(&self, port: u16) -> Address {
-        Address {
-            gid: self.view.gid,
-            scope: self.view.scope,
-            port,
-        }
-    }
-
-    /// The next connection's name is used.
+    /// Stores the identifier of a new connection and advances to the next.
     pub(super) fn named(&mut self, now: Instant, key: Key, id: ConnectionId) {
         self.table.name(key, id);
         self.next_id = self.next_id.wrapping_add(1).max(1);
@@ -131,16 +117,15 @@ impl<D: Device> Engine<D> {
 
     /// See [`crate::Connections::accept`].
     pub fn accept(&mut self, now: Instant, connection: ConnectionId, private_data: &[u8]) {
-        self.say(now, connection, Input::Accept, private_data);
+        self.apply(now, connection, Input::Accept, private_data);
     }
 
     /// See [`crate::Connections::establish`].
     pub fn establish(&mut self, now: Instant, connection: ConnectionId) {
-        self.say(now, connection, Input::Establish, &[]);
+        self.apply(now, connection, Input::Establish, &[]);
     }
 
-    /// See [`crate::Connections::reject`]. rdma_cm says [`RejectReason::CONSUMER`] whatever the reason
-    /// (kernel drivers/infiniband/core/ucma.c, `ucma_reject`).
+    /// See [`crate::Connections::reject`].
     pub fn reject(
         &mut self,
         now: Instant,
@@ -148,16 +133,20 @@ impl<D: Device> Engine<D> {
         reason: RejectReason,
         private_data: &[u8],
     ) {
-        log::debug!("connection {} is rejected: {reason}", connection.0);
-        self.say(now, connection, Input::Reject, private_data);
+        log::debug!("rejecting connection {}: {reason}", connection.0);
+        let key = self.table.by_id(connection);
+        if let Some(c) = key.and_then(|key| self.table.get_mut(key)) {
+            c.reason = reason;
+        }
+        self.apply(now, connection, Input::Reject, private_data);
     }
 
     /// See [`crate::Connections::close`].
     pub fn close(&mut self, now: Instant, connection: ConnectionId) {
-        self.say(now, connection, Input::Close, &[]);
+        self.apply(now, connection, Input::Close, &[]);
     }
 
-    fn say(&mut self, now: Instant, connection: ConnectionId, input: Input, private_data: &[u8]) {
+    fn apply(&mut self, now: Instant, connection: ConnectionId, input: Input, private_data: &[u8]) {
         let Some(key) = self.table.by_id(connection) else {
             return;
         };
@@ -169,7 +158,7 @@ impl<D: Device> Engine<D> {
 }
 
 impl<D: Device> Connection<D> {
-    /// One that begins.
+    /// Creates a connection in its first state.
     pub(super) fn new(
         now: Instant,
         id: ConnectionId,
@@ -182,6 +171,8 @@ impl<D: Device> Connection<D> {
             endpoint: begin.endpoint,
             entry: begin.entry,
             active: begin.active,
+            service: begin.service,
+            reason: RejectReason::CONSUMER,
             state: if begin.active {
                 State::Resolving
             } else {
@@ -211,7 +202,7 @@ impl<D: Device> Connection<D> {
 }
 
 fn unsupported() -> ConnectError {
-    let why = "requests for this service do not go through rdma_cm";
+    let why = "the port cannot send requests for this service";
     io::Error::new(io::ErrorKind::Unsupported, why).into()
 }
 

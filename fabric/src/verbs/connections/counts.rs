@@ -1,40 +1,43 @@
-//! What connections count.
+//! Counters of connections.
 
-/// One worker's counts since it was made.
+/// The name of the counter of requests.
+pub const REQUESTS: &str = "cm_rx_msgs_req";
+
+/// Counters of one worker since its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Requests that came.
+    /// Requests received.
     pub requests: u64,
-    /// Requests rejected without asking the consumer: for nobody here, of another partition, or for a
-    /// larger path MTU than the port has.
+    /// Requests rejected without asking the consumer: no listener, another partition, or a path MTU
+    /// above the port's.
     pub not_served: u64,
-    /// Requests rejected since their source makes too many.
+    /// Requests rejected because their source exceeds its rate.
     pub rate_limited: u64,
-    /// Requests rejected since there are as many connections as there may be.
+    /// Requests rejected because the limit of connections is reached.
     pub table_full: u64,
-    /// Events of rdma_cm of connections that are gone.
+    /// Events of rdma_cm for connections that no longer exist.
     pub unmatched: u64,
     /// Post lists.
     pub post_lists: u64,
-    /// Post lists that the device did not take, or not wholly.
+    /// Post lists that the device refused, wholly or in part.
     pub post_failed: u64,
-    /// Completions that name nothing outstanding.
+    /// Completions that match nothing outstanding.
     pub stray_completions: u64,
-    /// Messages received by queue pairs that are gone.
+    /// Messages received by queue pairs that no longer exist.
     pub stray_messages: u64,
-    /// Queue pairs that failed since the peer did not acknowledge.
+    /// Queue pairs that failed because the peer did not acknowledge.
     pub retry_exceeded: u64,
-    /// Queue pairs that failed since the peer had no receive buffer too often, or for too long.
+    /// Queue pairs that failed because the peer had no receive buffer too often or for too long.
     pub rnr_exceeded: u64,
-    /// Queue pairs of which not everything came back before they were destroyed.
+    /// Queue pairs destroyed before all posted work came back.
     pub not_drained: u64,
 }
 
 impl Counts {
-    /// All of them with their names: the kernel's where it has one.
+    /// All counters with their names; the kernel's name where there is one.
     pub fn named(&self) -> [(&'static str, u64); 12] {
         [
-            ("cm_rx_msgs_req", self.requests),
+            (REQUESTS, self.requests),
             ("cm_not_served", self.not_served),
             ("cm_rx_rate_limited", self.rate_limited),
             ("cm_table_full", self.table_full),

@@ -1,79 +1,121 @@
-//! What the engine wants of a device and of rdma_cm: each method is a call or two, and none waits.
-//! [`super::real::RealDevice`] makes the calls, tests have a network of their own.
+//! The calls of the engine to a device and to communication management; each method makes one or two calls
+//! and none waits. The names are those of rdma_cm. [`super::real::RealDevice`] makes the real calls, tests
+//! have their own network.
 
 use std::fmt::Debug;
 use std::io;
 
-use proto::{Gid, Qpn};
+use proto::{Gid, Instant, Qpn, RejectReason, ServiceId};
 
 use super::state::CmEvent;
+use crate::pkeys::{Entry, PKeyTable};
+use crate::worker::Counters;
 
-/// Where a connection begins or ends: a GID of the port as rdma_cm names it, by its IP address.
+/// A service at a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// The address: GIDs of RoCE are IP addresses, `::ffff:a.b.c.d` an IPv4 one.
+    /// The port's GID. RoCE GIDs are IP addresses, `::ffff:a.b.c.d` an IPv4 address.
     pub gid: Gid,
-    /// The index of the network interface, which a link-local address means nothing without.
+    /// Index of the network interface, for link-local IP addresses.
     pub scope: u32,
-    /// The port number; 0: any.
-    pub port: u16,
+    /// The service.
+    pub service: ServiceId,
 }
 
-/// What is known of a request's way.
+/// The requesting end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// The port's GID.
+    pub gid: Gid,
+    /// The P_Key of the connection, and its index.
+    pub entry: Entry,
+}
+
+/// Path of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// Where the queue pair's packets go, and come from.
+    /// The peer's GID: destination and source of the queue pair's packets.
     pub peer: Gid,
-    /// The index of the request's P_Key in the port's table.
+    /// Index of the request's P_Key in the port's table.
     pub pkey_index: u16,
-    /// The path MTU in bytes.
+    /// Path MTU in bytes.
     pub path_mtu: u32,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
 }
 
-/// What rdma_cm tells.
+/// Events of communication management, named as in rdma_cm.
 #[derive(Debug)]
 pub enum Event<I> {
     /// RDMA_CM_EVENT_CONNECT_REQUEST.
     Request {
-        /// The port number that it came to.
-        port: u16,
-        /// The new id; it has the context of the listener.
+        /// The requested service.
+        service: ServiceId,
+        /// The new id; it has the listener's context.
         id: I,
-        /// 56 bytes.
+        /// Private data: 92 bytes, or 56 after rdma_cm's header.
         private_data: Box<[u8]>,
     },
-    /// What happened to a connection.
+    /// An event of a connection.
     Of {
-        /// The context of its id.
+        /// Context of its id.
         context: u64,
-        /// What.
+        /// Kind of the event.
         event: CmEvent,
         /// A negative errno, or the reason of a REJ.
         status: i32,
-        /// A REP has 196 bytes of it.
+        /// Private data; 196 bytes in a REP.
         private_data: Box<[u8]>,
     },
-    /// RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_ADDR_CHANGE: the listener is none any more.
+    /// RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_ADDR_CHANGE: the listener does not work any more.
     ListenerGone {
-        /// Its port number.
-        port: u16,
+        /// The listener's service.
+        service: ServiceId,
     },
-    /// What concerns nobody here.
+    /// Any other event.
     Other,
 }
 
-/// Messages side by side in one piece of memory.
+impl<I> Event<I> {
+    /// The event with its id in another type.
+    pub fn with_id<J>(self, wrap: impl FnOnce(I) -> J) -> Event<J> {
+        match self {
+            Event::Request {
+                service,
+                id,
+                private_data,
+            } => Event::Request {
+                service,
+                id: wrap(id),
+                private_data,
+            },
+            Event::Of {
+                context,
+                event,
+                status,
+                private_data,
+            } => Event::Of {
+                context,
+                event,
+                status,
+                private_data,
+            },
+            Event::ListenerGone { service } => Event::ListenerGone { service },
+            Event::Other => Event::Other,
+        }
+    }
+}
+
+/// Messages side by side in a piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Bytes between the beginnings of two messages.
+    /// Distance between the starts of two messages in bytes.
     pub stride: usize,
-    /// How many.
+    /// Number of messages.
     pub count: usize,
-    /// Bytes of each but the last.
+    /// Bytes of each message except the last.
     pub len: usize,
-    /// Bytes of the last.
+    /// Bytes of the last message.
     pub last: usize,
 }
 
@@ -85,34 +127,34 @@ pub trait Device {
     type Pair: Debug;
     /// A piece of transmit memory.
     type Slot: Debug;
-    /// The pieces of transmit memory, and what posting takes.
+    /// Transmit memory and the state for posting.
     type Memory;
 
     /// rdma_create_id, rdma_bind_addr and rdma_listen.
     fn listen(&mut self, at: &Address) -> io::Result<Self::Id>;
 
-    /// rdma_create_id and rdma_resolve_addr; `context` comes back with the events.
-    fn begin(&mut self, context: u64, from: &Address, to: &Address) -> io::Result<Self::Id>;
+    /// rdma_create_id and rdma_resolve_addr; events carry `context`.
+    fn begin(&mut self, context: u64, from: &Source, to: &Address) -> io::Result<Self::Id>;
 
-    /// Gives the id of a request the context of its own.
+    /// Sets the context of a request's id.
     fn set_context(&mut self, id: &mut Self::Id, context: u64);
 
     /// rdma_resolve_route.
     fn resolve_route(&mut self, id: &Self::Id) -> io::Result<()>;
 
-    /// Where a request came from, by rdma_init_qp_attr.
-    fn path(&mut self, id: &Self::Id) -> io::Result<Path>;
+    /// The path of a request, by rdma_init_qp_attr. `pkeys` is the port's table.
+    fn path(&mut self, id: &Self::Id, pkeys: &PKeyTable) -> io::Result<Path>;
 
-    /// Makes a queue pair and takes it to INIT with this P_Key.
+    /// Creates a queue pair in INIT with this P_Key.
     fn make(&mut self, id: &Self::Id, pkey_index: u16) -> io::Result<Self::Pair>;
 
-    /// Its number.
+    /// Queue pair number.
     fn qpn(&self, pair: &Self::Pair) -> Qpn;
 
-    /// Takes a queue pair to RTR and RTS with what the peer said.
-    fn bring_up(&mut self, id: &Self::Id, pair: &Self::Pair) -> io::Result<Path>;
+    /// Changes a queue pair to RTR with the peer's parameters, and to RTS if it `sends`.
+    fn bring_up(&mut self, id: &Self::Id, pair: &Self::Pair, sends: bool) -> io::Result<Path>;
 
-    /// rdma_connect, with at most 56 bytes of private data.
+    /// rdma_connect, with at most 92 bytes of private data, or 56 after rdma_cm's header.
     fn ask(&mut self, id: &Self::Id, pair: &Self::Pair, private_data: &[u8]) -> io::Result<()>;
 
     /// rdma_accept, with at most 196 bytes of private data.
@@ -121,20 +163,37 @@ pub trait Device {
     /// rdma_establish.
     fn confirm(&mut self, id: &Self::Id) -> io::Result<()>;
 
-    /// rdma_reject, with at most 148 bytes of private data.
-    fn reject(&mut self, id: &Self::Id, private_data: &[u8]) -> io::Result<()>;
+    /// rdma_reject, with at most 148 bytes of private data. rdma_cm always sends
+    /// [`RejectReason::CONSUMER`] (kernel drivers/infiniband/core/ucma.c, `ucma_reject`).
+    fn reject(
+        &mut self,
+        id: &Self::Id,
+        reason: RejectReason,
+        private_data: &[u8],
+    ) -> io::Result<()>;
 
     /// rdma_disconnect.
     fn disconnect(&mut self, id: &Self::Id) -> io::Result<()>;
 
-    /// Takes a queue pair to ERR.
+    /// Changes a queue pair to ERR.
     fn stop(&mut self, pair: &Self::Pair) -> io::Result<()>;
 
-    /// The next event, if there is one.
+    /// The next event, if any.
     fn event(&mut self) -> io::Result<Option<Event<Self::Id>>>;
 
-    /// Posts messages as one list, of which the last is signalled. After a failure the memory is either
-    /// back or comes back by [`Device::destroy`], and the queue pair is of no use any more.
+    /// When to call [`Device::handle_timeout`] and then [`Device::event`].
+    fn next_deadline(&self) -> Option<Instant>;
+
+    /// Handles the timers of communication management, unless the kernel does.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Counters of communication management by name, unless the kernel counts.
+    fn counters(&self) -> Counters {
+        Counters::new()
+    }
+
+    /// Posts messages as one list; the last one is signalled. After a failure the memory is returned
+    /// now or by [`Device::destroy`], and the queue pair is unusable.
     fn post(
         &mut self,
         pair: &Self::Pair,
@@ -143,7 +202,7 @@ pub trait Device {
         shape: &Shape,
     ) -> io::Result<()>;
 
-    /// Destroys a queue pair, if there is one, and then its id. What was posted comes back, and the
-    /// device no longer uses its memory.
+    /// Destroys a queue pair, if there is one, and then its id, which notifies a peer that waits. The posted places come back, and the
+    /// device no longer uses their memory.
     fn destroy(&mut self, id: Self::Id, pair: Option<Self::Pair>);
 }

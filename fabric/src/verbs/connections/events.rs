@@ -1,7 +1,6 @@
-//! What rdma_cm tells, and requests.
+//! Events and requests from communication management.
 
-use proto::{ConnectionEvent, ConnectionId, EndpointId, Instant, ServiceId};
-use zerocopy::FromBytes;
+use proto::{ConnectionEvent, ConnectionId, EndpointId, Instant, RejectReason, ServiceId};
 
 use super::Engine;
 use super::connection::Connection;
@@ -9,35 +8,33 @@ use super::consumer::Begin;
 use super::device::{Device, Event};
 use super::lookup::Key;
 use super::state::{CmEvent, meaning};
-use crate::mad::cm::RdmaCmData;
 use crate::pkeys::Entry;
 
-/// Why a request is not shown to the consumer; its id ends, which rejects it (kernel
-/// drivers/infiniband/core/cm.c, `cm_destroy_id`).
+/// Why a request is not passed to the consumer.
 enum Unwanted {
-    /// For nobody, of another partition, or for too large packets.
-    NotServed,
-    /// Its source makes too many.
+    /// No listener, another partition, or a too large path MTU.
+    NotServed(RejectReason),
+    /// Its source exceeds its rate.
     RateLimited,
-    /// There is no place for it.
+    /// The limit of connections is reached.
     TableFull,
 }
 
 impl<D: Device> Engine<D> {
-    pub(super) fn told(&mut self, now: Instant, event: Event<D::Id>) {
+    pub(super) fn on_event(&mut self, now: Instant, event: Event<D::Id>) {
         match event {
             Event::Request {
-                port,
+                service,
                 id,
                 private_data,
-            } => self.requested(now, port, id, &private_data),
+            } => self.requested(now, service, id, &private_data),
             Event::Of {
                 context,
                 event,
                 status,
                 private_data,
             } => self.happened(now, context, event, status, private_data),
-            Event::ListenerGone { port } => self.listeners.lost(now, port),
+            Event::ListenerGone { service } => self.listeners.lost(now, service),
             Event::Other => {}
         }
     }
@@ -64,85 +61,102 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    fn requested(&mut self, now: Instant, port: u16, line: D::Id, private_data: &[u8]) {
+    fn requested(&mut self, now: Instant, service: ServiceId, line: D::Id, private_data: &[u8]) {
         self.counts.requests += 1;
-        match self.take_request(now, port, line, private_data) {
-            Ok(()) => {}
-            Err(Unwanted::NotServed) => self.counts.not_served += 1,
-            Err(Unwanted::RateLimited) => self.counts.rate_limited += 1,
-            Err(Unwanted::TableFull) => self.counts.table_full += 1,
+        let (line, unwanted) = match self.take_request(now, service, line, private_data) {
+            Ok(()) => return,
+            Err(refused) => refused,
+        };
+        let (count, reason) = match unwanted {
+            Unwanted::NotServed(reason) => (&mut self.counts.not_served, reason),
+            Unwanted::RateLimited => (&mut self.counts.rate_limited, RejectReason::NO_RESOURCES),
+            Unwanted::TableFull => (&mut self.counts.table_full, RejectReason::NO_RESOURCES),
+        };
+        *count += 1;
+        if let Some(device) = &mut self.device {
+            if let Err(e) = device.reject(&line, reason, &[]) {
+                log::debug!("cannot reject a request: {e}");
+            }
+            device.destroy(line, None);
         }
     }
 
+    /// Passes a request to the consumer; an unwanted one is returned.
     fn take_request(
         &mut self,
         now: Instant,
-        port: u16,
+        service: ServiceId,
         mut line: D::Id,
         private_data: &[u8],
-    ) -> Result<(), Unwanted> {
+    ) -> Result<(), (D::Id, Unwanted)> {
         if self.table.is_full() {
-            return Err(Unwanted::TableFull);
+            return Err((line, Unwanted::TableFull));
         }
-        let (endpoint, begin, path) = self.judge(now, port, &line, private_data)?;
-        let device = self.device.as_mut().ok_or(Unwanted::NotServed)?;
+        let (endpoint, begin, path) = match self.judge(now, service, &line, private_data) {
+            Ok(judged) => judged,
+            Err(unwanted) => return Err((line, unwanted)),
+        };
         let (id, local, peer) = (ConnectionId(self.next_id), self.view.gid, begin.peer);
+        let device = self.device.as_mut();
         let key = self.table.insert(|key| {
-            device.set_context(&mut line, key.context());
+            device?.set_context(&mut line, key.context());
             let mut c = Connection::new(now, id, local, begin, line);
             c.path_mtu = path.path_mtu;
             c.remote_qpn = path.remote_qpn;
             Some(c)
         });
-        self.named(now, key.ok_or(Unwanted::TableFull)?, id);
+        // The table had room and the device was there.
+        let Some(key) = key else { return Ok(()) };
+        self.named(now, key, id);
         self.events.push_back(ConnectionEvent::Requested {
             connection: id,
             endpoint,
-            service: ServiceId::rdma_cm(port),
+            service,
             peer,
             private_data: private_data.into(),
         });
         Ok(())
     }
 
-    /// Who serves a request, if it can be served here. Both sides use one path MTU (IBA vol. 1,
-    /// 9.7.4.1.6), and a reply has no field for another.
+    /// The endpoint and path of a request, if it can be served. Both sides use the same path MTU (IBA
+    /// vol. 1, 9.7.4.1.6), because a reply has no field for another one.
     fn judge(
         &mut self,
         now: Instant,
-        port: u16,
+        service: ServiceId,
         line: &D::Id,
         private_data: &[u8],
     ) -> Result<(EndpointId, Begin, super::device::Path), Unwanted> {
-        let device = self.device.as_mut().ok_or(Unwanted::NotServed)?;
-        let path = device.path(line).map_err(|e| {
-            log::debug!("a request cannot be served: {e}");
-            Unwanted::NotServed
+        const NOT_SERVED: Unwanted = Unwanted::NotServed(RejectReason::INVALID_SERVICE_ID);
+        let device = self.device.as_mut().ok_or(NOT_SERVED)?;
+        let path = device.path(line, &self.view.pkeys).map_err(|e| {
+            log::debug!("cannot serve a request: {e}");
+            Unwanted::NotServed(RejectReason::INVALID_GID)
         })?;
         if !self.limits.take(now, path.peer) {
             return Err(Unwanted::RateLimited);
         }
-        let found = RdmaCmData::ref_from_prefix(private_data).ok();
-        let found = found.and_then(|(data, _)| self.listeners.find(port, data, &self.view));
-        let (endpoint, entry) = found.ok_or(Unwanted::NotServed)?;
-        let fits = self
-            .view
-            .path_mtu
-            .is_some_and(|own| path.path_mtu <= own.bytes());
-        if !fits || !self.is_of(entry, path.pkey_index) || !self.reaches(path.peer) {
-            return Err(Unwanted::NotServed);
+        let found = self.listeners.find(service, private_data, &self.view);
+        let (endpoint, entry) = found.ok_or(NOT_SERVED)?;
+        let own = self.view.path_mtu;
+        if own.is_none_or(|own| path.path_mtu > own.bytes()) {
+            return Err(Unwanted::NotServed(RejectReason::INVALID_MTU));
+        }
+        if !self.is_of(entry, path.pkey_index) || !self.reaches(path.peer) {
+            return Err(Unwanted::NotServed(RejectReason::INVALID_GID));
         }
         let begin = Begin {
             endpoint,
             entry,
             active: false,
+            service,
             peer: path.peer,
             private_data: Box::default(),
         };
         Ok((endpoint, begin, path))
     }
 
-    /// Whether the P_Key at an index of the table is of an entry's partition.
+    /// Whether the P_Key at an index of the table is in an entry's partition.
     fn is_of(&self, entry: Entry, index: u16) -> bool {
         let places = self.view.pkeys.places();
         let asked = places.get(usize::from(index));

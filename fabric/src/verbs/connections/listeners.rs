@@ -1,23 +1,23 @@
-//! Who listens: one rdma_cm id for each port number, shared by all endpoints that listen on it.
+//! Listeners: an id for each service, shared by all endpoints that listen on it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use proto::{EndpointId, Gid, Instant, Qpn};
+use proto::{EndpointId, Gid, Instant, Qpn, ServiceId};
 
 use super::device::{Address, Device};
 use super::view::{Member, View};
-use crate::mad::cm::RdmaCmData;
+use crate::mad::cm::selected;
 
-/// How soon a listener that could not be made is tried again: whoever has its port number may end, and
-/// its address may yet come.
+/// Waiting time after a failed listen: another program may release the port number, or the address may
+/// appear.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// The listeners.
 #[derive(Debug)]
 pub struct Listeners<D: Device> {
-    ports: BTreeMap<u16, Listener<D>>,
+    services: BTreeMap<ServiceId, Listener<D>>,
 }
 
 #[derive(Debug)]
@@ -25,79 +25,84 @@ struct Listener<D: Device> {
     endpoints: Vec<EndpointId>,
     line: Option<D::Id>,
     again: Option<Instant>,
-    /// The error that was told last.
-    told: Option<io::ErrorKind>,
+    /// The error logged last.
+    reported: Option<io::ErrorKind>,
 }
 
 impl<D: Device> Default for Listeners<D> {
     fn default() -> Listeners<D> {
         Listeners {
-            ports: BTreeMap::new(),
+            services: BTreeMap::new(),
         }
     }
 }
 
 impl<D: Device> Listeners<D> {
-    /// An endpoint listens on a port number.
-    pub fn add(&mut self, now: Instant, port: u16, endpoint: EndpointId) {
-        let listener = self.ports.entry(port).or_insert_with(|| Listener {
+    /// Adds an endpoint to the listener of a service.
+    pub fn add(&mut self, now: Instant, service: ServiceId, endpoint: EndpointId) {
+        let listener = self.services.entry(service).or_insert_with(|| Listener {
             endpoints: Vec::new(),
             line: None,
             again: Some(now),
-            told: None,
+            reported: None,
         });
         if !listener.endpoints.contains(&endpoint) {
             listener.endpoints.push(endpoint);
         }
     }
 
-    /// Keeps the endpoints that `stays` says; a listener without any ends.
+    /// Keeps the endpoints for which `stays` is true; a listener without endpoints ends.
     pub fn retain(&mut self, stays: impl Fn(EndpointId) -> bool) {
-        self.ports.retain(|_, listener| {
+        self.services.retain(|_, listener| {
             listener.endpoints.retain(|e| stays(*e));
             !listener.endpoints.is_empty()
         });
     }
 
-    /// Ends the ids: the address is another one, or the device has gone.
+    /// Ends all ids, after a change of the address or the removal of the device.
     pub fn close(&mut self, now: Instant) {
-        for listener in self.ports.values_mut() {
+        for listener in self.services.values_mut() {
             listener.line = None;
             listener.again = Some(now);
         }
     }
 
-    /// The id of a port number is no longer one.
-    pub fn lost(&mut self, now: Instant, port: u16) {
-        if let Some(listener) = self.ports.get_mut(&port) {
+    /// Handles an id that no longer listens.
+    pub fn lost(&mut self, now: Instant, service: ServiceId) {
+        if let Some(listener) = self.services.get_mut(&service) {
             listener.line = None;
             listener.again = Some(now.after(AGAIN));
         }
     }
 
-    /// Makes the ids that there are not yet.
+    /// Creates missing ids.
     pub fn open(&mut self, now: Instant, device: &mut D, view: &View) {
-        if view.gid == Gid::UNSPECIFIED || !view.ethernet {
+        if view.gid == Gid::UNSPECIFIED {
             return;
         }
-        for (port, listener) in &mut self.ports {
+        for (service, listener) in &mut self.services {
             if listener.line.is_some() || listener.again.is_none_or(|at| at > now) {
+                continue;
+            }
+            if !view.services.receives(*service) {
+                // The port had another manager of connections before.
+                listener.again = None;
                 continue;
             }
             let at = Address {
                 gid: view.gid,
                 scope: view.scope,
-                port: *port,
+                service: *service,
             };
             match device.listen(&at) {
                 Ok(line) => {
                     listener.line = Some(line);
                     listener.again = None;
-                    listener.told = None;
+                    listener.reported = None;
                 }
                 Err(e) => {
                     listener.again = Some(now.after(AGAIN));
-                    if listener.told.replace(e.kind()) != Some(e.kind()) {
+                    if listener.reported.replace(e.kind()) != Some(e.kind()) {
                         log::warn!("{}", sentence(&view.name, &at, &e));
                     }
                 }
@@ -105,20 +110,20 @@ impl<D: Device> Listeners<D> {
         }
     }
 
-    /// When [`Listeners::open`] has something to do.
+    /// When to call [`Listeners::open`] next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.ports.values().filter_map(|l| l.again).min()
+        self.services.values().filter_map(|l| l.again).min()
     }
 
     /// The endpoint that a request is for, with its P_Key table entry.
     pub fn find(
         &self,
-        port: u16,
-        data: &RdmaCmData,
+        service: ServiceId,
+        private_data: &[u8],
         view: &View,
     ) -> Option<(EndpointId, crate::pkeys::Entry)> {
-        let listener = self.ports.get(&port)?;
-        let to = data.to();
+        let listener = self.services.get(&service)?;
+        let to = selected(service, private_data).unwrap_or(Qpn::new(0));
         let mut those = listener.endpoints.iter().filter_map(|e| {
             let member: &Member = view.members.get(e)?;
             (to == Qpn::new(0) || member.qpn == to).then_some((*e, member.entry))
@@ -131,23 +136,18 @@ impl<D: Device> Listeners<D> {
     }
 }
 
-/// What to say when nobody can be heard.
+/// The warning for a listener that cannot be created.
 fn sentence(name: &str, at: &Address, error: &io::Error) -> String {
-    let port = at.port;
-    let (what, hint) = match error.kind() {
-        io::ErrorKind::AddrInUse => (
-            "another program listens there",
-            "; only one daemon can take connections of a port",
-        ),
-        _ => ("", ""),
-    };
-    let why = if what.is_empty() {
-        error.to_string()
-    } else {
-        what.to_owned()
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another process listens there, and only one process of a device can; peers send \
+             datagrams to this one"
+                .to_owned()
+        }
+        _ => error.to_string(),
     };
     format!(
-        "{name}: peers cannot ask for connections, since rdma_cm cannot listen on {} port {port}: {why}{hint}",
-        at.gid.to_ip(),
+        "{name}: peers cannot connect: cannot listen on {} for service {}: {why}",
+        at.gid, at.service,
     )
 }

@@ -1,29 +1,29 @@
-//! The connections of a worker, and the numbers that each is found by.
+//! The connections of a worker, and their indexes.
 //!
-//! Queue pair numbers and contexts of rdma_cm ids come from the device and its libraries, which may be
-//! late or wrong: a context says by a generation which of a place's users is meant, and the number of a
-//! queue pair that is gone finds nothing.
+//! Queue pair numbers and contexts of rdma_cm ids come from the device and its libraries, possibly late
+//! or wrong. A generation in the context detects an earlier connection in the same place; the number of
+//! a destroyed queue pair finds nothing.
 
 use std::collections::{HashMap, VecDeque};
 
 use proto::{ConnectionId, Qpn};
 
-/// Names an entry, and which of those that had its place.
+/// Identifies a connection by its place and the generation of the place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
-    /// The place.
+    /// Index of the place.
     pub place: u16,
-    /// Which of its users.
+    /// Generation of the place.
     pub generation: u16,
 }
 
 impl Key {
-    /// As the context of an rdma_cm id; never 0.
+    /// The context of the rdma_cm id; never 0.
     pub const fn context(self) -> u64 {
         1 << 32 | (self.generation as u64) << 16 | self.place as u64
     }
 
-    /// From the context of an rdma_cm id; none if it is no connection's.
+    /// From the context of an rdma_cm id; `None` if it is not a connection's.
     pub const fn of_context(context: u64) -> Option<Key> {
         if context >> 32 != 1 {
             return None;
@@ -45,19 +45,19 @@ struct Place<C> {
     qpn: Option<Qpn>,
 }
 
-/// The table.
+/// The table of connections.
 #[derive(Debug)]
 pub struct Table<C> {
     max: usize,
     places: Vec<Place<C>>,
-    /// Those that have been free for longest come first, so that generations last.
+    /// Free places, longest free first, so that generations last.
     free: VecDeque<u16>,
     by_id: Map<ConnectionId, Key>,
     by_qpn: Map<Qpn, Key>,
 }
 
 impl<C> Table<C> {
-    /// For at most `max` connections, and no more than places have numbers.
+    /// For at most `max` connections, limited by the number of places.
     pub fn new(max: usize) -> Table<C> {
         Table {
             max: max.min(usize::from(u16::MAX)),
@@ -68,7 +68,7 @@ impl<C> Table<C> {
         }
     }
 
-    /// Allows another number of connections.
+    /// Changes the maximum number of connections.
     pub const fn bound(&mut self, max: usize) {
         self.max = if max < u16::MAX as usize {
             max
@@ -77,17 +77,18 @@ impl<C> Table<C> {
         };
     }
 
-    /// Whether there is no place left.
+    /// Whether the table is full.
     pub fn is_full(&self) -> bool {
         self.len() >= self.max
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Takes one in; it is made knowing its key. `None` if the table is full, or none was made.
+    /// Inserts a connection, created from its key. `None` if the table is full or `make` returns
+    /// `None`.
     pub fn insert(&mut self, make: impl FnOnce(Key) -> Option<C>) -> Option<Key> {
         if self.is_full() {
             return None;
@@ -112,7 +113,7 @@ impl<C> Table<C> {
         Some(key)
     }
 
-    /// Lets the consumer find an entry by this name.
+    /// Sets the consumer's identifier of a connection.
     pub fn name(&mut self, key: Key, id: ConnectionId) {
         if let Some(at) = self.place_mut(key) {
             at.id = Some(id);
@@ -120,7 +121,7 @@ impl<C> Table<C> {
         }
     }
 
-    /// The consumer has ended what has this name.
+    /// Removes the consumer's identifier of a connection.
     pub fn unname(&mut self, key: Key) {
         let id = self.place_mut(key).and_then(|at| at.id.take());
         if let Some(id) = id {
@@ -128,7 +129,7 @@ impl<C> Table<C> {
         }
     }
 
-    /// Lets an entry be found by its queue pair's number.
+    /// Sets the queue pair number of a connection.
     pub fn number(&mut self, key: Key, qpn: Qpn) {
         if let Some(at) = self.place_mut(key) {
             at.qpn = Some(qpn);
@@ -136,7 +137,7 @@ impl<C> Table<C> {
         }
     }
 
-    /// Takes one out. Its queue pair must be gone, or nothing more come of it.
+    /// Removes a connection. Its queue pair must be destroyed, or complete nothing more.
     pub fn remove(&mut self, key: Key) -> Option<Box<C>> {
         let at = self.place_mut(key)?;
         let entry = at.entry.take()?;
@@ -146,7 +147,7 @@ impl<C> Table<C> {
         if let Some(id) = id {
             self.by_id.remove(&id);
         }
-        // The device may have given the number to another one meanwhile.
+        // The device may have reused the number.
         if let Some(qpn) = qpn.filter(|qpn| self.by_qpn.get(qpn) == Some(&key)) {
             self.by_qpn.remove(&qpn);
         }
@@ -158,29 +159,29 @@ impl<C> Table<C> {
         (at.generation == key.generation).then_some(at)
     }
 
-    /// The one that has this key.
+    /// The connection with this key.
     pub fn get(&self, key: Key) -> Option<&C> {
         let at = self.places.get(usize::from(key.place))?;
         let entry = at.entry.as_deref()?;
         (at.generation == key.generation).then_some(entry)
     }
 
-    /// The one that has this key, to be changed.
+    /// The connection with this key, mutable.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut C> {
         self.place_mut(key)?.entry.as_deref_mut()
     }
 
-    /// The key of the one that the consumer calls so.
+    /// The key of the connection with the consumer's identifier.
     pub fn by_id(&self, id: ConnectionId) -> Option<Key> {
         self.by_id.get(&id).copied()
     }
 
-    /// The key of the one whose queue pair has this number.
+    /// The key of the connection with this queue pair number.
     pub fn by_qpn(&self, qpn: Qpn) -> Option<Key> {
         self.by_qpn.get(&qpn).copied()
     }
 
-    /// All of them.
+    /// All connections.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &C)> {
         let places = self.places.iter().enumerate();
         places.filter_map(|(n, at)| {
@@ -192,7 +193,7 @@ impl<C> Table<C> {
         })
     }
 
-    /// The keys of those that `wanted` says.
+    /// The keys of the connections for which `wanted` is true.
     pub fn keys(&self, wanted: impl Fn(&C) -> bool) -> Vec<Key> {
         let all = self.iter().filter(|(_, c)| wanted(c));
         all.map(|(key, _)| key).collect()
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_who_is_gone_finds_nobody() {
+    fn the_key_of_a_removed_connection_finds_nothing() {
         let mut table = Table::new(1);
         let old = table.insert(|_| Some("old")).unwrap();
         table.name(old, ConnectionId(1));

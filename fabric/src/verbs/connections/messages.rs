@@ -1,4 +1,4 @@
-//! Messages: what may be posted, posting, and what completions say.
+//! Messages: room, posting, and completions.
 
 use proto::{CloseReason, ConnectionId, EndpointId, Instant, Qpn, WcStatus};
 
@@ -10,35 +10,35 @@ use super::state::{Input, State};
 use super::{Bounds, Engine, LOOK_AT_FULL, STALLED_AFTER, SWEEP};
 use crate::connection::Posted;
 
-/// What a connection takes now.
+/// Room of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Payload bytes of one packet.
+    /// Path MTU in bytes.
     pub path_mtu: usize,
-    /// Messages.
+    /// Number of messages.
     pub messages: usize,
 }
 
-/// What a receive completion is of.
+/// The connection of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// Who received it.
+    /// The receiving endpoint.
     pub endpoint: EndpointId,
-    /// Over which connection.
+    /// The connection.
     pub connection: ConnectionId,
 }
 
 impl<D: Device> Connection<D> {
-    /// Whether the consumer is to stop: half of what may be outstanding is, and the other half is for
-    /// what it has begun with.
+    /// Whether the consumer has to stop: half of the maximum is outstanding. The other half is for what
+    /// it has already started.
     pub(super) fn is_full(&self, bounds: &Bounds) -> bool {
         self.sends.messages() >= bounds.messages / 2 || self.sends.lists() >= bounds.lists / 2
     }
 }
 
 impl<D: Device> Engine<D> {
-    /// What a connection takes now; `None` if it is nothing: it is not established, or all of its
-    /// window is outstanding, or half of it for so long that its peer may be gone.
+    /// The room of a connection. `None` if it is not established or may only receive, if its window is all
+    /// outstanding, or if half of it has been for so long that the peer may be gone.
     pub fn room(&self, now: Instant, connection: ConnectionId) -> Option<Room> {
         let c = self.table.get(self.table.by_id(connection)?)?;
         let stalled = c.is_full(&self.bounds) && now.since(c.progress) > STALLED_AFTER;
@@ -46,13 +46,13 @@ impl<D: Device> Engine<D> {
         let all = self.bounds.completions.saturating_sub(self.outstanding);
         let messages = own.min(all) as usize;
         let lists = c.sends.lists() < self.bounds.lists;
-        (c.state == State::Open && !stalled && lists && messages > 0).then_some(Room {
+        (c.state == State::Open && c.sends() && !stalled && lists && messages > 0).then_some(Room {
             path_mtu: c.path_mtu as usize,
             messages,
         })
     }
 
-    /// Payload bytes of one packet of a connection; 0 if it is not established.
+    /// Path MTU of a connection in bytes; 0 if the connection is not established.
     pub fn path_mtu(&self, connection: ConnectionId) -> usize {
         let key = self.table.by_id(connection);
         let c = key.and_then(|key| self.table.get(key));
@@ -60,7 +60,7 @@ impl<D: Device> Engine<D> {
             .map_or(0, |c| c.path_mtu as usize)
     }
 
-    /// Posts what lies in `slot`. It comes back with a completion, or when the queue pair is destroyed.
+    /// Posts the messages in `slot`. It comes back with a completion or with the end of the queue pair.
     pub fn post(
         &mut self,
         now: Instant,
@@ -108,12 +108,12 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Whether all queue pairs that are in use take more, but for those whose peers seem to be gone.
+    /// Whether all queue pairs in use have room, except those whose peer may be gone.
     pub fn has_room(&self) -> bool {
         self.full.is_empty() && self.outstanding < self.bounds.completions / 2
     }
 
-    /// A send completion of queue pair `qpn`; with `last` it is that of a whole list.
+    /// Handles a send completion of queue pair `qpn`; with `last` it completes a list.
     pub fn sent(&mut self, now: Instant, qpn: Qpn, status: WcStatus, last: bool) {
         let key = self.table.by_qpn(qpn);
         let c = key.and_then(|key| Some((key, self.table.get_mut(key)?)));
@@ -144,7 +144,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// A receive completion of `len` bytes. `None` if it is of nobody: its place is free again at once.
+    /// Handles a receive completion of `len` bytes. `None` if it belongs to no connection: its place is
+    /// free.
     pub fn received(
         &mut self,
         now: Instant,
@@ -174,7 +175,7 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// A queue pair failed.
+    /// Handles a failed queue pair.
     fn failed(&mut self, now: Instant, key: Key, status: WcStatus) {
         let draining = self.table.get(key).is_none_or(|c| !c.state.is_known());
         if !draining {

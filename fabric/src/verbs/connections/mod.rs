@@ -1,11 +1,13 @@
-//! Reliable connections over rdma_cm, with queue pairs of our own.
+//! Reliable connections with ibtapd's own queue pairs.
 //!
-//! The kernel owns QP1 and keeps the protocol of communication management; rdma_cm(7) is the way to it.
-//! Its ids are used for that alone. The queue pairs are made here, on the worker's completion queues and
-//! shared receive queue, and moved by `ibv_modify_qp` with what `rdma_init_qp_attr` says: so one epoll
-//! instance and one poll of a completion queue serve all of them.
+//! Communication management is the kernel's or our own. Where the kernel implements it, rdma_cm(7) gives
+//! access to it, by IP addresses on Ethernet and by GIDs on InfiniBand (AF_IB); its ids are used for nothing
+//! else. On an InfiniBand port without the kernel's, [`umad`] implements it over the management datagrams of
+//! umad(7). This module creates the queue pairs on the worker's completion queues and shared receive queue,
+//! and changes their states by `ibv_modify_qp`. So one epoll instance and one poll of a completion queue
+//! serve all of them.
 //!
-//! [`Engine`] decides and keeps the books, over a [`Device`] that makes the calls; it reads no clock.
+//! [`Engine`] decides and keeps the state, over a [`Device`] that makes the calls; it reads no clock.
 
 mod acts;
 mod connection;
@@ -16,12 +18,14 @@ mod events;
 mod listeners;
 mod lookup;
 mod messages;
+mod rdma_cm;
 mod real;
 mod receive;
 mod sends;
 mod state;
 #[cfg(test)]
 mod tests;
+mod umad;
 mod view;
 mod worker;
 
@@ -29,9 +33,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-pub use device::{Address, Shape};
-pub use real::{RealDevice, socket_address};
+pub use device::Shape;
+pub use rdma_cm::cm_address;
+pub use real::RealDevice;
 pub use receive::Messages;
+pub use umad::services;
 pub use view::{Member, View};
 pub use worker::{Lent, bounds};
 
@@ -39,55 +45,55 @@ use crate::cm::Limits;
 use crate::connection::ConnectionInfo;
 use crate::worker::Counters;
 use connection::Connection;
-use counts::Counts;
+use counts::{Counts, REQUESTS};
 use device::Device;
 use listeners::Listeners;
 use lookup::{Key, Table};
 use proto::{CloseReason, ConnectionEvent, Gid, Instant};
 use state::{Input, State};
 
-/// How long a peer may take to answer a request. The kernel repeats one after 6.1 s (its CM response
-/// timeout and packet life, drivers/infiniband/core/cma.c, CMA_CM_RESPONSE_TIMEOUT) and would for
-/// 98 s; a lost request or reply gets a second chance.
+/// Maximum time for a peer's answer to a request. The kernel repeats a request after 6.1 s (its CM
+/// response timeout and packet lifetime, drivers/infiniband/core/cma.c, CMA_CM_RESPONSE_TIMEOUT), for
+/// 98 s in total. This time allows one repetition after a lost request or reply.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// How long a queue pair in ERR may take to give back what was posted. What is left then comes back by
-/// destroying it, which ends the device's use of the memory in any case.
+/// Maximum time for a queue pair in ERR to return posted work. Destroying it returns the rest and ends
+/// the device's use of the memory.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// How long a queue pair stays in ERR at least: a message that was half received is completed meanwhile
-/// with WR_FLUSH_ERR, and its place in the shared receive queue comes back. (Devices tell by
+/// Minimum time of a queue pair in ERR: a partly received message completes meanwhile with
+/// WR_FLUSH_ERR, and its place in the shared receive queue comes back. (Devices report this with
 /// IBV_EVENT_QP_LAST_WQE_REACHED, `rdma_rxe` does not.)
 const DRAIN_MIN: Duration = Duration::from_millis(50);
 
-/// How long nothing may be completed while something is posted: the queue pair's own timeouts are over
-/// by then, so the peer has no receive buffers, for which RNR retry 7 waits for ever.
+/// Maximum time without a completion while work is posted. The queue pair's own timeouts are over by
+/// then, so the peer has no receive buffers, for which RNR retry 7 waits forever.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// After which time without a completion a full window no longer holds up the others.
+/// Time without a completion after which a full window does not stop the others any more.
 const STALLED_AFTER: Duration = Duration::from_millis(50);
 
-/// How soon full windows are looked at again.
+/// Interval of the check of full windows.
 const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
-/// How often what waits is looked at.
+/// Interval of the check of waiting connections.
 const SWEEP: Duration = Duration::from_millis(50);
 
-/// Events of rdma_cm that are taken in one call; the channel stays readable.
+/// Maximum number of events of rdma_cm handled in one call; the channel stays readable.
 const EVENTS_MAX: usize = 64;
 
-/// How much there may be.
+/// Limits of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Connections, those included whose queue pairs drain.
+    /// Maximum number of connections, including those with draining queue pairs.
     pub connections: usize,
-    /// Bytes of a message.
+    /// Maximum bytes of a message.
     pub message: usize,
-    /// Messages outstanding on a connection: the send queue's depth.
+    /// Maximum outstanding messages of a connection: the send queue's depth.
     pub messages: u32,
-    /// Post lists outstanding on a connection, each with a piece of memory.
+    /// Maximum outstanding post lists of a connection, each with a piece of memory.
     pub lists: usize,
-    /// Messages outstanding on all connections: what the send completion queue has for them.
+    /// Maximum outstanding messages of all connections: their share of the send completion queue.
     pub completions: u32,
 }
 
@@ -95,7 +101,7 @@ pub struct Bounds {
 #[derive(Debug)]
 pub struct Engine<D: Device> {
     bounds: Bounds,
-    /// None while the device is away.
+    /// `None` while the device is away.
     device: Option<D>,
     view: View,
     listeners: Listeners<D>,
@@ -103,19 +109,19 @@ pub struct Engine<D: Device> {
     events: VecDeque<ConnectionEvent>,
     next_id: u32,
     limits: Limits,
-    /// Messages outstanding on all connections.
+    /// Outstanding messages of all connections.
     outstanding: u32,
-    /// Those that drain.
+    /// Draining connections.
     draining: Vec<Key>,
-    /// Those whose window is full.
+    /// Connections with a full window.
     full: Vec<Key>,
-    /// When to look at what waits.
+    /// When to check the waiting connections.
     sweep: Option<Instant>,
     counts: Counts,
 }
 
 impl<D: Device> Engine<D> {
-    /// Without a device yet.
+    /// Creates an engine without a device.
     pub fn new(bounds: Bounds) -> Engine<D> {
         Engine {
             bounds,
@@ -134,18 +140,18 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// How much there may be.
+    /// The limits.
     pub const fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// Changes it; what is more already stays.
+    /// Changes the limits; existing connections stay.
     pub const fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
         self.table.bound(bounds.connections);
     }
 
-    /// The device is there. Who listened does so again.
+    /// Attaches a device. Listeners listen again.
     pub fn attach(&mut self, now: Instant, device: D) {
         self.detach(now);
         self.device = Some(device);
@@ -153,8 +159,8 @@ impl<D: Device> Engine<D> {
         self.open_listeners(now);
     }
 
-    /// The device has gone: everything of it ends at once, queue pairs first. Gives it back, since it
-    /// must outlive what was made of it.
+    /// Detaches the device and ends all its objects, queue pairs first. Returns the device, which must
+    /// outlive its objects.
     pub fn detach(&mut self, now: Instant) -> Option<D> {
         for key in self.table.keys(|_| true) {
             self.drive(now, key, Input::Lost(CloseReason::PortGone));
@@ -172,9 +178,11 @@ impl<D: Device> Engine<D> {
         self.device.as_mut()
     }
 
-    /// The port is another now. Connections that stand on what has changed end.
+    /// Follows a change of the port. Connections that depend on a changed attribute end.
     pub fn follow(&mut self, now: Instant, view: View) {
-        let moved = view.gid != self.view.gid || view.scope != self.view.scope;
+        let moved = view.gid != self.view.gid
+            || view.scope != self.view.scope
+            || view.services != self.view.services;
         self.view = view;
         if moved {
             self.listeners.close(now);
@@ -186,7 +194,7 @@ impl<D: Device> Engine<D> {
             device,
             ..
         } = self;
-        // While the device is away nobody has a queue pair; who listens does so again when it is back.
+        // While the device is away there are no queue pairs; listeners return with it.
         if device.is_some() {
             listeners.retain(|e| view.members.contains_key(&e));
         }
@@ -209,17 +217,17 @@ impl<D: Device> Engine<D> {
         self.open_listeners(now);
     }
 
-    /// Takes what rdma_cm has to say. To be called when its channel is readable.
+    /// Handles the events of rdma_cm. Call this when its channel is readable.
     ///
     /// # Errors
-    /// What the channel says: it is of no use any more.
+    /// Errors of the channel, which is unusable then.
     pub fn process(&mut self, now: Instant) -> io::Result<()> {
         for _ in 0..EVENTS_MAX {
             let Some(device) = &mut self.device else {
                 break;
             };
             match device.event()? {
-                Some(event) => self.told(now, event),
+                Some(event) => self.on_event(now, event),
                 None => break,
             }
         }
@@ -236,8 +244,8 @@ impl<D: Device> Engine<D> {
         self.outstanding == 0
     }
 
-    /// The shared receive queue's completions were all taken: a queue pair that is in ERR for a while
-    /// has none there any more.
+    /// All completions of the shared receive queue were taken: it has none of a queue pair that has
+    /// been in ERR long enough.
     pub fn receive_queue_empty(&mut self) {
         for key in &self.draining {
             if let Some(c) = self.table.get_mut(*key) {
@@ -246,15 +254,28 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// When [`Engine::handle_timeout`] wants to be called next.
+    /// When to call [`Engine::handle_timeout`] next.
     pub fn next_deadline(&self) -> Option<Instant> {
         let listeners = self.device.as_ref();
         let listeners = listeners.and_then(|_| self.listeners.next_deadline());
-        [self.sweep, listeners].into_iter().flatten().min()
+        let device = self.device.as_ref().and_then(Device::next_deadline);
+        [self.sweep, listeners, device].into_iter().flatten().min()
     }
 
-    /// Lets time pass.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    /// Handles the timers.
+    ///
+    /// # Errors
+    /// As [`Engine::process`].
+    pub fn handle_timeout(&mut self, now: Instant) -> io::Result<()> {
+        if let Some(device) = &mut self.device {
+            device.handle_timeout(now);
+            self.process(now)?;
+        }
+        self.sweep(now);
+        Ok(())
+    }
+
+    fn sweep(&mut self, now: Instant) {
         self.open_listeners(now);
         if self.sweep.is_none_or(|at| at > now) {
             return;
@@ -269,7 +290,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Ends what has waited for too long, and what has drained.
+    /// Ends a connection that waited too long or has drained.
     fn look_at(&mut self, now: Instant, key: Key) {
         let Some(c) = self.table.get(key) else { return };
         let waited = now.since(c.since);
@@ -294,7 +315,7 @@ impl<D: Device> Engine<D> {
         self.drive(now, key, input);
     }
 
-    /// Takes those off the list whose window is no longer full, or that are given up for now.
+    /// Removes connections from the list of full windows that have room or are stalled.
     fn look_at_full(&mut self, now: Instant) {
         let Engine {
             full,
@@ -325,7 +346,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// All connections that the consumer knows of.
+    /// All connections that the consumer knows.
     pub fn list(&self) -> Vec<ConnectionInfo> {
         let all = self.table.iter();
         all.map(|(_, c)| c.info(self.bounds.messages)).collect()
@@ -333,10 +354,19 @@ impl<D: Device> Engine<D> {
 
     /// Counters by name.
     pub fn counters(&self) -> Counters {
-        self.counts.named().to_vec()
+        let mut all = self.counts.named().to_vec();
+        for managed in self.device.iter().flat_map(Device::counters) {
+            match all.iter_mut().find(|own| own.0 == managed.0) {
+                // The engine counts those that reach it.
+                Some(own) if own.0 == REQUESTS => own.1 = managed.1,
+                Some(own) => own.1 += managed.1,
+                None => all.push(managed),
+            }
+        }
+        all
     }
 
-    /// Whether the port has an address to connect from to a peer.
+    /// Whether the port's address can connect to a peer.
     fn reaches(&self, peer: Gid) -> bool {
         let local = self.view.gid;
         local != Gid::UNSPECIFIED

@@ -1,96 +1,78 @@
-//! A device of the kernel under the engine: rdma_cm's ids, and our queue pairs on the worker's queues.
+//! The real device of the engine: queue pairs on the worker's queues, and communication management by the
+//! kernel or by ourselves.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use proto::Qpn;
+use proto::{Instant, Qpn, RejectReason};
 
-use super::device::{Address, Device as Calls, Event, Path, Shape};
-use super::state::CmEvent;
+use super::device::{Address, Device as Calls, Event, Path, Shape, Source};
+use super::rdma_cm::{self, RdmaCm};
+use super::umad::{self, UmadCm};
+use crate::pkeys::PKeyTable;
 use crate::verbs::device::Device;
-use crate::verbs::ibv::cm::{CmEventKind, CmId, CmKey, ConnectionParameters, EventChannel};
-use crate::verbs::ibv::{
-    Emptied, Place, QueuePair, QueuePairInit, QueuePairKind, QueuePairState, StateChange,
-};
+use crate::verbs::ibv::cm::ConnectionParameters;
+use crate::verbs::ibv::{Emptied, Place, QueuePair, QueuePairInit, QueuePairKind, StateChange};
 use crate::verbs::transmit::Transmit;
+use crate::worker::Counters;
 
-/// How long the kernel may look for an address, and for a way there.
-const RESOLVE: Duration = Duration::from_secs(2);
+/// Acknowledgement timeout of a queue pair: 268 ms, twice the delay that `rdma_rxe` announces (kernel
+/// drivers/infiniband/sw/rxe/rxe_param.h, RXE_LOCAL_CA_ACK_DELAY). rdma_cm's value is 2.1 s.
+pub const ACK_TIMEOUT: u8 = 16;
 
-/// Requests that the kernel keeps for us; it rejects more.
-const BACKLOG: u16 = 128;
+/// Retransmissions: a dead peer is detected after two seconds. With 0, as in IPoIB, one lost packet
+/// ends a connection; with 7, `rdma_rxe` never gives up (rxe_comp.c, `rxe_completer`).
+pub const RETRY_COUNT: u8 = 6;
 
-/// How long a queue pair waits for an acknowledgement: 268 ms, twice what `rdma_rxe` says that it may
-/// take to acknowledge (kernel drivers/infiniband/sw/rxe/rxe_param.h, RXE_LOCAL_CA_ACK_DELAY). What rdma_cm
-/// would have is 2.1 s.
-const ACK_TIMEOUT: u8 = 16;
+/// Retransmissions while the peer has no receive buffer: unlimited, until [`super::PROGRESS`] ends the
+/// connection. The peer sets the waiting time; six times may be 4 ms or 4 s.
+pub const RNR_RETRY: u8 = 7;
 
-/// How often it asks again: a peer that has gone is noticed after two seconds. IPoIB's 0 loses a
-/// connection with a packet; with 7, `rdma_rxe` never gives up (rxe_comp.c, `rxe_completer`).
-const RETRY_COUNT: u8 = 6;
+/// Minimum waiting time of a peer after our RNR NAK: code 12 is 0.64 ms (IBA vol. 1, table 45).
+/// rdma_cm's code is 0, which is 655 ms. A buffer is free again as soon as the data thread has handled
+/// its batch.
+pub const MIN_RNR_TIMER: u8 = 12;
 
-/// How often it asks again while the peer has no receive buffer: for ever, and [`super::PROGRESS`] ends
-/// it. How long to wait each time is the peer's to say; six times may be 4 ms or 4 s.
-const RNR_RETRY: u8 = 7;
-
-/// The least time that a peer is to wait after an RNR NAK of ours: code 12 is 0.64 ms (IBA vol. 1,
-/// table 45). rdma_cm would have code 0, which is 655 ms. A buffer is free again as soon as the data thread
-/// has handled its batch.
-const MIN_RNR_TIMER: u8 = 12;
-
-/// In the contexts of listeners; the port number is below.
-const LISTENER: u64 = 2 << 32;
-
-/// The contexts of the ids that there are.
-type Contexts = Arc<Mutex<HashMap<CmKey, u64, foldhash::fast::RandomState>>>;
-
-fn lock(contexts: &Contexts) -> MutexGuard<'_, HashMap<CmKey, u64, foldhash::fast::RandomState>> {
-    contexts.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// An id. Its key may be another's as soon as it is gone.
+/// The owner of communication management.
 #[derive(Debug)]
-pub struct Line {
-    id: CmId,
-    contexts: Contexts,
+pub enum Manager {
+    /// The kernel.
+    RdmaCm(RdmaCm),
+    /// We.
+    Umad(Box<UmadCm>),
 }
 
-impl Drop for Line {
-    fn drop(&mut self) {
-        lock(&self.contexts).remove(&self.id.key());
-    }
+/// An id of the owner.
+#[derive(Debug)]
+pub enum Line {
+    /// Of the kernel.
+    RdmaCm(rdma_cm::Line),
+    /// Ours.
+    Umad(umad::Line),
 }
 
-/// A device, as far as connections go.
+/// The connections of a device.
 #[derive(Debug)]
 pub struct RealDevice {
-    channel: Arc<EventChannel>,
+    manager: Manager,
     device: Arc<Device>,
     port: u8,
     depth: u32,
-    contexts: Contexts,
-    /// Proofs that what was posted to queue pairs is forgotten.
+    /// Proofs that the posted work of queue pairs is forgotten.
     emptied: Vec<Emptied>,
 }
 
 impl RealDevice {
-    /// With an event channel of its own. Queue pairs hold `depth` messages.
-    ///
-    /// # Errors
-    /// Those of rdma_create_event_channel(3).
-    pub fn new(device: &Arc<Device>, port: u8, depth: u32) -> io::Result<RealDevice> {
-        Ok(RealDevice {
-            channel: EventChannel::new(device.context.libraries())?,
+    /// For a port of a device. Queue pairs hold `depth` messages.
+    pub fn new(device: &Arc<Device>, manager: Manager, port: u8, depth: u32) -> RealDevice {
+        RealDevice {
+            manager,
             device: Arc::clone(device),
             port,
             depth,
-            contexts: Contexts::default(),
             emptied: Vec::new(),
-        })
+        }
     }
 
     /// Readable when there are events.
@@ -98,61 +80,29 @@ impl RealDevice {
     /// # Errors
     /// InvalidData if the library gave no descriptor.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        self.channel.fd()
+        match &self.manager {
+            Manager::RdmaCm(rdma_cm) => rdma_cm.fd(),
+            Manager::Umad(umad) => Ok(umad.fd()),
+        }
     }
 
-    /// Queue pairs that were destroyed: their places can be had back.
+    /// Our communication management, if it is not the kernel's.
+    pub fn umad(&mut self) -> Option<&mut UmadCm> {
+        match &mut self.manager {
+            Manager::RdmaCm(_) => None,
+            Manager::Umad(umad) => Some(umad),
+        }
+    }
+
+    /// Takes the destroyed queue pairs, whose places can be reclaimed.
     pub fn take_emptied(&mut self) -> Vec<Emptied> {
         std::mem::take(&mut self.emptied)
     }
-
-    fn line(&self, id: CmId, context: u64) -> Line {
-        lock(&self.contexts).insert(id.key(), context);
-        Line {
-            id,
-            contexts: Arc::clone(&self.contexts),
-        }
-    }
-
-    fn context(&self, key: CmKey) -> Option<u64> {
-        lock(&self.contexts).get(&key).copied()
-    }
 }
 
-/// The port number of a listener.
-const fn listens_on(context: u64) -> Option<u16> {
-    if context >> 32 == LISTENER >> 32 {
-        Some(context as u16)
-    } else {
-        None
-    }
-}
-
-/// As rdma_cm takes it.
-pub fn socket_address(address: &Address) -> SocketAddr {
-    match address.gid.to_ip() {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
-            SocketAddrV6::new(ip, address.port, 0, address.scope).into()
-        }
-        ip => SocketAddr::new(ip, address.port),
-    }
-}
-
-fn nonsense() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "the verbs library says nothing sensible about a connection",
-    )
-}
-
-/// What attributes for RTR say about the way to the peer.
-fn path(to_receive: &StateChange, pkey_index: u16) -> Option<Path> {
-    Some(Path {
-        peer: to_receive.dgid()?,
-        pkey_index,
-        path_mtu: to_receive.path_mtu()?.bytes(),
-        remote_qpn: to_receive.dest_qpn()?,
-    })
+/// The error for an id of the other owner, which cannot exist.
+fn mixed_up<T>() -> io::Result<T> {
+    Err(io::ErrorKind::InvalidInput.into())
 }
 
 fn parameters(pair: &QueuePair) -> ConnectionParameters {
@@ -164,23 +114,13 @@ fn parameters(pair: &QueuePair) -> ConnectionParameters {
     }
 }
 
-const fn event(kind: CmEventKind) -> Option<CmEvent> {
-    Some(match kind {
-        CmEventKind::AddressResolved => CmEvent::AddrResolved,
-        CmEventKind::AddressError => CmEvent::AddrError,
-        CmEventKind::RouteResolved => CmEvent::RouteResolved,
-        CmEventKind::RouteError => CmEvent::RouteError,
-        CmEventKind::ConnectResponse => CmEvent::ConnectResponse,
-        CmEventKind::ConnectError => CmEvent::ConnectError,
-        CmEventKind::Unreachable => CmEvent::Unreachable,
-        CmEventKind::Rejected => CmEvent::Rejected,
-        CmEventKind::Established => CmEvent::Established,
-        CmEventKind::Disconnected => CmEvent::Disconnected,
-        CmEventKind::DeviceRemoval => CmEvent::DeviceRemoval,
-        CmEventKind::AddressChange => CmEvent::AddrChange,
-        CmEventKind::TimewaitExit => CmEvent::TimewaitExit,
-        CmEventKind::ConnectRequest | CmEventKind::Other(_) => return None,
-    })
+/// Replaces rdma_cm's times and retries.
+fn adapt(change: StateChange) -> StateChange {
+    if change.is_to_send() {
+        change.with_retries(ACK_TIMEOUT, RETRY_COUNT, RNR_RETRY)
+    } else {
+        change.with_min_rnr_timer(MIN_RNR_TIMER)
+    }
 }
 
 impl Calls for RealDevice {
@@ -190,32 +130,41 @@ impl Calls for RealDevice {
     type Memory = Transmit;
 
     fn listen(&mut self, at: &Address) -> io::Result<Line> {
-        let id = CmId::new(&self.channel)?;
-        id.bind(socket_address(at))?;
-        id.listen(BACKLOG)?;
-        Ok(self.line(id, LISTENER | u64::from(at.port)))
+        match &mut self.manager {
+            Manager::RdmaCm(rdma_cm) => rdma_cm.listen(at).map(Line::RdmaCm),
+            Manager::Umad(umad) => Ok(Line::Umad(umad.listen(at.service))),
+        }
     }
 
-    fn begin(&mut self, context: u64, from: &Address, to: &Address) -> io::Result<Line> {
-        let line = self.line(CmId::new(&self.channel)?, context);
-        let (from, to) = (socket_address(from), socket_address(to));
-        line.id.resolve_address(Some(from), to, RESOLVE)?;
-        Ok(line)
+    fn begin(&mut self, context: u64, from: &Source, to: &Address) -> io::Result<Line> {
+        match &mut self.manager {
+            Manager::RdmaCm(rdma_cm) => rdma_cm.begin(context, from, to).map(Line::RdmaCm),
+            Manager::Umad(umad) => Ok(Line::Umad(umad.begin(context, from, to))),
+        }
     }
 
     fn set_context(&mut self, line: &mut Line, context: u64) {
-        lock(&self.contexts).insert(line.id.key(), context);
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(rdma_cm), Line::RdmaCm(line)) => rdma_cm.set_context(line, context),
+            (Manager::Umad(umad), Line::Umad(line)) => umad.set_context(line, context),
+            _ => {}
+        }
     }
 
     fn resolve_route(&mut self, line: &Line) -> io::Result<()> {
-        line.id.resolve_route(RESOLVE)
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(_), Line::RdmaCm(line)) => RdmaCm::resolve_route(line),
+            (Manager::Umad(umad), Line::Umad(line)) => umad.resolve_route(line),
+            _ => mixed_up(),
+        }
     }
 
-    fn path(&mut self, line: &Line) -> io::Result<Path> {
-        let to_init = line.id.state_change(QueuePairState::Init)?;
-        let pkey_index = to_init.pkey_index().ok_or_else(nonsense)?;
-        let to_receive = line.id.state_change(QueuePairState::Rtr)?;
-        path(&to_receive, pkey_index).ok_or_else(nonsense)
+    fn path(&mut self, line: &Line, pkeys: &PKeyTable) -> io::Result<Path> {
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(rdma_cm), Line::RdmaCm(line)) => rdma_cm.path(line),
+            (Manager::Umad(umad), Line::Umad(line)) => umad.path(line, pkeys),
+            _ => mixed_up(),
+        }
     }
 
     fn make(&mut self, _: &Line, pkey_index: u16) -> io::Result<QueuePair> {
@@ -230,7 +179,7 @@ impl Calls for RealDevice {
             max_inline: device.limits.inline,
         };
         let pair = QueuePair::new(&device.domain, init)?;
-        // The peer may send, and nothing else: rdma_cm would allow it to write.
+        // The peer may only send; rdma_cm would allow it to write.
         pair.modify(&StateChange::init_rc(self.port, pkey_index))?;
         Ok(pair)
     }
@@ -239,33 +188,77 @@ impl Calls for RealDevice {
         pair.qpn()
     }
 
-    fn bring_up(&mut self, line: &Line, pair: &QueuePair) -> io::Result<Path> {
-        let to_receive = line.id.state_change(QueuePairState::Rtr)?;
-        let path = path(&to_receive, 0).ok_or_else(nonsense)?;
-        pair.modify(&to_receive.with_min_rnr_timer(MIN_RNR_TIMER))?;
-        let to_send = line.id.state_change(QueuePairState::Rts)?;
-        pair.modify(&to_send.with_retries(ACK_TIMEOUT, RETRY_COUNT, RNR_RETRY))?;
-        Ok(path)
+    fn bring_up(&mut self, line: &Line, pair: &QueuePair, sends: bool) -> io::Result<Path> {
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(rdma_cm), Line::RdmaCm(line)) => {
+                rdma_cm.bring_up(line, pair, sends, adapt)
+            }
+            (Manager::Umad(umad), Line::Umad(line)) => {
+                let (parameters, path) = umad.agreed(line)?;
+                pair.modify(&StateChange::rtr_rc(&parameters))?;
+                if sends {
+                    pair.modify(&StateChange::rts_rc(&parameters))?;
+                }
+                Ok(path)
+            }
+            _ => mixed_up(),
+        }
     }
 
     fn ask(&mut self, line: &Line, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
-        line.id.connect(&parameters(pair), private_data)
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(_), Line::RdmaCm(line)) => {
+                RdmaCm::ask(line, &parameters(pair), private_data)
+            }
+            (Manager::Umad(umad), Line::Umad(line)) => umad.ask(line, pair.qpn(), private_data),
+            _ => mixed_up(),
+        }
     }
 
     fn accept(&mut self, line: &Line, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
-        line.id.accept(&parameters(pair), private_data)
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(_), Line::RdmaCm(line)) => {
+                RdmaCm::accept(line, &parameters(pair), private_data)
+            }
+            (Manager::Umad(umad), Line::Umad(line)) => {
+                umad.accept(line, pair.qpn(), private_data);
+                Ok(())
+            }
+            _ => mixed_up(),
+        }
     }
 
     fn confirm(&mut self, line: &Line) -> io::Result<()> {
-        line.id.establish()
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(_), Line::RdmaCm(line)) => line.id.establish(),
+            (Manager::Umad(umad), Line::Umad(line)) => {
+                umad.confirm(line);
+                Ok(())
+            }
+            _ => mixed_up(),
+        }
     }
 
-    fn reject(&mut self, line: &Line, private_data: &[u8]) -> io::Result<()> {
-        line.id.reject(private_data)
+    fn reject(&mut self, line: &Line, reason: RejectReason, private_data: &[u8]) -> io::Result<()> {
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(_), Line::RdmaCm(line)) => line.id.reject(private_data),
+            (Manager::Umad(umad), Line::Umad(line)) => {
+                umad.reject(line, reason, private_data);
+                Ok(())
+            }
+            _ => mixed_up(),
+        }
     }
 
     fn disconnect(&mut self, line: &Line) -> io::Result<()> {
-        line.id.disconnect()
+        match (&mut self.manager, line) {
+            (Manager::RdmaCm(_), Line::RdmaCm(line)) => line.id.disconnect(),
+            (Manager::Umad(umad), Line::Umad(line)) => {
+                umad.disconnect(line);
+                Ok(())
+            }
+            _ => mixed_up(),
+        }
     }
 
     fn stop(&mut self, pair: &QueuePair) -> io::Result<()> {
@@ -273,37 +266,30 @@ impl Calls for RealDevice {
     }
 
     fn event(&mut self) -> io::Result<Option<Event<Line>>> {
-        let Some(told) = self.channel.next_event()? else {
-            return Ok(None);
-        };
-        let private_data = told.private_data.into_boxed_slice();
-        if let Some(id) = told.request {
-            let listener = told.listener.and_then(|key| self.context(key));
-            // Its id ends here if nobody listens any more.
-            return Ok(Some(match listener.and_then(listens_on) {
-                Some(port) => Event::Request {
-                    port,
-                    id: self.line(id, 0),
-                    private_data,
-                },
-                None => Event::Other,
-            }));
+        Ok(match &mut self.manager {
+            Manager::RdmaCm(rdma_cm) => rdma_cm.event()?.map(|e| e.with_id(Line::RdmaCm)),
+            Manager::Umad(umad) => umad.event()?.map(|e| e.with_id(Line::Umad)),
+        })
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        match &self.manager {
+            Manager::RdmaCm(_) => None,
+            Manager::Umad(umad) => umad.next_deadline(),
         }
-        let (Some(context), Some(event)) = (self.context(told.id), event(told.kind)) else {
-            return Ok(Some(Event::Other));
-        };
-        Ok(Some(match (listens_on(context), event) {
-            (Some(port), CmEvent::DeviceRemoval | CmEvent::AddrChange) => {
-                Event::ListenerGone { port }
-            }
-            (Some(_), _) => Event::Other,
-            (None, event) => Event::Of {
-                context,
-                event,
-                status: told.status,
-                private_data,
-            },
-        }))
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Manager::Umad(umad) = &mut self.manager {
+            umad.handle_timeout(now);
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        match &self.manager {
+            Manager::RdmaCm(_) => Counters::new(),
+            Manager::Umad(umad) => umad.counters(),
+        }
     }
 
     fn post(
@@ -317,8 +303,10 @@ impl Calls for RealDevice {
     }
 
     fn destroy(&mut self, line: Line, pair: Option<QueuePair>) {
-        // What cannot be ended keeps its memory for good.
+        // Memory of queue pairs that cannot be destroyed stays in use.
         self.emptied.extend(pair.and_then(QueuePair::close));
-        drop(line);
+        if let (Manager::Umad(umad), Line::Umad(line)) = (&mut self.manager, line) {
+            umad.destroy(line);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker receives messages with.
+//! Receives messages.
 
 use std::io;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::verbs::ibv::{Completed, Place, Pool, ReceiveList, SharedReceiveQueue,
 use crate::verbs::receive::Taken;
 use crate::worker::{Part, RcReceived};
 
-/// The places, and what a batch holds of them.
+/// The places, and the contents of a batch.
 #[derive(Debug)]
 pub struct Messages {
     pool: Pool,
     queue: Arc<SharedReceiveQueue>,
     list: ReceiveList,
-    /// To be posted with the next list.
+    /// Places for the next list.
     idle: Vec<Place>,
-    /// Those of the batch.
+    /// Places of the batch.
     pub taken: Taken,
-    /// The messages of the batch.
+    /// Messages of the batch.
     pub received: Vec<RcReceived>,
-    /// Where they are: one part each.
+    /// The memory of the messages, one part each.
     pub parts: Vec<Part>,
 }
 
 impl Messages {
-    /// With the places of a device; none is posted yet.
+    /// Takes the places of a device; none is posted yet.
     pub fn new(queue: &Arc<SharedReceiveQueue>, (pool, idle): (Pool, Vec<Place>)) -> Messages {
         let count = idle.len();
         Messages {
@@ -45,16 +45,16 @@ impl Messages {
         }
     }
 
-    /// Whether a completion is for one of these places.
+    /// Whether a completion belongs to one of these places.
     pub fn owns(&self, completion: &WorkCompletion) -> bool {
         self.pool.owns(completion)
     }
 
-    /// Posts the places of the last batch, and those that could not be posted before, as one list. True
-    /// if there were any.
+    /// Posts the places of the last batch, and those left over before, as one list. True if there were
+    /// any.
     ///
     /// # Errors
-    /// Those of ibv_post_srq_recv(3).
+    /// Errors of ibv_post_srq_recv(3).
     pub fn repost(&mut self) -> io::Result<bool> {
         self.received.clear();
         self.parts.clear();
@@ -67,7 +67,7 @@ impl Messages {
         Ok(true)
     }
 
-    /// Takes what a completion gives back into the batch. False if it gives nothing back.
+    /// Adds the place of a completion to the batch. False if the completion has no place.
     pub fn completed(
         &mut self,
         now: Instant,
@@ -79,7 +79,7 @@ impl Messages {
         };
         let len = completion.byte_len();
         let status = match completion.status() {
-            // More than there is room for cannot have been received.
+            // A message longer than the place cannot have been received.
             WcStatus::Success if len > place.len() => WcStatus::LocLenErr,
             status => status,
         };

@@ -1,13 +1,13 @@
-//! What was posted on a connection and is not acknowledged yet.
+//! Posted messages of a connection that are not acknowledged yet.
 
 use std::collections::VecDeque;
 
-/// One post list. Its last work request alone is signalled, so that it has one completion.
+/// One post list. Only its last work request is signalled, so it has one completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PostList {
-    /// Messages in it.
+    /// Number of messages.
     pub messages: u32,
-    /// Bytes of all of them.
+    /// Bytes of all messages.
     pub bytes: u64,
 }
 
@@ -19,25 +19,25 @@ pub struct Sends {
 }
 
 impl Sends {
-    /// A list was posted.
+    /// Adds a posted list.
     pub fn push(&mut self, list: PostList) {
         self.messages += list.messages;
         self.lists.push_back(list);
     }
 
-    /// The oldest list is done.
+    /// Removes the oldest list, which has completed.
     pub fn pop(&mut self) -> Option<PostList> {
         let list = self.lists.pop_front()?;
         self.messages -= list.messages;
         Some(list)
     }
 
-    /// Messages outstanding: so many entries of the send queue are taken.
+    /// Outstanding messages, each with an entry of the send queue.
     pub const fn messages(&self) -> u32 {
         self.messages
     }
 
-    /// Lists outstanding, each with a piece of memory.
+    /// Outstanding lists, each with a piece of memory.
     pub fn lists(&self) -> usize {
         self.lists.len()
     }

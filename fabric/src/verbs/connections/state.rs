@@ -1,35 +1,35 @@
-//! What a connection is in, and what each thing that happens to it means: a table without input or
-//! output, which the rest of this module carries out.
+//! States of a connection, and the acts that follow each input: a table without input or output. The
+//! rest of this module carries out the acts.
 //!
-//! The kernel's communication manager keeps the protocol (IBA vol. 1, 12.9); what is left is the order
-//! of calls of rdma_cm(7) for queue pairs that are not rdma_cm's own.
+//! The kernel's communication manager implements the protocol (IBA vol. 1, 12.9). This table has the
+//! order of rdma_cm(7) calls for queue pairs that rdma_cm does not own.
 
 use proto::{CloseReason, RejectReason};
 
-/// What a connection is in.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// We want one: the peer's link-layer address is looked for.
+    /// Active side: resolving the peer's link-layer address.
     Resolving,
-    /// And the way to it.
+    /// Active side: resolving the route.
     Routing,
-    /// We asked; the peer has not answered.
+    /// The request was sent; the peer has not answered.
     Asking,
-    /// The peer consented; the consumer has not confirmed.
+    /// The peer accepted; the consumer has not confirmed.
     Replied,
-    /// The peer asked; the consumer has not answered.
+    /// A request was received; the consumer has not answered.
     Asked,
-    /// The consumer consented. The peer's messages may come before its ReadyToUse.
+    /// The consumer accepted. Messages may arrive before the ReadyToUse.
     Accepted,
-    /// Messages go.
+    /// Established.
     Open,
-    /// The consumer knows of it no more; its queue pair is in ERR and gives back what was posted.
+    /// Closed for the consumer; the queue pair is in ERR and returns posted work.
     Draining,
-    /// Nothing is left of it.
+    /// Ended.
     Gone,
 }
 
-/// What happens to a connection.
+/// Inputs of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Input {
     /// RDMA_CM_EVENT_ADDR_RESOLVED.
@@ -40,33 +40,32 @@ pub enum Input {
     Response,
     /// RDMA_CM_EVENT_ESTABLISHED: the peer's RTU.
     Established,
-    /// The peer, the network, the device or a call ended it.
+    /// The peer, the network, the device or a failed call ended the connection.
     Lost(CloseReason),
-    /// The consumer consents to a request.
+    /// The consumer accepts a request.
     Accept,
     /// The consumer confirms a reply.
     Establish,
     /// The consumer rejects a request or a reply.
     Reject,
-    /// The consumer wants no more of it.
+    /// The consumer closes the connection.
     Close,
-    /// All that was posted has come back.
+    /// All posted work has come back.
     Drained,
 }
 
-/// What is to be done, in this order. A step that fails is [`Input::Lost`], and what was to follow it is
-/// left out.
+/// Acts, in order of execution. A failed act causes [`Input::Lost`] and skips the acts after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     /// rdma_resolve_route.
     ResolveRoute,
-    /// Make a queue pair in INIT.
+    /// Create a queue pair in INIT.
     Make,
     /// rdma_connect.
     Ask,
-    /// Give the consumer the peer's reply.
-    TellReplied,
-    /// Take the queue pair to RTR and RTS.
+    /// Report the peer's reply to the consumer.
+    NotifyReplied,
+    /// Change the queue pair to RTR and RTS.
     BringUp,
     /// rdma_accept.
     Accept,
@@ -76,21 +75,21 @@ pub enum Act {
     Reject,
     /// rdma_disconnect.
     Disconnect,
-    /// Take the queue pair to ERR.
+    /// Change the queue pair to ERR.
     Stop,
-    /// Tell the consumer that it is over, and why.
-    TellClosed(CloseReason),
+    /// Report the end and its reason to the consumer.
+    NotifyClosed(CloseReason),
     /// Destroy the queue pair and the id.
     Destroy,
 }
 
-/// The most steps that follow one input.
+/// Maximum number of acts after one input.
 const ACTS_MAX: usize = 3;
 
-/// What follows.
+/// Result of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// The state from now on.
+    /// The new state.
     pub next: State,
     acts: [Option<Act>; ACTS_MAX],
 }
@@ -104,36 +103,36 @@ impl Step {
         Step { next, acts: all }
     }
 
-    /// What is to be done, in order.
+    /// The acts, in order.
     pub fn acts(self) -> impl Iterator<Item = Act> {
         self.acts.into_iter().flatten()
     }
 }
 
 impl State {
-    /// What an input means here. What means nothing changes nothing: events are told twice, and
-    /// consumers name what has ended.
+    /// The result of an input in this state. Inputs without a meaning here change nothing: events may
+    /// be repeated, and consumers may name ended connections.
     pub fn on(self, input: Input) -> Step {
         use State::{Accepted, Asked, Asking, Draining, Gone, Open, Replied, Resolving, Routing};
         match (self, input) {
             (Resolving, Input::AddressResolved) => Step::new(Routing, &[Act::ResolveRoute]),
             (Routing, Input::RouteResolved) => Step::new(Asking, &[Act::Make, Act::Ask]),
-            (Asking, Input::Response) => Step::new(Replied, &[Act::TellReplied]),
+            (Asking, Input::Response) => Step::new(Replied, &[Act::NotifyReplied]),
             (Replied, Input::Establish) => Step::new(Open, &[Act::BringUp, Act::Confirm]),
             (Asked, Input::Accept) => Step::new(Accepted, &[Act::Make, Act::BringUp, Act::Accept]),
             (Accepted, Input::Established) => Step::new(Open, &[]),
             (Asked | Replied, Input::Reject) => Step::new(Gone, &[Act::Reject, Act::Destroy]),
-            // Nothing was posted on it yet: the peer learns from the end of the id (kernel
-            // drivers/infiniband/core/cm.c, `cm_destroy_id`: a REJ).
+            // Nothing was posted yet. The end of the id notifies the peer with a REJ (kernel
+            // drivers/infiniband/core/cm.c, `cm_destroy_id`).
             (Resolving | Routing | Asking | Replied | Asked, Input::Lost(reason)) => {
-                Step::new(Gone, &[Act::TellClosed(reason), Act::Destroy])
+                Step::new(Gone, &[Act::NotifyClosed(reason), Act::Destroy])
             }
             (Resolving | Routing | Asking | Replied | Asked, Input::Close) => {
                 Step::new(Gone, &[Act::Destroy])
             }
             (Accepted | Open, Input::Lost(reason)) => Step::new(
                 Draining,
-                &[Act::TellClosed(reason), Act::Disconnect, Act::Stop],
+                &[Act::NotifyClosed(reason), Act::Disconnect, Act::Stop],
             ),
             (Accepted | Open, Input::Close) => Step::new(Draining, &[Act::Disconnect, Act::Stop]),
             (Draining, Input::Drained) => Step::new(Gone, &[Act::Destroy]),
@@ -141,9 +140,8 @@ impl State {
         }
     }
 
-    /// As the communication manager names it (kernel include/rdma/ib_cm.h, `enum ib_cm_state`), and
-    /// as rdma_cm does before that comes in (drivers/infiniband/core/cma_priv.h, `enum
-    /// rdma_cm_state`).
+    /// The name in the kernel's communication manager (include/rdma/ib_cm.h, `enum ib_cm_state`), or
+    /// before it is involved, in rdma_cm (drivers/infiniband/core/cma_priv.h, `enum rdma_cm_state`).
     pub const fn name(self) -> &'static str {
         match self {
             State::Resolving => "ADDR_QUERY",
@@ -158,18 +156,18 @@ impl State {
         }
     }
 
-    /// Whether the consumer may still name it.
+    /// Whether the consumer may still name the connection.
     pub const fn is_known(self) -> bool {
         !matches!(self, State::Draining | State::Gone)
     }
 
-    /// Whether the peer's messages may come.
+    /// Whether messages of the peer may arrive.
     pub const fn receives(self) -> bool {
         matches!(self, State::Accepted | State::Open)
     }
 }
 
-/// An event of rdma_cm, as far as it matters to a connection (rdma_get_cm_event(3)).
+/// An event of rdma_cm that matters to a connection (rdma_get_cm_event(3)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the field's")]
 pub enum CmEvent {
@@ -188,8 +186,8 @@ pub enum CmEvent {
     TimewaitExit,
 }
 
-/// What an event means; `status` is the event's: a negative errno, or the reason of a REJ. `None` for
-/// one that means nothing.
+/// The input for an event; `None` if it has no meaning. `status` is a negative errno, or the reason of
+/// a REJ.
 pub fn meaning(event: CmEvent, status: i32) -> Option<Input> {
     Some(match event {
         CmEvent::AddrResolved => Input::AddressResolved,
@@ -199,7 +197,7 @@ pub fn meaning(event: CmEvent, status: i32) -> Option<Input> {
         CmEvent::AddrError | CmEvent::RouteError | CmEvent::Unreachable => {
             Input::Lost(CloseReason::TimedOut)
         }
-        // The kernel could not go on with a REP: it has rejected it.
+        // The kernel could not process a REP, and rejected it.
         CmEvent::ConnectError => Input::Lost(CloseReason::Rejected(RejectReason::CONSUMER)),
         CmEvent::Rejected => {
             let reason = u16::try_from(status).map_or(RejectReason::CONSUMER, RejectReason);
@@ -271,7 +269,7 @@ mod tests {
             Act::ResolveRoute,
             Act::Make,
             Act::Ask,
-            Act::TellReplied,
+            Act::NotifyReplied,
             Act::BringUp,
             Act::Confirm,
             Act::Disconnect,
@@ -297,7 +295,7 @@ mod tests {
             Act::Make,
             Act::BringUp,
             Act::Accept,
-            Act::TellClosed(reason),
+            Act::NotifyClosed(reason),
             Act::Disconnect,
             Act::Stop,
             Act::Destroy,
@@ -351,8 +349,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: the consumer hears of an end once, and not of one that
-        /// it wanted; a queue pair is made, brought up and destroyed once, in this order; and nothing
+        /// For any inputs in any order: the end is reported to the consumer once, unless the consumer
+        /// requested it; a queue pair is created, connected and destroyed once, in this order; nothing
         /// follows the end.
         #[test]
         fn any_order_of_events_keeps_the_rules(
@@ -360,7 +358,7 @@ mod tests {
             choices in proptest::collection::vec(0..INPUTS.len(), 0..40),
         ) {
             let mut state = if active { State::Resolving } else { State::Asked };
-            let (mut made, mut up, mut ended, mut told) = (0, 0, 0, 0);
+            let (mut made, mut up, mut ended, mut reported) = (0, 0, 0, 0);
             for n in choices {
                 let was = state;
                 let step = state.on(INPUTS[n]);
@@ -372,12 +370,12 @@ mod tests {
                             up += 1;
                         }
                         Act::Stop | Act::Disconnect => prop_assert_eq!(up, 1),
-                        Act::TellClosed(_) => {
+                        Act::NotifyClosed(_) => {
                             prop_assert!(was.is_known() && INPUTS[n] == LOST);
-                            told += 1;
+                            reported += 1;
                         }
                         Act::Destroy => ended += 1,
-                        Act::ResolveRoute | Act::Ask | Act::TellReplied | Act::Confirm => {
+                        Act::ResolveRoute | Act::Ask | Act::NotifyReplied | Act::Confirm => {
                             prop_assert!(active);
                         }
                         Act::Accept => prop_assert!(!active),
@@ -387,7 +385,7 @@ mod tests {
                 }
                 state = step.next;
             }
-            prop_assert!(made <= 1 && up <= 1 && told <= 1);
+            prop_assert!(made <= 1 && up <= 1 && reported <= 1);
             prop_assert_eq!(ended == 1, state == State::Gone);
         }
     }

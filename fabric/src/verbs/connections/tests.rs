@@ -1,4 +1,4 @@
-//! The engine over a device that does what it is told to, and counts what it is asked for.
+//! The engine over a fake device that counts the calls.
 
 mod fake;
 mod random;
@@ -6,7 +6,7 @@ mod random;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{ConnectError, ConnectionId, EndpointId, PKey, Qpn, RejectReason, ServiceId};
+use proto::{ConnectError, ConnectionId, EndpointId, PKey, Qpn, RejectReason, ServiceId, Services};
 use zerocopy::IntoBytes;
 
 use self::fake::{Fake, FakeId, asks, view};
@@ -15,14 +15,14 @@ use super::messages::Received;
 use super::state::CmEvent;
 use super::*;
 use crate::connection::{ConnectRequest, Posted};
-use crate::mad::cm::RdmaCmData;
+use crate::mad::cm::{RdmaCmData, request_data};
 use crate::{PKeyTable, WcStatus};
 
 const PORT: u16 = 4755;
 const SERVICE: ServiceId = ServiceId::rdma_cm(PORT);
 const ME: EndpointId = EndpointId(1);
 const OTHER: EndpointId = EndpointId(2);
-/// The UD queue pairs of both.
+/// The UD queue pairs of both endpoints.
 const MY_QPN: u32 = 0x11;
 const OTHER_QPN: u32 = 0x12;
 
@@ -75,7 +75,7 @@ impl World {
         let end = self.now.after(time);
         while let Some(at) = self.engine.next_deadline().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.engine.handle_timeout(self.now);
+            self.engine.handle_timeout(self.now).unwrap();
         }
         self.now = end;
     }
@@ -99,7 +99,7 @@ impl World {
         (id, self.fake().last_context)
     }
 
-    /// One that we asked for.
+    /// Opens a connection from the active side.
     fn open(&mut self) -> (ConnectionId, u64) {
         let (id, context) = self.connect();
         self.of(context, CmEvent::AddrResolved, 0);
@@ -115,12 +115,15 @@ impl World {
     }
 
     fn request(&mut self, to: u32) {
-        let data = RdmaCmData::new(Qpn::new(to), b"hello");
+        self.request_for(SERVICE, to);
+    }
+
+    fn request_for(&mut self, service: ServiceId, to: u32) {
         let id = self.fake().new_id(2 << 32);
         self.event(Event::Request {
-            port: PORT,
+            service,
             id,
-            private_data: data.as_bytes().into(),
+            private_data: request_data(service, Qpn::new(to), b"hello"),
         });
     }
 
@@ -133,7 +136,8 @@ impl World {
                 private_data,
                 ..
             } => {
-                assert_eq!((service, private_data.len()), (SERVICE, 56));
+                let len = if service == SERVICE { 56 } else { 92 };
+                assert_eq!(private_data.len(), len);
                 assert!(private_data.starts_with(b"hello"));
                 Some((connection, endpoint))
             }
@@ -179,7 +183,7 @@ fn who_asks_is_connected_and_disconnects() {
     ];
     assert_eq!(w.fake().calls, expected);
     let data = RdmaCmData::new(Qpn::new(0x77), b"data");
-    assert_eq!(w.fake().said, data.as_bytes());
+    assert_eq!(w.fake().sent, data.as_bytes());
     w.engine.close(w.now, id);
     assert_eq!(w.engine.path_mtu(id), 0);
     w.of(context, CmEvent::Disconnected, 0);
@@ -198,7 +202,7 @@ fn who_is_asked_finds_the_endpoint_that_is_meant() {
     let (id, endpoint) = w.requested().unwrap();
     assert_eq!(endpoint, OTHER);
     w.engine.accept(w.now, id, b"yes");
-    assert_eq!(w.fake().said, b"yes");
+    assert_eq!(w.fake().sent, b"yes");
     let calls = ["listen", "path", "make", "bring_up", "accept"];
     assert_eq!(w.fake().calls, calls);
     let qpn = w.qpn();
@@ -253,7 +257,7 @@ fn a_flood_of_requests_is_bounded() {
         w.engine.connect(w.now, ME, &asks(SERVICE)),
         Err(ConnectError::Full)
     ));
-    // Those that make room again and again are held to a rate.
+    // Evicting connections again and again is rate-limited.
     for c in w.engine.list() {
         w.engine
             .reject(w.now, c.connection, RejectReason::NO_QP, &[]);
@@ -397,7 +401,7 @@ fn what_a_failed_queue_pair_has_comes_back_before_it_is_destroyed() {
     w.pass(DRAIN_MIN * 2);
     w.fake().assert_empty();
     assert_eq!(w.engine.counts.not_drained, 0);
-    // Its number may be another's now.
+    // Another connection may have the number now.
     w.engine.sent(w.now, qpn, WcStatus::Success, true);
     assert_eq!(w.engine.counts.stray_completions, 1);
 }
@@ -478,7 +482,7 @@ fn a_device_that_goes_takes_everything_along_and_listens_again_when_it_is_back()
         Err(ConnectError::Unreachable(_))
     ));
     assert_eq!(w.engine.next_deadline(), None);
-    // Its endpoints are no members meanwhile.
+    // The endpoints are no members meanwhile.
     w.engine.follow(w.now, View::default());
     w.engine.follow(w.now, view());
     w.engine.attach(w.now, Fake::default());
@@ -497,7 +501,7 @@ fn a_listener_that_cannot_be_is_tried_again() {
     w.fake().failing = None;
     w.pass(Duration::from_secs(60));
     assert_eq!(w.fake().calls, ["listen"; 4]);
-    w.event(Event::ListenerGone { port: PORT });
+    w.event(Event::ListenerGone { service: SERVICE });
     w.pass(Duration::from_secs(60));
     assert_eq!(w.fake().calls, ["listen"; 5]);
     w.engine.close_all(w.now, ME);
@@ -536,4 +540,90 @@ fn only_what_rdma_cm_can_do_is_asked_of_it() {
     let refused = w.engine.connect(w.now, ME, &asks(SERVICE)).unwrap_err();
     assert!(refused.to_string().contains("default partition"));
     assert!(w.fake().calls.is_empty());
+}
+
+/// A port of InfiniBand whose connections the kernel manages.
+fn infiniband(services: Services) -> World {
+    let mut w = World::new();
+    w.engine.follow(w.now, View { services, ..view() });
+    w
+}
+
+const LINUX: ServiceId = ServiceId(0x1000_0000_0000_0011);
+const OF_DEVICE: ServiceId = ServiceId::rdma_ib(4755);
+
+#[test]
+fn over_rdma_cm_a_port_of_infiniband_asks_for_any_service_and_listens_on_its_own() {
+    let mut w = infiniband(Services::RdmaCmInfiniBand);
+    for service in [LINUX, OF_DEVICE] {
+        let id = w.engine.connect(w.now, ME, &asks(service)).unwrap();
+        assert_eq!(w.fake().asked, Some(service));
+        w.engine.close(w.now, id);
+    }
+    assert!(w.engine.connect(w.now, ME, &asks(SERVICE)).is_err());
+    for service in [LINUX, SERVICE, OF_DEVICE] {
+        w.engine.listen(w.now, ME, service);
+        w.engine.listen(w.now, OTHER, service);
+    }
+    let listens = w.fake().calls.iter().filter(|c| **c == "listen").count();
+    assert_eq!(listens, 1, "for both endpoints");
+    w.request_for(OF_DEVICE, OTHER_QPN);
+    assert_eq!(w.requested().map(|r| r.1), Some(OTHER));
+    w.request_for(OF_DEVICE, 0x55);
+    assert_eq!(w.requested(), None, "nobody has this number");
+    assert_eq!(w.fake().rejected, Some(RejectReason::INVALID_SERVICE_ID));
+}
+
+/// Sending on a connection that Linux's IPoIB requested panics the peer's kernel. Whatever the consumer
+/// does: nothing is posted, and the queue pair cannot send.
+#[test]
+fn c96_nothing_is_sent_on_a_connection_that_linux_may_have_requested() {
+    let mut w = infiniband(Services::InfiniBand);
+    w.engine.listen(w.now, ME, LINUX);
+    w.request_for(LINUX, 0);
+    let (id, endpoint) = w.requested().unwrap();
+    assert_eq!(endpoint, ME);
+    w.engine.accept(w.now, id, b"yes");
+    let calls = ["listen", "path", "make", "bring_up to receive", "accept"];
+    assert_eq!(w.fake().calls, calls);
+    for established in [false, true] {
+        if established {
+            let context = w.fake().last_context;
+            w.of(context, CmEvent::Established, 0);
+        }
+        assert_eq!(w.engine.room(w.now, id), None);
+        assert_eq!(w.post(id), Err(9));
+        assert_eq!(w.engine.list()[0].qp_state, "RTR");
+        let qpn = w.qpn();
+        let got = w.engine.received(w.now, qpn, WcStatus::Success, 10);
+        assert_eq!(got.map(|g| g.connection), Some(id));
+    }
+    assert!(w.slots.is_empty());
+    // Our own request for the same service may send.
+    let own = w.engine.connect(w.now, ME, &asks(LINUX)).unwrap();
+    let context = w.fake().last_context;
+    for event in [
+        CmEvent::AddrResolved,
+        CmEvent::RouteResolved,
+        CmEvent::ConnectResponse,
+    ] {
+        w.of(context, event, 0);
+    }
+    w.engine.establish(w.now, own);
+    assert_eq!(w.post(own), Ok(Posted::Done));
+}
+
+/// The kernel took over communication management while the device was away.
+#[test]
+fn listeners_for_services_that_do_not_arrive_any_more_wait() {
+    let mut w = infiniband(Services::InfiniBand);
+    w.engine.listen(w.now, ME, LINUX);
+    w.engine.listen(w.now, ME, OF_DEVICE);
+    assert_eq!(w.fake().calls, ["listen"; 2]);
+    let with = |services| View { services, ..view() };
+    w.engine.follow(w.now, with(Services::RdmaCmInfiniBand));
+    assert_eq!(w.fake().calls, ["listen"; 3]);
+    assert_eq!(w.engine.next_deadline(), None);
+    w.engine.follow(w.now, with(Services::InfiniBand));
+    assert_eq!(w.fake().calls, ["listen"; 5]);
 }

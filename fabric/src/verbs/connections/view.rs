@@ -1,36 +1,36 @@
-//! What connections know of their port.
+//! State of the port, for connections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use proto::{EndpointId, Gid, IbMtu, Qpn};
+use proto::{EndpointId, Gid, IbMtu, Qpn, Services};
 
 use crate::pkeys::{Entry, PKeyTable};
 
-/// The port as it is now.
+/// Current state of the port.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Its name, for messages.
+    /// Name of the port, for messages.
     pub name: String,
-    /// Its GID; [`Gid::UNSPECIFIED`] while it has none.
+    /// GID; [`Gid::UNSPECIFIED`] without one.
     pub gid: Gid,
-    /// The index of its network interface.
+    /// Index of the network interface.
     pub scope: u32,
-    /// Its link layer is Ethernet: rdma_cm finds peers there without subnet administration.
-    pub ethernet: bool,
-    /// The largest payload of a packet now.
+    /// The services of connections.
+    pub services: Services,
+    /// The largest payload of a packet.
     pub path_mtu: Option<IbMtu>,
     /// The P_Key table.
     pub pkeys: Arc<PKeyTable>,
-    /// Its endpoints.
+    /// Endpoints of the port.
     pub members: HashMap<EndpointId, Member>,
 }
 
 /// One endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// The UD queue pair, by which peers name it.
+    /// The UD queue pair, which peers use as the identifier.
     pub qpn: Qpn,
-    /// The P_Key table entry that it uses; `None` while it waits for one.
+    /// P_Key table entry in use; `None` while the endpoint waits for one.
     pub entry: Option<Entry>,
 }

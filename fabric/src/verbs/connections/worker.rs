@@ -1,4 +1,4 @@
-//! The connections of a [`VerbsWorker`]: the engine, with the clock, the device and its memory.
+//! The connections of a [`VerbsWorker`]: connects the engine to the clock, the device and its memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,36 +7,41 @@ use std::time::Duration;
 
 use proto::{
     ConnectError, ConnectionEvent, ConnectionId, EndpointId, Instant, RejectReason, ServiceId,
+    Services,
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::device::Shape;
-use super::real::RealDevice;
+use super::rdma_cm::RdmaCm;
+use super::real::{Manager, RealDevice};
+use super::umad::{Own, UmadCm};
 use super::{Bounds, Member, View};
 use crate::connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
 use crate::kernel::clock;
 use crate::pkeys::Entry;
+use crate::subnet::{Destination, SubnetPath};
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::{Device, TRANSMIT_LEN};
 use crate::verbs::ibv::Place;
+use crate::verbs::ibv::cm::PortSpace;
 use crate::verbs::worker::{VerbsWorker, Woken};
 use crate::worker::{Train, TrainTicket};
 
-/// Messages that a connection may have outstanding; the consumer is stopped at half of it.
+/// Maximum outstanding messages of a connection; at half of it the consumer has to stop.
 const DEPTH: u32 = 512;
 
-/// Post lists that a connection may have outstanding, likewise: 1 MiB in the largest messages.
+/// Maximum outstanding post lists of a connection, likewise: 1 MiB with the largest messages.
 const LISTS: usize = 32;
 
-/// How soon rdma_cm is tried again that could not be used.
+/// Waiting time after a failure to open communication management.
 const OPEN_AGAIN: Duration = Duration::from_secs(5);
 
-/// What was lent last.
+/// The memory lent last.
 #[derive(Debug)]
 pub struct Lent {
     connection: ConnectionId,
     place: Place,
-    /// One message over all places of the train, not one in each.
+    /// One message over all places of the train; false: one message in each place.
     whole: bool,
     payload: usize,
     capacity: usize,
@@ -48,7 +53,7 @@ impl Lent {
         Train::new(&mut self.place, 0, payload, capacity, ticket)
     }
 
-    /// What a ticket says of it; none if that is not so.
+    /// The messages described by a ticket; `None` if the ticket does not fit.
     fn shape(&self, ticket: &TrainTicket) -> Option<Shape> {
         let t = ticket;
         let fits = t.payload == self.payload
@@ -68,7 +73,7 @@ impl Lent {
     }
 }
 
-/// How much there may be, before a device is known.
+/// Limits before a device is known.
 pub fn bounds(config: &VerbsConfig) -> Bounds {
     Bounds {
         connections: config.connections_max,
@@ -80,7 +85,7 @@ pub fn bounds(config: &VerbsConfig) -> Bounds {
 }
 
 impl VerbsWorker {
-    /// Begins with a device, if it has connections.
+    /// Starts the connections of a device, if it supports them.
     pub(in crate::verbs) fn open_connections(&mut self, device: &Arc<Device>) {
         if device.messages.is_none() {
             return;
@@ -96,34 +101,89 @@ impl VerbsWorker {
         });
         let now = clock();
         self.connections.follow(now, self.view());
-        let real = RealDevice::new(device, self.table.port, depth).and_then(|real| {
+        let real = self.open_manager(device).and_then(|manager| {
+            let mut real = RealDevice::new(device, manager, self.table.port, depth);
+            if let Some(umad) = real.umad() {
+                umad.set_own(self.own());
+            }
             if let Some((epoll, token)) = &self.epoll {
-                watch(&real, epoll, Woken::RdmaCm.word(*token))?;
+                watch(&real, epoll, Woken::Connections.word(*token)).map_err(|e| e.to_string())?;
             }
             Ok(real)
         });
         match real {
             Ok(real) => {
                 self.connections.attach(now, real);
-                self.told_of_rdma_cm = false;
+                self.cm_reported = false;
             }
-            Err(e) => self.without_rdma_cm(now, &e),
+            Err(why) => self.without_manager(now, &why),
         }
     }
 
-    /// Tries again later, since the kernel's module may yet be loaded.
-    fn without_rdma_cm(&mut self, now: Instant, error: &io::Error) {
+    /// Opens communication management.
+    ///
+    /// # Errors
+    /// What is missing and what to do.
+    fn open_manager(&self, device: &Device) -> Result<Manager, String> {
+        let context = &device.context;
+        let space = match self.table.services {
+            Services::Any | Services::InfiniBand => {
+                let connections = self.connections.bounds().connections;
+                let (name, guid) = (context.name(), device.attributes.node_guid);
+                let opened = UmadCm::open(name, self.table.port, guid, connections);
+                return match opened {
+                    Ok(umad) => Ok(Manager::Umad(Box::new(umad))),
+                    Err(e) => Err(e.to_string()),
+                };
+            }
+            Services::RdmaCm => PortSpace::Tcp,
+            Services::RdmaCmInfiniBand => PortSpace::Ib,
+        };
+        let opened = RdmaCm::new(context.libraries(), space);
+        let opened = opened.map(Manager::RdmaCm);
+        opened.map_err(|e| format!("cannot use rdma_cm: {e}; modprobe rdma_ucm"))
+    }
+
+    /// Schedules another attempt, because a kernel module may be loaded or unloaded later.
+    fn without_manager(&mut self, now: Instant, why: &str) {
         self.open_again = Some(now.after(OPEN_AGAIN));
-        if !std::mem::replace(&mut self.told_of_rdma_cm, true) {
-            log::warn!(
-                "{}: there are no connections, since rdma_cm cannot be used: {error}; \
-                 modprobe rdma_ucm",
-                self.name
-            );
+        if !std::mem::replace(&mut self.cm_reported, true) {
+            log::warn!("{}: no connections are possible: {why}", self.name);
         }
     }
 
-    /// Tries again to use rdma_cm, if it is time.
+    fn own(&self) -> Own {
+        let t = &self.table;
+        Own {
+            number: t.port,
+            gid_index: t.gid_index,
+            lid: t.lid,
+            lmc: t.lmc,
+        }
+    }
+
+    /// Asks the port for the paths that requests wait for; [`VerbsWorker::path_found`] takes the answers.
+    pub(in crate::verbs) fn ask_for_paths(&mut self) {
+        let wanted = match self.connections.device().and_then(RealDevice::umad) {
+            Some(umad) => umad.take_wanted(),
+            None => return,
+        };
+        if !wanted.is_empty() {
+            self.shared.destinations.send(wanted);
+        }
+    }
+
+    /// Passes the port's answer about a path. False if no request waits for it.
+    pub(in crate::verbs) fn path_found(
+        &mut self,
+        destination: Destination,
+        path: Option<&SubnetPath>,
+    ) -> bool {
+        let umad = self.connections.device().and_then(RealDevice::umad);
+        umad.is_some_and(|umad| umad.path_found(destination, path))
+    }
+
+    /// Opens communication management again, after the waiting time.
     pub(in crate::verbs) fn open_connections_again(&mut self, now: Instant) {
         if self.open_again.take_if(|at| *at <= now).is_some()
             && let (Some(_), Some(device)) = (&self.lane, self.table.device.clone())
@@ -132,7 +192,7 @@ impl VerbsWorker {
         }
     }
 
-    /// Ends all connections: the device goes.
+    /// Ends all connections with their device.
     pub(in crate::verbs) fn close_connections(&mut self) {
         self.open_again = None;
         if let (Some(real), Some((epoll, _))) = (self.connections.device(), &self.epoll)
@@ -143,21 +203,25 @@ impl VerbsWorker {
         drop(self.connections.detach(clock()));
     }
 
-    /// Waits for rdma_cm, too.
+    /// Adds the events of communication management to an epoll instance.
     pub(in crate::verbs) fn watch_connections(
         &mut self,
         epoll: &OwnedFd,
         token: u64,
     ) -> io::Result<()> {
         match self.connections.device() {
-            Some(real) => watch(real, epoll, Woken::RdmaCm.word(token)),
+            Some(real) => watch(real, epoll, Woken::Connections.word(token)),
             None => Ok(()),
         }
     }
 
-    /// The port's table is another one.
+    /// Follows a change of the port's table.
     pub(in crate::verbs) fn follow_connections(&mut self) {
         let view = self.view();
+        let own = self.own();
+        if let Some(umad) = self.connections.device().and_then(RealDevice::umad) {
+            umad.set_own(own);
+        }
         self.connections.follow(clock(), view);
         self.reclaim();
     }
@@ -172,7 +236,7 @@ impl VerbsWorker {
             name: self.name.clone(),
             gid: t.gid,
             scope: t.scope,
-            ethernet: t.ethernet,
+            services: t.services,
             path_mtu: t.path_mtu,
             pkeys: Arc::clone(&t.pkeys),
             members: t
@@ -184,21 +248,22 @@ impl VerbsWorker {
         }
     }
 
-    /// Takes what rdma_cm has to say.
+    /// Handles the events of communication management.
     ///
     /// # Errors
-    /// What the channel says.
-    pub(in crate::verbs) fn hear(&mut self) -> io::Result<()> {
+    /// Errors of its descriptor.
+    pub(in crate::verbs) fn process_connections(&mut self) -> io::Result<()> {
         if self.connections.device().is_none() {
             return Ok(());
         }
         self.counts.verbs_calls += 1;
         self.connections.process(clock())?;
+        self.ask_for_paths();
         self.reclaim();
         Ok(())
     }
 
-    /// Has back what was posted to queue pairs that are gone.
+    /// Reclaims the places of destroyed queue pairs.
     pub(in crate::verbs) fn reclaim(&mut self) {
         let emptied = self.connections.device().map(RealDevice::take_emptied);
         for queue in emptied.into_iter().flatten() {
@@ -208,7 +273,7 @@ impl VerbsWorker {
         }
     }
 
-    /// Whether messages may be posted, as far as all of them are concerned.
+    /// Whether connections have room for messages.
     pub(in crate::verbs) fn has_room_for_messages(&self) -> bool {
         let places = self
             .lane

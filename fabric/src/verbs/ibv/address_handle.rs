@@ -11,16 +11,16 @@ use super::call::{destroyed, pointer};
 use super::context::ProtectionDomain;
 use crate::verbs::sys::*;
 
-/// What an address handle is made from (ibv_create_ah(3)).
+/// Attributes of an address handle (ibv_create_ah(3)).
 #[derive(Clone, Copy, Debug)]
 pub struct AhInit {
-    /// The port to send from.
+    /// Number of the sending port.
     pub port: u8,
-    /// The destination; with it a packet has a GRH. `None` only on InfiniBand.
+    /// The destination GID; makes packets carry a GRH. `None` is possible on InfiniBand only.
     pub dgid: Option<Gid>,
-    /// Which of our GIDs is the source.
+    /// Index of the source GID.
     pub sgid_index: u8,
-    /// 20 bits.
+    /// Flow label, 20 bits.
     pub flow_label: u32,
     /// Hop limit.
     pub hop_limit: u8,
@@ -30,6 +30,10 @@ pub struct AhInit {
     pub dlid: Lid,
     /// Service level, 0 to 15.
     pub sl: u8,
+    /// The low bits of the source LID, on InfiniBand with an LMC.
+    pub source_path_bits: u8,
+    /// The static rate as `enum ibv_rate`, which has the codes of the IBA's records; 0: the port's rate.
+    pub static_rate: u8,
 }
 
 impl AhInit {
@@ -45,8 +49,8 @@ impl AhInit {
             },
             dlid: self.dlid.0,
             sl: self.sl,
-            src_path_bits: 0,
-            static_rate: 0,
+            src_path_bits: self.source_path_bits,
+            static_rate: self.static_rate,
             is_global: self.dgid.is_some().into(),
             port_num: self.port,
         }
@@ -66,13 +70,14 @@ unsafe impl Send for AddressHandle {}
 unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
-    /// Makes one. On RoCE the destination's MAC is looked up meanwhile, so this may take seconds.
+    /// Creates an address handle. On RoCE the kernel resolves the destination's MAC, which may take
+    /// seconds.
     ///
     /// # Errors
-    /// Those of ibv_create_ah(3): ETIMEDOUT or EHOSTUNREACH when nobody has the address.
+    /// Errors of ibv_create_ah(3): ETIMEDOUT or EHOSTUNREACH when no host has the address.
     pub fn new(domain: &Arc<ProtectionDomain>, init: &AhInit) -> io::Result<AddressHandle> {
         let mut raw = MaybeUninit::new(init.to_raw());
-        // SAFETY: the protection domain is alive; the attributes live over the call.
+        // SAFETY: the protection domain is alive; the attributes outlive the call.
         let raw = pointer(unsafe {
             domain
                 .context()
@@ -96,7 +101,7 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: it is destroyed once; posting borrows it, so no call is using it.
+        // SAFETY: it is destroyed once; posting borrows it, so no call uses it now.
         let result = unsafe {
             self.domain
                 .context()

@@ -1,43 +1,44 @@
-//! What devices and ports are like: the library's answers, checked.
+//! Attributes of devices and ports: the library's answers, checked.
 
 use crate::verbs::sys::*;
 pub use proto::LinkLayer;
 use proto::{Gid, Guid, IbMtu, Lid};
 
-/// What a device can do (ibv_query_device(3)). A limit that makes no sense is 0.
+/// Attributes of a device (ibv_query_device(3)). An invalid limit is 0.
 #[derive(Clone, Debug)]
 pub struct DeviceAttributes {
     /// The node GUID.
     pub node_guid: Guid,
-    /// Ports, counted from 1.
+    /// Number of ports; they are numbered from 1.
     pub ports: u8,
-    /// Queue pairs.
+    /// Maximum number of queue pairs.
     pub max_qp: u32,
-    /// Work requests outstanding on one queue.
+    /// Maximum number of outstanding work requests of one queue.
     pub max_qp_wr: u32,
-    /// Pieces of memory in a work request.
+    /// Maximum number of pieces of memory in a work request.
     pub max_sge: u32,
-    /// Entries of a completion queue.
+    /// Maximum number of entries of a completion queue.
     pub max_cqe: u32,
-    /// Bytes of a memory region.
+    /// Maximum bytes of a memory region.
     pub max_mr_size: u64,
-    /// Multicast groups; 0 where there is no multicast.
+    /// Maximum number of multicast groups; 0 without multicast.
     pub max_mcast_grp: u32,
-    /// Queue pairs attached to one group.
+    /// Maximum number of queue pairs attached to one group.
     pub max_mcast_qp_attach: u32,
-    /// Address handles; 0 where the driver does not say.
+    /// Maximum number of address handles; 0 if the driver does not report it.
     pub max_ah: u32,
-    /// Shared receive queues; 0 where there are none.
+    /// Maximum number of shared receive queues; 0 without them.
     pub max_srq: u32,
-    /// Work requests in one of them.
+    /// Maximum number of work requests in a shared receive queue.
     pub max_srq_wr: u32,
-    /// The largest number of RDMA reads and atomics outstanding as a target of them.
+    /// Maximum number of outstanding RDMA reads and atomics as their target.
     pub max_qp_rd_atom: u8,
-    /// Checksums of IPv4, TCP and UDP in UD messages are made and checked (`IBV_DEVICE_UD_IP_CSUM`).
+    /// The device computes and verifies checksums of IPv4, TCP and UDP in UD messages
+    /// (`IBV_DEVICE_UD_IP_CSUM`).
     pub ud_ip_csum: bool,
-    /// Checksums likewise on RC (`IBV_DEVICE_RC_IP_CSUM`).
+    /// The same for RC messages (`IBV_DEVICE_RC_IP_CSUM`).
     pub rc_ip_csum: bool,
-    /// Completions, and microseconds, that a completion queue may gather; 0: it cannot.
+    /// Maximum moderation of a completion queue, in completions and microseconds; 0: not supported.
     pub moderation: (u16, u16),
 }
 
@@ -68,47 +69,54 @@ impl DeviceAttributes {
 }
 
 impl DeviceAttributes {
-    /// Whether `IBV_WC_IP_CSUM_OK` means the IP packet in an IPoIB datagram: on InfiniBand, if the device
-    /// has the capability. On Ethernet there are two IP headers, and the flag may mean the outer one,
-    /// that of RoCE.
+    /// Whether `IBV_WC_IP_CSUM_OK` refers to the IP packet in an IPoIB datagram: on InfiniBand, if the
+    /// device has the capability. On Ethernet there are two IP headers, and the flag may refer to
+    /// RoCE's outer one.
     pub const fn checks_datagrams(&self, ethernet: bool) -> bool {
         self.ud_ip_csum && !ethernet
     }
 }
 
-/// What a port is like now (ibv_query_port(3)).
+/// Current attributes of a port (ibv_query_port(3)).
 #[derive(Clone, Debug)]
 pub struct PortInfo {
-    /// The logical state: `IBV_PORT_ACTIVE` or a lower one.
+    /// Whether the logical state is `IBV_PORT_ACTIVE`.
     pub active: bool,
-    /// The state's name, as `rdma link` has it: `DOWN`, `INIT`, `ARMED`, `ACTIVE`, ….
+    /// The state's name in `rdma link`: `DOWN`, `INIT`, `ARMED`, `ACTIVE`, ….
     pub state: &'static str,
-    /// The MTU in use.
+    /// The active MTU.
     pub active_mtu: IbMtu,
-    /// Places in the GID table.
+    /// Number of entries of the GID table.
     pub gids: u32,
-    /// Places in the P_Key table.
+    /// Number of entries of the P_Key table.
     pub pkeys: u16,
-    /// The LID; `None` while a subnet manager has given none, and on Ethernet.
+    /// The LID; `None` on Ethernet, and until a subnet manager assigns one.
     pub lid: Option<Lid>,
-    /// The largest message in bytes.
+    /// Number of low bits of the LID that select a path (LMC), 0 to 7.
+    pub lmc: u8,
+    /// The LID of the subnet manager's port; `None` without a subnet manager.
+    pub sm_lid: Option<Lid>,
+    /// The service level of packets to the subnet manager.
+    pub sm_sl: u8,
+    /// Maximum bytes of a message.
     pub max_message: u32,
-    /// What lies under it.
+    /// Link layer.
     pub link_layer: LinkLayer,
 }
 
-/// A GID table is an array of 8-bit indexes on the wire's side of things (`ibv_global_route`).
+/// Maximum number of GIDs: `ibv_global_route` has an 8-bit index.
 const GIDS_MAX: u32 = 256;
 
 impl PortInfo {
-    /// `None` where the MTU has a code that does not exist: nothing can be sent over such a port.
+    /// `None` for an invalid MTU code: nothing can be sent over such a port.
     pub(super) fn from_raw(raw: &ibv_port_attr) -> Option<PortInfo> {
         let mtu = |code| IbMtu::ALL.into_iter().find(|m| *m as u32 == code);
-        // Drivers from before RoCE leave it unspecified, and mean InfiniBand (ibv_query_port(3)).
+        // Old drivers leave it unspecified, which means InfiniBand (ibv_query_port(3)).
         let link_layer = match u32::from(raw.link_layer) {
             IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
             _ => LinkLayer::InfiniBand,
         };
+        let lid = |lid| (link_layer == LinkLayer::InfiniBand && lid != 0).then_some(Lid(lid));
         Some(PortInfo {
             active: raw.state == IBV_PORT_ACTIVE,
             state: match raw.state {
@@ -123,34 +131,37 @@ impl PortInfo {
             active_mtu: mtu(raw.active_mtu)?,
             gids: raw.gid_tbl_len.max(0).cast_unsigned().min(GIDS_MAX),
             pkeys: raw.pkey_tbl_len,
-            lid: (link_layer == LinkLayer::InfiniBand && raw.lid != 0).then_some(Lid(raw.lid)),
+            lid: lid(raw.lid),
+            lmc: raw.lmc & 7,
+            sm_lid: lid(raw.sm_lid),
+            sm_sl: raw.sm_sl & 15,
             max_message: raw.max_msg_sz,
             link_layer,
         })
     }
 }
 
-/// What packets with a GID are like.
+/// The packet format that a GID selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GidKind {
     /// InfiniBand.
     InfiniBand,
-    /// RoCE v1: an Ethernet type of its own.
+    /// RoCE v1: its own Ethernet type.
     RoceV1,
-    /// RoCE v2: UDP.
+    /// RoCE v2: over UDP.
     RoceV2,
 }
 
-/// A used place of a port's GID table.
+/// A used entry of a port's GID table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GidEntry {
-    /// The place.
+    /// Index in the table.
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// What packets with it are like.
+    /// Packet format.
     pub kind: GidKind,
-    /// The interface that it belongs to; `None` on InfiniBand, or where nobody says.
+    /// Index of the network interface; `None` on InfiniBand or if unknown.
     pub netdev: Option<u32>,
 }
 

@@ -1,11 +1,11 @@
-//! What the libraries' ways of failing come to.
+//! Converts the libraries' results to [`io::Result`].
 
 use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
 
-/// Of a function that gives 0, or an errno, or -1 with errno set. Manual pages and libraries do not
-/// always agree on which of the two it is, so both are heeded.
+/// Result of a function that returns 0, an errno, or -1 with errno set. Manual pages and libraries do
+/// not always agree on the last two, so both are accepted.
 pub fn check(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -14,37 +14,37 @@ pub fn check(result: c_int) -> io::Result<()> {
     }
 }
 
-/// Of a function that gives a pointer, or NULL with errno set.
+/// Result of a function that returns a pointer, or NULL with errno set.
 pub fn pointer<T>(result: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(result).ok_or_else(last_error)
 }
 
-/// errno, unless nobody has set it.
+/// The error of errno, if it is set.
 fn last_error() -> io::Error {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(0) | None => io::Error::other("the verbs library failed and did not say why"),
+        Some(0) | None => io::Error::other("the verbs library failed without an error number"),
         Some(_) => error,
     }
 }
 
-/// An answer that cannot be true.
-pub fn lie(what: impl Into<String>) -> io::Error {
+/// Error for an invalid answer of the library.
+pub fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Logs that an object could not be destroyed. It is not used again, and not tried again.
+/// Logs an error of destroying an object, which is then neither used nor destroyed again.
 pub fn destroyed(what: &str, result: c_int) -> bool {
     match check(result) {
         Ok(()) => true,
         Err(error) => {
-            log::warn!("verbs: {what} could not be destroyed: {error}");
+            log::warn!("verbs: cannot destroy {what}: {error}");
             false
         }
     }
 }
 
-/// Of a function that finds nothing to read on a descriptor that does not block.
+/// Result of a read from a nonblocking descriptor: `None` if there is nothing to read.
 pub fn unless_empty<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

@@ -1,10 +1,10 @@
-//! Work completions, as small values of our own.
+//! Work completions, copied into small values.
 
 use proto::{Lid, Qpn, WcStatus};
 
 use crate::verbs::sys::*;
 
-/// A work completion (ibv_poll_cq(3)). Only a completion queue makes one.
+/// A work completion (ibv_poll_cq(3)). Only completion queues create them.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkCompletion {
     wr_id: u64,
@@ -40,32 +40,32 @@ impl WorkCompletion {
         }
     }
 
-    /// What the work request was called. [`super::Pool::completed`] knows what it stands for.
+    /// Identifier of the work request. [`super::Pool::completed`] finds its place.
     pub(super) const fn wr_id(&self) -> u64 {
         self.wr_id
     }
 
-    /// How it went. Of a failure only this, the queue pair and the vendor's code are meaningful.
+    /// Status. After a failure, only the status, the queue pair and the vendor's code are valid.
     pub const fn status(&self) -> WcStatus {
         self.status
     }
 
-    /// A receive, not a send. Meaningful on success only.
+    /// True for a receive, false for a send. Valid on success only.
     pub const fn is_receive(&self) -> bool {
         self.receive
     }
 
-    /// Bytes received; on UD with the 40 for the GRH. Not to be trusted: the place may be shorter.
+    /// Bytes received; on UD including the 40 bytes of the GRH. Untrusted: the place may be shorter.
     pub const fn byte_len(&self) -> usize {
         self.byte_len as usize
     }
 
-    /// Immediate data, as it came.
+    /// Immediate data in wire order.
     pub const fn immediate(&self) -> Option<[u8; 4]> {
         self.immediate
     }
 
-    /// Our queue pair. Not to be trusted: it may be unknown.
+    /// The local queue pair. Untrusted: it may be unknown.
     pub const fn qpn(&self) -> Qpn {
         self.qpn
     }
@@ -80,17 +80,17 @@ impl WorkCompletion {
         self.slid
     }
 
-    /// The place in the P_Key table, for QP1 alone.
+    /// Index in the P_Key table, for QP1 only.
     pub const fn pkey_index(&self) -> u16 {
         self.pkey_index
     }
 
-    /// The first 40 bytes hold a GRH.
+    /// Whether the first 40 bytes hold a GRH.
     pub const fn has_grh(&self) -> bool {
         self.grh
     }
 
-    /// The device found the checksums of IPv4 and of TCP or UDP right.
+    /// Whether the device verified the checksums of IPv4 and of TCP or UDP.
     pub const fn checksum_ok(&self) -> bool {
         self.checksum_ok
     }
@@ -101,7 +101,7 @@ impl WorkCompletion {
     }
 }
 
-/// Codes that IBA has no use for on UD and RC queue pairs, and those that do not exist, are general.
+/// Codes that UD and RC queue pairs do not use, and unknown codes, become the general error.
 fn status(code: ibv_wc_status) -> WcStatus {
     match code {
         IBV_WC_SUCCESS => WcStatus::Success,
@@ -121,7 +121,7 @@ fn status(code: ibv_wc_status) -> WcStatus {
     }
 }
 
-/// For tests: a completion of which nothing is set.
+/// For tests: a completion with all fields zero.
 #[cfg(test)]
 pub(super) const EMPTY: ibv_wc = ibv_wc {
     wr_id: 0,

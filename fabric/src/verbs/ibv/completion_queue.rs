@@ -1,19 +1,20 @@
-//! Completion queues, and the channels that wake a sleeper for them.
+//! Completion queues, and the channels that report their events.
 
 use std::ffi::c_int;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::call::{check, destroyed, lie, pointer, unless_empty};
+use super::call::{check, destroyed, invalid, pointer, unless_empty};
 use super::completion::WorkCompletion;
 use super::context::{Context, borrow_fd, set_nonblocking};
 use super::event::ElementId;
+use crate::verbs::lock;
 use crate::verbs::sys::*;
 
-/// A completion queue of a channel, and events taken from that and not acknowledged.
+/// A completion queue of a channel, and the number of its events taken but not acknowledged.
 struct Member {
     raw: NonNull<ibv_cq>,
     taken: u32,
@@ -23,8 +24,8 @@ struct Member {
 pub struct CompletionChannel {
     context: Arc<Context>,
     raw: NonNull<ibv_comp_channel>,
-    // Whoever takes an event or ends a queue holds this: ending one waits until its events are
-    // acknowledged, and an event that was taken must find its queue.
+    // Held while taking an event or destroying a queue: destroying a queue waits until its events are
+    // acknowledged, and a taken event needs its queue.
     members: Mutex<Vec<Member>>,
 }
 
@@ -34,10 +35,10 @@ unsafe impl Send for CompletionChannel {}
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
-    /// Makes one. Its events do not block.
+    /// Creates a channel with nonblocking events.
     ///
     /// # Errors
-    /// Those of ibv_create_comp_channel(3).
+    /// Errors of ibv_create_comp_channel(3).
     pub fn new(context: &Arc<Context>) -> io::Result<Arc<CompletionChannel>> {
         // SAFETY: the context is open.
         let raw = pointer(unsafe { context.library().ibv_create_comp_channel(context.as_ptr()) })?;
@@ -50,10 +51,10 @@ impl CompletionChannel {
         Ok(Arc::new(channel))
     }
 
-    /// Readable after a completion came to a queue that is armed ([`CompletionQueue::arm`]).
+    /// Readable after a completion in an armed queue ([`CompletionQueue::arm`]).
     ///
     /// # Errors
-    /// InvalidData if the library gave none.
+    /// InvalidData if the library gave no descriptor.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         // SAFETY: the channel is alive; the field never changes.
         let fd = unsafe { ptr::addr_of!((*self.raw.as_ptr()).fd).read() };
@@ -61,18 +62,13 @@ impl CompletionChannel {
         unsafe { borrow_fd(fd) }
     }
 
-    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the events that are there, up to `most`; gives how many there were. The descriptor is
-    /// readable as long as there are more. Acknowledging takes a lock in the library, so it is done once
-    /// for all of a queue.
+    /// Takes up to `most` events; returns their number. The descriptor stays readable while there are
+    /// more. Acknowledging takes a lock in the library, so it is done once for all events of a queue.
     ///
     /// # Errors
-    /// Those of ibv_get_cq_event(3); InvalidData for an event of a queue that there is not.
+    /// Errors of ibv_get_cq_event(3); InvalidData for an event of an unknown queue.
     pub fn drain(&self, most: u32) -> io::Result<u32> {
-        let mut members = self.members();
+        let mut members = lock(&self.members);
         let mut count = 0;
         let answer = loop {
             if count == most {
@@ -86,7 +82,7 @@ impl CompletionChannel {
         };
         let library = self.context.library();
         for member in members.iter_mut().filter(|m| m.taken > 0) {
-            // SAFETY: the queue is alive, since ending it takes the lock that is held here; as many
+            // SAFETY: the queue is alive, because destroying it takes the lock held here; so many
             // events were taken.
             unsafe { library.ibv_ack_cq_events(member.raw.as_ptr(), member.taken) };
             member.taken = 0;
@@ -96,7 +92,7 @@ impl CompletionChannel {
 
     fn take_event(&self, members: &mut [Member]) -> io::Result<bool> {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is alive; the pointers are to pointers that live over the call.
+        // SAFETY: the channel is alive; the pointers point to pointers that outlive the call.
         let result = check(unsafe {
             self.context
                 .library()
@@ -105,13 +101,13 @@ impl CompletionChannel {
         if unless_empty(result)?.is_none() {
             return Ok(false);
         }
-        // Compared, not followed.
+        // Compared only, never dereferenced.
         match members.iter_mut().find(|m| ptr::eq(m.raw.as_ptr(), cq)) {
             Some(member) => {
                 member.taken += 1;
                 Ok(true)
             }
-            None => Err(lie("an event of a completion queue that there is not")),
+            None => Err(invalid("event of an unknown completion queue")),
         }
     }
 }
@@ -124,7 +120,7 @@ impl fmt::Debug for CompletionChannel {
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: its queues hold it by `Arc` and are gone. It is destroyed once.
+        // SAFETY: its queues hold it by `Arc`, so they are destroyed. It is destroyed once.
         let result = unsafe {
             self.context
                 .library()
@@ -134,16 +130,16 @@ impl Drop for CompletionChannel {
     }
 }
 
-/// Memory that completions are polled into.
+/// Memory for polled completions.
 pub struct Completions {
     raw: Vec<ibv_wc>,
     found: usize,
 }
 
 impl Completions {
-    /// For up to `count` at once.
+    /// For up to `count` completions at once.
     pub fn new(count: usize) -> Completions {
-        // SAFETY: all zero is a value of the structure, which is of integers.
+        // SAFETY: all zero is a valid value of the structure, which consists of integers.
         let empty: ibv_wc = unsafe { std::mem::zeroed() };
         Completions {
             raw: vec![empty; count.clamp(1, c_int::MAX as usize)],
@@ -151,16 +147,16 @@ impl Completions {
         }
     }
 
-    /// What the last poll found, in order.
+    /// The completions of the last poll, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = WorkCompletion> {
         self.raw[..self.found].iter().map(|raw| {
-            // SAFETY: both members are the same four bytes, big-endian as they came.
+            // SAFETY: both members are the same four bytes, big-endian as received.
             let immediate = unsafe { raw.__bindgen_anon_1.imm_data };
             WorkCompletion::from_raw(raw, immediate.to_ne_bytes())
         })
     }
 
-    /// How many fit.
+    /// Maximum number of completions.
     pub fn capacity(&self) -> usize {
         self.raw.len()
     }
@@ -187,18 +183,18 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Makes one for at least `capacity` completions, with events on `channel`.
+    /// Creates a queue for at least `capacity` completions, with events on `channel`.
     ///
     /// # Errors
-    /// Those of ibv_create_cq(3); InvalidData if it is smaller than asked for.
+    /// Errors of ibv_create_cq(3); InvalidData if the queue is smaller than requested.
     pub fn new(
         channel: &Arc<CompletionChannel>,
         capacity: usize,
     ) -> io::Result<Arc<CompletionQueue>> {
         let context = &channel.context;
         let wanted = c_int::try_from(capacity).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut members = channel.members();
-        // SAFETY: the context is open, the channel is one of it.
+        let mut members = lock(&channel.members);
+        // SAFETY: the context is open, and the channel belongs to it.
         let raw = pointer(unsafe {
             context.library().ibv_create_cq(
                 context.as_ptr(),
@@ -210,7 +206,7 @@ impl CompletionQueue {
         })?;
         members.push(Member { raw, taken: 0 });
         drop(members);
-        // SAFETY: the library made the queue just now; these fields never change.
+        // SAFETY: the library created the queue just now; these fields never change.
         let (there, number) = unsafe {
             let cq = raw.as_ptr();
             (
@@ -225,8 +221,8 @@ impl CompletionQueue {
             number,
         };
         if queue.capacity < capacity {
-            return Err(lie(format!(
-                "a completion queue for {there} entries, where {capacity} were asked for"
+            return Err(invalid(format!(
+                "completion queue with {there} entries instead of {capacity}"
             )));
         }
         Ok(Arc::new(queue))
@@ -240,28 +236,28 @@ impl CompletionQueue {
         self.raw.as_ptr()
     }
 
-    /// How many completions it holds.
+    /// Maximum number of completions.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The kernel's number for it.
+    /// The kernel's number of the queue.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// What asynchronous events call it.
+    /// Identifier in asynchronous events.
     pub fn id(&self) -> ElementId {
         ElementId(self.as_ptr() as usize)
     }
 
-    /// Takes as many completions as there are and fit; gives how many.
+    /// Takes as many completions as exist and fit; returns their number.
     ///
     /// # Errors
-    /// When the queue cannot be polled; InvalidData when there are more than were asked for.
+    /// If the queue cannot be polled; InvalidData for more completions than requested.
     pub fn poll(&self, into: &mut Completions) -> io::Result<usize> {
         into.found = 0;
-        // SAFETY: the queue is alive; the array has as many entries as are asked for.
+        // SAFETY: the queue is alive; the array has as many entries as requested.
         let count = unsafe {
             self.library().ibv_poll_cq(
                 self.as_ptr(),
@@ -270,10 +266,10 @@ impl CompletionQueue {
             )
         };
         let count = usize::try_from(count)
-            .map_err(|_| io::Error::other("the completion queue cannot be polled"))?;
+            .map_err(|_| io::Error::other("cannot poll the completion queue"))?;
         if count > into.raw.len() {
-            return Err(lie(format!(
-                "{count} completions, where at most {} were asked for",
+            return Err(invalid(format!(
+                "{count} completions instead of at most {}",
                 into.raw.len()
             )));
         }
@@ -281,21 +277,21 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// The next completion makes the channel readable. One that is there already does not: poll again
-    /// (IBA vol. 1, 11.4.2.2).
+    /// Makes the next completion signal the channel. Earlier completions do not: poll again (IBA vol.
+    /// 1, 11.4.2.2).
     ///
     /// # Errors
-    /// Those of ibv_req_notify_cq(3).
+    /// Errors of ibv_req_notify_cq(3).
     pub fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
         check(unsafe { self.library().ibv_req_notify_cq(self.as_ptr(), 0) })
     }
 
-    /// Has the device gather completions: an event after `count` of them, or `usecs` microseconds
-    /// after the first.
+    /// Sets completion moderation: an event after `count` completions, or `usecs` microseconds after
+    /// the first.
     ///
     /// # Errors
-    /// Those of ibv_modify_cq(3): EOPNOTSUPP if the device cannot.
+    /// Errors of ibv_modify_cq(3): EOPNOTSUPP if the device does not support it.
     pub fn moderate(&self, count: u16, usecs: u16) -> io::Result<()> {
         let mut attr = ibv_modify_cq_attr {
             attr_mask: IBV_CQ_ATTR_MODERATE,
@@ -304,16 +300,16 @@ impl CompletionQueue {
                 cq_period: usecs,
             },
         };
-        // SAFETY: the queue is alive, the attributes live over the call.
+        // SAFETY: the queue is alive, the attributes outlive the call.
         check(unsafe { self.library().ibv_modify_cq(self.as_ptr(), &mut attr) })
     }
 }
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        let mut members = self.channel.members();
-        // SAFETY: its queue pairs hold it by `Arc` and are gone. It is destroyed once, with all events
-        // acknowledged.
+        let mut members = lock(&self.channel.members);
+        // SAFETY: its queue pairs hold it by `Arc`, so they are destroyed. It is destroyed once, with
+        // all events acknowledged.
         let result = unsafe { self.library().ibv_destroy_cq(self.as_ptr()) };
         if destroyed("a completion queue", result) {
             members.retain(|m| m.raw != self.raw);

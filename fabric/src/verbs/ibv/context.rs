@@ -1,4 +1,4 @@
-//! An open device and its protection domains.
+//! Device contexts and protection domains.
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
@@ -12,12 +12,12 @@ use proto::{Gid, PKey};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::attributes::{DeviceAttributes, GidEntry, GidKind, PortInfo};
-use super::call::{check, destroyed, lie, pointer, unless_empty};
+use super::call::{check, destroyed, invalid, pointer, unless_empty};
 use super::event::AsyncEvent;
 use crate::verbs::sys::*;
 use crate::verbs::sysfs;
 
-/// The list of devices, until they are opened or forgotten.
+/// The device list; freed when dropped.
 struct Devices<'a> {
     library: &'a dyn Library,
     list: NonNull<*mut ibv_device>,
@@ -27,7 +27,7 @@ struct Devices<'a> {
 impl Devices<'_> {
     fn get(library: &dyn Library) -> io::Result<Devices<'_>> {
         let mut count: c_int = 0;
-        // SAFETY: the pointer is to an int that lives over the call.
+        // SAFETY: the pointer points to an int that outlives the call.
         let list = pointer(unsafe { library.ibv_get_device_list(&mut count) })?;
         Ok(Devices {
             library,
@@ -37,12 +37,12 @@ impl Devices<'_> {
     }
 
     fn iter(&self) -> impl Iterator<Item = NonNull<ibv_device>> {
-        // SAFETY: the list has `count` entries and a NULL behind them; it ends at the first NULL.
+        // SAFETY: the list has `count` entries followed by NULL; iteration ends at the first NULL.
         (0..self.count).map_while(|i| NonNull::new(unsafe { self.list.add(i).read() }))
     }
 
     fn name(&self, device: NonNull<ibv_device>) -> String {
-        // SAFETY: the device is of this list, which is not yet freed; its name is a C string in it.
+        // SAFETY: the device is in this list, which is not freed yet; its name is a C string in it.
         unsafe {
             let name = self.library.ibv_get_device_name(device.as_ptr());
             if name.is_null() {
@@ -55,15 +55,15 @@ impl Devices<'_> {
 
 impl Drop for Devices<'_> {
     fn drop(&mut self) {
-        // SAFETY: the list is the library's and freed once.
+        // SAFETY: the library made the list; it is freed once.
         unsafe { self.library.ibv_free_device_list(self.list.as_ptr()) }
     }
 }
 
-/// The devices that there are, by name.
+/// The names of all devices.
 ///
 /// # Errors
-/// Those of ibv_get_device_list(3); ENOSYS where the kernel has no verbs.
+/// Errors of ibv_get_device_list(3); ENOSYS if the kernel has no verbs.
 pub fn device_names(library: &dyn Library) -> io::Result<Vec<String>> {
     let devices = Devices::get(library)?;
     Ok(devices.iter().map(|d| devices.name(d)).collect())
@@ -76,9 +76,9 @@ pub struct Context {
     name: String,
 }
 
-// SAFETY: libibverbs may be called from any thread for any object (rdma-core,
-// Documentation/libibverbs.md, "Thread safety"); the pointer is used for such calls alone, and for
-// reading descriptors that never change.
+// SAFETY: libibverbs allows calls from any thread for any object (rdma-core,
+// Documentation/libibverbs.md, "Thread safety"). The pointer is used only for such calls and to read
+// descriptors that never change.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -90,17 +90,17 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    /// Opens a device. Its events do not block.
+    /// Opens a device with nonblocking events.
     ///
     /// # Errors
-    /// NotFound if there is no such device; those of ibv_get_device_list(3) and ibv_open_device(3).
+    /// NotFound if there is no such device; errors of ibv_get_device_list(3) and ibv_open_device(3).
     pub fn open(library: &Arc<dyn Library>, name: &str) -> io::Result<Arc<Context>> {
         let devices = Devices::get(&**library)?;
         let device = devices
             .iter()
             .find(|d| devices.name(*d) == name)
             .ok_or(io::ErrorKind::NotFound)?;
-        // SAFETY: the device is of a list that is not yet freed.
+        // SAFETY: the device is in a list that is not freed yet.
         let raw = pointer(unsafe { library.ibv_open_device(device.as_ptr()) })?;
         let context = Context {
             library: library.clone(),
@@ -111,7 +111,7 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// For tests: a context of a library that has no devices.
+    /// For tests: a context of a library without devices.
     #[cfg(test)]
     pub(super) fn of(library: Arc<dyn Library>, raw: NonNull<ibv_context>) -> Context {
         Context {
@@ -130,7 +130,7 @@ impl Context {
         &*self.library
     }
 
-    /// The libraries that it was opened with.
+    /// The libraries that opened it.
     pub const fn libraries(&self) -> &Arc<dyn Library> {
         &self.library
     }
@@ -142,22 +142,22 @@ impl Context {
     /// Readable when [`Context::next_event`] has something.
     ///
     /// # Errors
-    /// InvalidData if the library gave none.
+    /// InvalidData if the library gave no descriptor.
     pub fn async_fd(&self) -> io::Result<BorrowedFd<'_>> {
-        // SAFETY: the context is open; the field is set when it is opened and never changes.
+        // SAFETY: the context is open; the field is set at opening and never changes.
         let fd = unsafe { ptr::addr_of!((*self.raw.as_ptr()).async_fd).read() };
         // SAFETY: the descriptor is open as long as the context, which the result borrows.
         unsafe { borrow_fd(fd) }
     }
 
-    /// The next asynchronous event, if there is one. It is acknowledged already: what it names may be
-    /// ended at any time.
+    /// The next asynchronous event, if any. It is acknowledged already: its object may be destroyed at
+    /// any time.
     ///
     /// # Errors
-    /// Those of ibv_get_async_event(3): EIO when the device is gone.
+    /// Errors of ibv_get_async_event(3): EIO after the removal of the device.
     pub fn next_event(&self) -> io::Result<Option<AsyncEvent>> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
-        // SAFETY: the pointer is to an event that lives over the call.
+        // SAFETY: the pointer points to an event that outlives the call.
         let result = unsafe {
             self.library
                 .ibv_get_async_event(self.as_ptr(), event.as_mut_ptr())
@@ -165,9 +165,9 @@ impl Context {
         let Some(()) = unless_empty(check(result))? else {
             return Ok(None);
         };
-        // SAFETY: every bit pattern is one of the structure's, which is of integers and pointers; the
-        // memory was zeroed before the call. The event is acknowledged once, before what it names can
-        // be ended.
+        // SAFETY: every bit pattern is valid for the structure, which consists of integers and
+        // pointers; the memory was zeroed before the call. The event is acknowledged once, before its
+        // object can be destroyed.
         let (code, element, port) = unsafe {
             let mut event = event.assume_init();
             let element = event.element;
@@ -177,14 +177,14 @@ impl Context {
         Ok(Some(AsyncEvent::new(code, element, port)))
     }
 
-    /// What the device can do.
+    /// Attributes of the device.
     ///
     /// # Errors
-    /// Those of ibv_query_device_ex(3).
+    /// Errors of ibv_query_device_ex(3).
     pub fn query_device(&self) -> io::Result<DeviceAttributes> {
         let mut raw = MaybeUninit::<ibv_device_attr_ex>::zeroed();
-        // SAFETY: the pointer is to a structure that lives over the call; every bit pattern is one of
-        // its values.
+        // SAFETY: the pointer points to a structure that outlives the call; every bit pattern is valid
+        // for it.
         let raw = unsafe {
             check(
                 self.library
@@ -195,10 +195,10 @@ impl Context {
         Ok(DeviceAttributes::from_raw(&raw))
     }
 
-    /// What a port is like now.
+    /// Current attributes of a port.
     ///
     /// # Errors
-    /// Those of ibv_query_port(3); InvalidData for an answer that cannot be.
+    /// Errors of ibv_query_port(3); InvalidData for an invalid answer.
     pub fn query_port(&self, port: u8) -> io::Result<PortInfo> {
         let mut raw = MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: as in `query_device`.
@@ -210,17 +210,17 @@ impl Context {
             raw.assume_init()
         };
         PortInfo::from_raw(&raw).ok_or_else(|| {
-            lie(format!(
-                "{}/{port} has an MTU of code {}, which there is not",
+            invalid(format!(
+                "{}/{port} has the invalid MTU code {}",
                 self.name, raw.active_mtu
             ))
         })
     }
 
-    /// A place of a port's GID table; `None` if it is empty.
+    /// An entry of a port's GID table; `None` if it is empty.
     ///
     /// # Errors
-    /// Those of ibv_query_gid_ex(3), or of ibv_query_gid(3) where the library lacks that.
+    /// Errors of ibv_query_gid_ex(3), or of ibv_query_gid(3) if the library lacks the former.
     pub fn query_gid(&self, port: u8, index: u32) -> io::Result<Option<GidEntry>> {
         let mut raw = MaybeUninit::<ibv_gid_entry>::zeroed();
         // SAFETY: as in `query_device`.
@@ -235,7 +235,7 @@ impl Context {
             )
         });
         match result.as_ref().map_err(io::Error::raw_os_error) {
-            // SAFETY: as in `query_device`; so is the union of the GID, all whose members are bytes.
+            // SAFETY: as in `query_device`; all members of the GID's union are bytes.
             Ok(()) => unsafe {
                 let raw = raw.assume_init();
                 Ok(entry(
@@ -251,7 +251,7 @@ impl Context {
         }
     }
 
-    /// Without the library's help the kind of a GID and its interface are read from sysfs.
+    /// Reads the kind of a GID and its interface from sysfs, for libraries without ibv_query_gid_ex(3).
     fn query_gid_plain(&self, port: u8, index: u32) -> io::Result<Option<GidEntry>> {
         let mut raw = MaybeUninit::<ibv_gid>::zeroed();
         let place = c_int::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -272,13 +272,13 @@ impl Context {
         ))
     }
 
-    /// A place of a port's P_Key table.
+    /// An entry of a port's P_Key table.
     ///
     /// # Errors
-    /// Those of ibv_query_pkey(3).
+    /// Errors of ibv_query_pkey(3).
     pub fn query_pkey(&self, port: u8, index: u16) -> io::Result<PKey> {
         let mut pkey: __be16 = 0;
-        // SAFETY: the pointer is to an integer that lives over the call.
+        // SAFETY: the pointer points to an integer that outlives the call.
         check(unsafe {
             self.library
                 .ibv_query_pkey(self.as_ptr(), port, index.into(), &mut pkey)
@@ -289,13 +289,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: all that was made in the context holds it by `Arc` and is gone. It is closed once.
+        // SAFETY: all its objects hold it by `Arc`, so they are destroyed. It is closed once.
         let result = unsafe { self.library.ibv_close_device(self.as_ptr()) };
         destroyed(&format!("the context of {}", self.name), result);
     }
 }
 
-/// An unused place is all zero; so is what older kernels give for a place they do not know.
+/// An unused entry is all zero, also from older kernels for an unknown index.
 fn entry(index: u32, gid: Gid, kind: Option<GidKind>, netdev: Option<u32>) -> Option<GidEntry> {
     (gid != Gid::UNSPECIFIED).then_some(GidEntry {
         index,
@@ -315,12 +315,12 @@ fn gid_kind(code: u32) -> Option<GidKind> {
 }
 
 /// # Safety
-/// The descriptor is open as long as the result lives, unless it is negative.
+/// The descriptor stays open for the lifetime of the result, unless it is negative.
 pub(super) unsafe fn borrow_fd<'a>(fd: c_int) -> io::Result<BorrowedFd<'a>> {
     if fd < 0 {
-        return Err(lie("the verbs library has no descriptor for events"));
+        return Err(invalid("the verbs library gave no descriptor for events"));
     }
-    // SAFETY: the caller promises it; -1 was excluded.
+    // SAFETY: the caller guarantees it; -1 was excluded.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -329,7 +329,7 @@ pub(super) fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?)
 }
 
-/// A protection domain: queue pairs, address handles and memory that may be used together.
+/// A protection domain: queue pairs, address handles and memory that can be used together.
 #[derive(Debug)]
 pub struct ProtectionDomain {
     context: Arc<Context>,
@@ -342,10 +342,10 @@ unsafe impl Send for ProtectionDomain {}
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    /// Makes one.
+    /// Creates a protection domain.
     ///
     /// # Errors
-    /// Those of ibv_alloc_pd(3).
+    /// Errors of ibv_alloc_pd(3).
     pub fn new(context: &Arc<Context>) -> io::Result<Arc<ProtectionDomain>> {
         // SAFETY: the context is open.
         let raw = pointer(unsafe { context.library().ibv_alloc_pd(context.as_ptr()) })?;
@@ -367,7 +367,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: all that was made in it holds it by `Arc` and is gone. It is freed once.
+        // SAFETY: all its objects hold it by `Arc`, so they are destroyed. It is freed once.
         let result = unsafe { self.context.library().ibv_dealloc_pd(self.as_ptr()) };
         destroyed("a protection domain", result);
     }

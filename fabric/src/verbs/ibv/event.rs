@@ -2,14 +2,14 @@
 
 use crate::verbs::sys::*;
 
-/// Tells a queue pair, a completion queue or a shared receive queue of a context from its others.
+/// Identifies a queue pair, a completion queue or a shared receive queue of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ElementId(pub(super) usize);
 
-/// What happened.
+/// Asynchronous events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AsyncEvent {
-    /// The device needs a reset; nothing of it works any more.
+    /// The device needs a reset; none of its objects works.
     DeviceFatal,
     /// A port came up.
     PortActive(u8),
@@ -21,28 +21,28 @@ pub enum AsyncEvent {
     PKeyChange(u8),
     /// A port's GID table changed.
     GidChange(u8),
-    /// The subnet manager is another one.
+    /// The subnet manager changed.
     SmChange(u8),
-    /// The subnet manager asks for all groups and services anew.
+    /// The subnet manager asks for all registrations of groups and services again.
     ClientReregister(u8),
     /// A completion queue overran.
     CqError(ElementId),
-    /// A queue pair is in ERR, for a reason that no completion tells.
+    /// A queue pair is in ERR for a reason that no completion reports.
     QpError(ElementId),
-    /// A packet came to a queue pair in RTR.
+    /// A packet arrived at a queue pair in RTR.
     Established(ElementId),
-    /// A queue pair in ERR will take no more from its shared receive queue.
+    /// A queue pair in ERR takes no more receives from its shared receive queue.
     LastWqeReached(ElementId),
     /// A shared receive queue failed.
     SrqError(ElementId),
     /// A shared receive queue is below its limit.
     SrqLimit(ElementId),
-    /// Another one, by its number.
+    /// Any other event, by its number.
     Other(u32),
 }
 
 impl AsyncEvent {
-    /// `element` is the event's pointer, and `port` the same memory as a port number.
+    /// `element` is the event's pointer, and `port` is the same memory read as a port number.
     pub(super) fn new(code: ibv_event_type, element: usize, port: i32) -> AsyncEvent {
         let id = ElementId(element);
         let of_port =

@@ -1,21 +1,22 @@
-//! For tests without a device: a library that makes protection domains, memory regions and shared
-//! receive queues of nothing, and takes receives.
+//! For tests without a device: a library with fake protection domains, memory regions and shared
+//! receive queues, which accepts receives.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::verbs::lock;
 use crate::verbs::sys::*;
 use crate::verbs_functions;
 
-/// What a queue was given, and how much more it takes.
+/// The posted work requests of a queue, and its remaining room.
 #[derive(Debug, Default)]
 pub struct Queue {
-    /// Work requests, in order.
+    /// Identifiers of the work requests, in order.
     pub names: Vec<u64>,
-    /// How many the next call takes before it is full.
+    /// Remaining room of the queue.
     pub takes: usize,
-    /// A full queue names a work request that is not in the list.
+    /// A full queue reports a work request that is not in the list.
     pub lies: bool,
 }
 
@@ -24,15 +25,15 @@ pub struct Queue {
 pub struct Fake(Mutex<Queue>);
 
 impl Fake {
-    /// The queue that all receives go to.
+    /// The queue of all receives.
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
-    /// A protection domain of it.
+    /// A protection domain of this library.
     pub fn domain(self: &Arc<Self>) -> Arc<super::ProtectionDomain> {
         let library: Arc<dyn Library> = self.clone();
-        // SAFETY: all zero is a value of the structure: integers and pointers. It is never given back.
+        // SAFETY: all zero is a valid value of the structure: integers and pointers. It is never freed.
         let context = Box::leak(Box::new(unsafe { std::mem::zeroed::<ibv_context>() }));
         let context = super::Context::of(library, NonNull::from(context));
         super::ProtectionDomain::new(&Arc::new(context)).unwrap()
@@ -74,7 +75,7 @@ macro_rules! fake {
     };
     (@one ibv_dereg_mr $($rest:tt)*) => {
         unsafe fn ibv_dereg_mr(&self, mr: *mut ibv_mr) -> c_int {
-            // SAFETY: it was made by `ibv_reg_mr` above, and ends once.
+            // SAFETY: `ibv_reg_mr` above made it; it is freed once.
             drop(unsafe { Box::from_raw(mr) });
             0
         }
@@ -86,7 +87,7 @@ macro_rules! fake {
             let mut queue = self.queue();
             let mut next = wr;
             while !next.is_null() {
-                // SAFETY: a list as ibv_post_srq_recv(3) wants it, whose elements are in the list's
+                // SAFETY: a list as ibv_post_srq_recv(3) requires; its elements are in the list's
                 // memory.
                 let (wr, element) = unsafe { (&*next, &*(*next).sg_list) };
                 assert_eq!(wr.num_sge, 1);
@@ -112,7 +113,7 @@ macro_rules! fake {
 }
 verbs_functions!(fake);
 
-/// What a function gives that does not work.
+/// Results of functions that are not implemented.
 trait Nothing {
     fn nothing() -> Self;
 }

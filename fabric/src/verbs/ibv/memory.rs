@@ -1,4 +1,4 @@
-//! Registered memory, cut into places that have one owner each.
+//! Registered memory, cut into places with one owner each.
 
 use std::fmt;
 use std::io;
@@ -21,7 +21,7 @@ struct Mapping {
 
 impl Mapping {
     fn new(len: usize) -> io::Result<Mapping> {
-        // SAFETY: the kernel chooses where; nothing that exists is mapped over.
+        // SAFETY: the kernel chooses the address; no existing mapping is replaced.
         let start = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -32,8 +32,8 @@ impl Mapping {
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping { start, len };
-        // SAFETY: the range is what was mapped. A child of fork(2) has no use for it, and copying on
-        // write would give the parent other pages than the device has (ibv_fork_init(3)).
+        // SAFETY: the range was mapped above. A child of fork(2) does not need it; after copy-on-write
+        // the parent would have other pages than the device (ibv_fork_init(3)).
         unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork)? };
         Ok(mapping)
     }
@@ -41,14 +41,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`; whoever had a part of it held its region.
+        // SAFETY: `new` mapped the range; all users of a part held its region.
         if let Err(e) = unsafe { munmap(self.start.as_ptr().cast(), self.len) } {
-            log::warn!("verbs: {} bytes could not be unmapped: {e}", self.len);
+            log::warn!("verbs: cannot unmap {} bytes: {e}", self.len);
         }
     }
 }
 
-/// Memory that queue pairs of a protection domain may receive into and send from.
+/// Memory for receives and sends of the queue pairs of a protection domain.
 pub struct MemoryRegion {
     mapping: Option<Mapping>,
     raw: NonNull<ibv_mr>,
@@ -56,19 +56,19 @@ pub struct MemoryRegion {
     domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: as for `Context`; the memory itself is reached through `Place`s alone, which do not overlap.
+// SAFETY: as for `Context`; the memory itself is accessed through `Place`s only, which do not overlap.
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Maps and registers `len` bytes. They stay in memory (mlock(2)) as long as the region.
+    /// Maps and registers `len` bytes. They stay in memory (mlock(2)) for the lifetime of the region.
     ///
     /// # Errors
-    /// Those of mmap(2) and ibv_reg_mr(3): ENOMEM, too, where RLIMIT_MEMLOCK is too small.
+    /// Errors of mmap(2) and ibv_reg_mr(3): ENOMEM also if RLIMIT_MEMLOCK is too small.
     pub fn new(domain: &Arc<ProtectionDomain>, len: usize) -> io::Result<MemoryRegion> {
         let mapping = Mapping::new(len.max(1))?;
-        // SAFETY: the range is mapped and stays so until after the region was deregistered.
+        // SAFETY: the range stays mapped until the region is deregistered.
         let raw = pointer(unsafe {
             domain.context().library().ibv_reg_mr(
                 domain.as_ptr(),
@@ -87,8 +87,8 @@ impl MemoryRegion {
         })
     }
 
-    /// Cuts the region into places of `len` bytes each, and gives them with the number of their pool,
-    /// which is another one with each call.
+    /// Cuts the region into places of `len` bytes. Returns them with the number of their pool, which is
+    /// different for each call.
     pub(super) fn cut(self, len: usize) -> (u32, Vec<Place>) {
         static POOLS: AtomicU32 = AtomicU32::new(0);
         let pool = POOLS.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl MemoryRegion {
         let region = Arc::new(self);
         let places = (0..count)
             .map(|index| Place {
-                // SAFETY: `index < total / len`, so the place lies in the mapping.
+                // SAFETY: `index < total / len`, so the place is in the mapping.
                 start: unsafe { start.add(index * len) },
                 len,
                 index: index as u32,
@@ -116,7 +116,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: it is deregistered once. Work requests that name it fail from then on.
+        // SAFETY: it is deregistered once. Work requests with its key fail from then on.
         let result = unsafe {
             self.domain
                 .context()
@@ -124,17 +124,17 @@ impl Drop for MemoryRegion {
                 .ibv_dereg_mr(self.raw.as_ptr())
         };
         if !destroyed("a memory region", result) {
-            // A device may still write to it.
+            // The device may still write to it.
             std::mem::forget(self.mapping.take());
         }
     }
 }
 
-/// A piece of registered memory that no work request names: whoever has it may use it.
+/// A piece of registered memory that no work request uses: its owner may access it.
 ///
-/// Posting takes it away ([`super::QueuePair::send`], [`super::SharedReceiveQueue::receive`]), and the
-/// completion gives it back ([`super::Pool::completed`]). Each posting is called differently, so that
-/// a completion that comes twice, or late, gives nothing back.
+/// Posting takes the place ([`super::QueuePair::send`], [`super::SharedReceiveQueue::receive`]), and
+/// the completion returns it ([`super::Pool::completed`]). Each posting has a different identifier, so
+/// that a repeated or late completion returns nothing.
 pub struct Place {
     start: NonNull<u8>,
     len: usize,
@@ -150,14 +150,14 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// Places of a pool are counted in 24 bits of a work request's identifier.
+    /// Maximum index: work request identifiers have 24 bits for it.
     pub(super) const INDEX_MAX: u32 = 0xff_ffff;
-    /// Set in the identifier of a work request that others of the same place follow.
+    /// Set in an identifier if more work requests of the same place follow.
     const MORE: u64 = 1 << 31;
-    /// Seven bits of the pool's number.
+    /// Mask of the seven bits of the pool's number.
     const POOL_MASK: u32 = 0x7f;
 
-    /// Its number in its pool, from 0 on.
+    /// Index in its pool, from 0.
     pub const fn index(&self) -> u32 {
         self.index
     }
@@ -166,20 +166,20 @@ impl Place {
         self.pool
     }
 
-    /// A new name for work requests that are about to be posted.
+    /// A new identifier for the next work requests.
     pub(super) fn rename(&mut self) -> u64 {
         self.generation = self.generation.wrapping_add(1);
         self.wr_id()
     }
 
-    /// The name of the last one of its work requests.
+    /// The identifier of its last work request.
     pub(super) const fn wr_id(&self) -> u64 {
         (self.generation as u64) << 32
             | ((self.pool & Place::POOL_MASK) as u64) << 24
             | self.index as u64
     }
 
-    /// What a name says: the place, whether it may be of that pool, and whether more follow.
+    /// Splits an identifier into the place's index, the pool's bits, and whether more follow.
     pub(super) const fn parse(wr_id: u64) -> (u32, u32, bool) {
         let low = wr_id as u32;
         (
@@ -189,22 +189,22 @@ impl Place {
         )
     }
 
-    /// Whether a name could be one of a pool's.
+    /// Whether an identifier can belong to a pool.
     pub(super) const fn names_pool(wr_id: u64, pool: u32) -> bool {
         Place::parse(wr_id).1 == pool & Place::POOL_MASK
     }
 
-    /// The name `wr_id` for a work request that is not the last one.
+    /// The identifier `wr_id` for a work request before the last one.
     pub(super) const fn with_more(wr_id: u64) -> u64 {
         wr_id | Place::MORE
     }
 
-    /// The name without that.
+    /// The identifier without that mark.
     pub(super) const fn without_more(wr_id: u64) -> u64 {
         wr_id & !Place::MORE
     }
 
-    /// For a work request: a part of it; `None` if it is longer than that.
+    /// A part of the place for a work request; `None` if the part exceeds the place.
     pub(super) fn element(&self, part: Range<usize>) -> Option<ibv_sge> {
         let length = part.end.checked_sub(part.start)?;
         (part.end <= self.len).then_some(ibv_sge {
@@ -218,16 +218,16 @@ impl Place {
 impl Deref for Place {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range is in the mapping, which the region keeps; it was zeroed at first, so
-        // every byte has a value. Places do not overlap, and no work request names this one: nobody
-        // writes to it but its owner.
+        // SAFETY: the range is in the mapping, which the region keeps alive; it was zeroed at first, so
+        // every byte is initialized. Places do not overlap, and no work request uses this one: only the
+        // owner writes to it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Place {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the owner lends it to one.
+        // SAFETY: as above, and the owner lends it exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

@@ -1,11 +1,11 @@
-//! Verbs objects with owners: safe, and each ends itself.
+//! Verbs objects with owners: safe, and destroyed automatically.
 //!
-//! What depends on an object holds it by `Arc`, so that things end in the order in which the library
-//! wants them to. A failing end is logged once, and what it concerned is left alone for good. Pointers
-//! from the library are checked for NULL and never taken from numbers; numbers from it (queue pairs,
-//! work requests, counts, codes) are checked before they index anything.
+//! An object holds the objects it depends on by `Arc`, so that objects are destroyed in the order that
+//! the library requires. A failure to destroy an object is logged once; its memory then stays
+//! allocated. Pointers from the library are checked for NULL and never made from numbers; its numbers
+//! (queue pairs, work requests, counts, codes) are checked before they index anything.
 //!
-//! Memory that a device may be using cannot be touched: see [`Place`].
+//! Memory that a device may use is not accessible: see [`Place`].
 
 #[allow(unsafe_code)]
 mod address_handle;

@@ -1,4 +1,4 @@
-//! Which places are posted, and where.
+//! The posted places, and their queues.
 
 use std::io;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use super::context::ProtectionDomain;
 use super::memory::{MemoryRegion, Place};
 use super::queue_pair::Emptied;
 
-/// What a completion stands for.
+/// Meaning of a completion.
 #[derive(Debug)]
 pub enum Completed {
     /// All work requests of this place are done.
     Place(Place),
-    /// One of several work requests of a place failed; it comes back with the last one.
+    /// One of several work requests of a place failed; the last one returns the place.
     Part,
-    /// Nothing that is posted: a completion that came twice, late, or from nowhere.
+    /// A repeated, late or foreign completion: nothing posted matches it.
     Unknown,
 }
 
-/// A place that work requests name.
+/// A posted place.
 #[derive(Debug)]
 struct Posted {
     place: Place,
     queue: u64,
 }
 
-/// The places of one memory region, as far as they are posted. It belongs to one thread.
+/// The places of a memory region that are posted. Belongs to one thread.
 #[derive(Debug)]
 pub struct Pool {
     number: u32,
@@ -36,10 +36,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Registers memory for `count` places of `place_len` bytes, and gives them.
+    /// Registers memory for `count` places of `place_len` bytes, and returns the places.
     ///
     /// # Errors
-    /// As for [`MemoryRegion::new`]; InvalidInput for more than 2^24 places.
+    /// Errors of [`MemoryRegion::new`]; InvalidInput for more than 2^24 places.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         count: usize,
@@ -65,17 +65,17 @@ impl Pool {
         self.place_len
     }
 
-    /// Places posted now.
+    /// Number of posted places.
     pub const fn posted(&self) -> usize {
         self.count
     }
 
-    /// Whether a completion is for a place of this pool, if it is for any at all.
+    /// Whether a completion can belong to a place of this pool.
     pub fn owns(&self, completion: &WorkCompletion) -> bool {
         Place::names_pool(completion.wr_id(), self.number)
     }
 
-    /// Takes back what a completion gives back.
+    /// Takes back the place of a completion.
     pub fn completed(&mut self, completion: &WorkCompletion) -> Completed {
         self.take(completion.wr_id())
     }
@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// Takes back what was posted to a queue that forgot it.
+    /// Takes back the places of an emptied queue.
     pub fn reclaim(&mut self, emptied: &Emptied) -> Vec<Place> {
         let of_queue = |slot: &mut Option<Posted>| {
             slot.take_if(|posted| posted.queue == emptied.queue())
@@ -111,12 +111,12 @@ impl Pool {
         places
     }
 
-    /// Whether a place is one of this pool's.
+    /// Whether a place belongs to this pool.
     pub(super) const fn has(&self, place: &Place) -> bool {
         place.pool() == self.number
     }
 
-    /// Notes that a place was posted to a queue. It is one of this pool's.
+    /// Stores a place of this pool that was posted to a queue.
     pub(super) fn note(&mut self, place: Place, queue: u64) {
         if let Some(slot) = self.posted.get_mut(place.index() as usize) {
             let before = slot.replace(Posted { place, queue });

@@ -13,13 +13,13 @@ const LEN: usize = 100;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Posts so many of the free places, of which the queue takes so many.
+    /// Posts a number of free places, of which the queue accepts a number.
     Post(usize, usize),
-    /// A completion of a name that was ever posted, or of another one if there is no such.
+    /// A completion of an identifier that was posted at any time, or another one if there is none.
     Complete(usize),
-    /// A completion of any name.
+    /// A completion of any identifier.
     Invent(u64),
-    /// The queue is ended, and another one made.
+    /// Destroys the queue and creates another one.
     Close,
 }
 
@@ -41,8 +41,7 @@ fn completion(wr_id: u64) -> WorkCompletion {
 }
 
 proptest! {
-    /// A place has one owner, always: it is free, or it is posted under one name, which gives it back
-    /// once.
+    /// A place always has one owner: it is free, or posted under one identifier, which returns it once.
     #[test]
     fn a_place_comes_back_once_for_each_posting(steps in proptest::collection::vec(step(), 1..60)) {
         let fake = Arc::new(Fake::default());
@@ -94,7 +93,7 @@ proptest! {
             prop_assert_eq!(pool.posted(), posted.len());
             let all: HashSet<u32> = free.iter().map(Place::index).collect();
             prop_assert_eq!((all.len(), free.len()), (free.len(), PLACES - posted.len()));
-            // Each is its own memory.
+            // Each place has its own memory.
             for place in &mut free {
                 let mark = place.index() as u8 + 1;
                 place.fill(mark);

@@ -1,4 +1,4 @@
-//! Lists of work requests, posted in one call each. The memory for them is used again and again.
+//! Lists of work requests, posted in one call each, with reused memory.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -8,48 +8,48 @@ use std::ptr;
 use proto::{QKey, Qpn};
 
 use super::address_handle::AddressHandle;
-use super::call::{check, lie};
+use super::call::{check, invalid};
 use super::memory::Place;
 use super::pool::Pool;
 use crate::verbs::sys::*;
 
-/// Where UD messages go.
+/// Destination of UD messages.
 #[derive(Clone, Copy, Debug)]
 pub struct UdTarget<'a> {
-    /// Below the queue pair.
+    /// Address handle.
     pub ah: &'a AddressHandle,
-    /// The queue pair; [`Qpn::MULTICAST`] for a group.
+    /// Queue pair number; [`Qpn::MULTICAST`] for a group.
     pub qpn: Qpn,
-    /// The remote Q_Key. With bit 31 set the queue pair's own is sent instead.
+    /// The remote Q_Key. With bit 31 set, the queue pair's own Q_Key is sent instead.
     pub qkey: QKey,
 }
 
-/// Messages of one size side by side in a place, the last one possibly shorter.
+/// Messages of one size side by side in a place; the last one may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct Sends<'a> {
-    /// Where to, on UD.
+    /// Destination, on UD.
     pub to: Option<UdTarget<'a>>,
-    /// Where the first message begins in the place.
+    /// Offset of the first message in the place.
     pub head: usize,
-    /// Bytes from the beginning of one message to that of the next.
+    /// Distance between the starts of two messages in bytes.
     pub stride: usize,
-    /// Messages; not 0.
+    /// Number of messages, not 0.
     pub count: usize,
-    /// Bytes of every message but the last.
+    /// Bytes of each message except the last.
     pub payload: usize,
-    /// Bytes of the last one.
+    /// Bytes of the last message.
     pub last: usize,
-    /// The device makes the checksums of IPv4 and TCP or UDP (`IBV_SEND_IP_CSUM`).
+    /// The device computes the checksums of IPv4 and TCP or UDP (`IBV_SEND_IP_CSUM`).
     pub checksum: bool,
 }
 
 /// Why messages were not posted.
 #[derive(Debug)]
 pub struct Refused {
-    /// The place, if not one of its messages was posted. Otherwise it stays posted, and its last
+    /// The place, if none of its messages was posted. Otherwise it stays posted, and its last
     /// completion may never come: the queue pair has to be reset.
     pub place: Option<Place>,
-    /// What the library said: ENOMEM when the queue is full.
+    /// The library's error: ENOMEM when the queue is full.
     pub source: io::Error,
 }
 
@@ -64,20 +64,20 @@ impl std::error::Error for Refused {}
 /// How much of a list was posted.
 enum Outcome {
     All,
-    /// The first so many.
+    /// The first part, with this length.
     Some(usize, io::Error),
-    /// The library does not say, or says what cannot be.
+    /// Unknown: the library does not report it, or reports something impossible.
     Unclear(io::Error),
 }
 
 fn outcome<T>(result: c_int, list: &[T], bad: *mut T) -> Outcome {
     match check(result) {
         Ok(()) => Outcome::All,
-        // Compared as addresses; the pointer is the library's and may be anything.
+        // Compared as addresses only; the library's pointer may be invalid.
         Err(source) => match list.iter().position(|wr| ptr::eq(wr, bad)) {
             Some(count) => Outcome::Some(count, source),
             None if bad.is_null() => Outcome::Some(0, source),
-            None => Outcome::Unclear(lie(format!(
+            None => Outcome::Unclear(invalid(format!(
                 "the verbs library refused a work request that is not in the list ({source})"
             ))),
         },
@@ -90,7 +90,7 @@ pub struct SendList {
     elements: Vec<ibv_sge>,
 }
 
-// SAFETY: the pointers in it are meaningful during one call alone, which makes them anew.
+// SAFETY: the pointers in it are valid only during a call, which sets them again.
 unsafe impl Send for SendList {}
 
 impl fmt::Debug for SendList {
@@ -100,7 +100,7 @@ impl fmt::Debug for SendList {
 }
 
 impl SendList {
-    /// For up to `count` messages at once; longer lists take memory.
+    /// For up to `count` messages at once; longer lists allocate memory.
     pub fn new(count: usize) -> SendList {
         SendList {
             requests: Vec::with_capacity(count),
@@ -108,8 +108,8 @@ impl SendList {
         }
     }
 
-    /// Posts messages to a queue; only the last one is signalled. Those of at most `inline_max` bytes
-    /// are copied by the call.
+    /// Posts messages to a queue; only the last one is signalled. The call copies messages of at most
+    /// `inline_max` bytes.
     ///
     /// # Safety
     /// `qp` is alive, and its protection domain is the one of the pool and of the address handle.
@@ -133,8 +133,8 @@ impl SendList {
             return refused(place, io::ErrorKind::InvalidInput.into());
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the list is well formed (`lay_out`) and lives over the call; the memory it names is
-        // in the place, which is noted as posted below and touched by nobody until it completes.
+        // SAFETY: the list is well formed (`lay_out`) and outlives the call. Its memory is in the
+        // place, which is stored as posted below and not accessed until it completes.
         let result = unsafe { library.ibv_post_send(qp, self.requests.as_mut_ptr(), &mut bad) };
         match outcome(result, &self.requests, bad) {
             Outcome::All => {
@@ -152,7 +152,7 @@ impl SendList {
         }
     }
 
-    /// Makes the list; false if the messages do not fit the place.
+    /// Builds the list; false if the messages do not fit into the place.
     fn lay_out(&mut self, place: &mut Place, inline_max: usize, sends: &Sends<'_>) -> bool {
         self.requests.clear();
         self.elements.clear();
@@ -178,7 +178,7 @@ impl SendList {
                 return false;
             };
             self.elements.push(element);
-            // SAFETY: all zero is a value of the structure: integers, null pointers and unions of
+            // SAFETY: all zero is a valid value of the structure: integers, null pointers and unions of
             // them.
             let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
             request.num_sge = 1;
@@ -209,7 +209,7 @@ impl SendList {
     }
 }
 
-/// Sets the pointers of a list, when neither it nor its elements move any more.
+/// Sets the pointers of a list, when neither the list nor its elements move any more.
 fn link<T>(
     requests: &mut [T],
     elements: &mut [ibv_sge],
@@ -228,7 +228,7 @@ fn link<T>(
     }
 }
 
-/// Where receives are posted.
+/// Receive queues.
 pub(super) enum ReceiveQueue {
     Own(*mut ibv_qp),
     Shared(*mut ibv_srq),
@@ -250,7 +250,7 @@ impl fmt::Debug for ReceiveList {
 }
 
 impl ReceiveList {
-    /// For up to `count` places at once; longer lists take memory.
+    /// For up to `count` places at once; longer lists allocate memory.
     pub fn new(count: usize) -> ReceiveList {
         ReceiveList {
             requests: Vec::with_capacity(count),
@@ -258,7 +258,7 @@ impl ReceiveList {
         }
     }
 
-    /// Posts all places; those that were not stay in `places`.
+    /// Posts all places; those not posted stay in `places`.
     ///
     /// # Safety
     /// The queue is alive, and its protection domain is the one of the pool.
@@ -278,7 +278,7 @@ impl ReceiveList {
         self.lay_out(places)?;
         let mut bad = ptr::null_mut();
         let first = self.requests.as_mut_ptr();
-        // SAFETY: as in `SendList::post`; every place that may have been posted is noted so below.
+        // SAFETY: as in `SendList::post`; every place that may have been posted is stored below.
         let result = unsafe {
             match to {
                 ReceiveQueue::Own(qp) => library.ibv_post_recv(qp, first, &mut bad),

@@ -5,11 +5,11 @@ use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use proto::{Gid, Lid, Qpn};
 
-use super::call::{check, destroyed, lie, pointer};
+use super::call::{check, destroyed, invalid, pointer};
 use super::completion_queue::CompletionQueue;
 use super::context::ProtectionDomain;
 use super::event::ElementId;
@@ -18,9 +18,10 @@ use super::pool::Pool;
 use super::post::{ReceiveList, ReceiveQueue, Refused, SendList, Sends};
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::state_change::{QueuePairState, StateChange};
+use crate::verbs::lock;
 use crate::verbs::sys::*;
 
-/// Which service a queue pair gives.
+/// Service type of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueuePairKind {
     /// Unreliable datagram.
@@ -29,28 +30,27 @@ pub enum QueuePairKind {
     Rc,
 }
 
-/// How to make a queue pair.
+/// Parameters of a queue pair.
 #[derive(Clone, Debug)]
 pub struct QueuePairInit {
-    /// Its service.
+    /// Service type.
     pub kind: QueuePairKind,
-    /// Where completions of sends go.
+    /// Completion queue of sends.
     pub send_cq: Arc<CompletionQueue>,
-    /// Where completions of receives go.
+    /// Completion queue of receives.
     pub receive_cq: Arc<CompletionQueue>,
-    /// Where receives come from, if not from a queue of its own.
+    /// Shared receive queue; `None`: the queue pair has its own.
     pub srq: Option<Arc<SharedReceiveQueue>>,
-    /// Sends outstanding.
+    /// Maximum number of outstanding sends.
     pub max_send_wr: u32,
-    /// Receives outstanding on its own queue; 0 with a shared one.
+    /// Maximum number of outstanding receives in its own queue; 0 with a shared one.
     pub max_recv_wr: u32,
-    /// Bytes that a send may copy while posting. A device that cannot gives a queue pair that copies
-    /// nothing.
+    /// Maximum inline data of a send in bytes. Without support of the device it becomes 0.
     pub max_inline: u32,
 }
 
-/// What was posted to a queue is forgotten, and the device uses it no longer: proof for
-/// [`Pool::reclaim`].
+/// Proof for [`Pool::reclaim`] that the posted work of a queue is forgotten and the device no longer
+/// uses its memory.
 #[derive(Debug)]
 pub struct Emptied(u64);
 
@@ -64,7 +64,7 @@ impl Emptied {
     }
 }
 
-/// A number for a queue, and for each of its lives between two resets.
+/// A number for a queue, and for each time between two resets.
 pub(super) fn serial() -> u64 {
     static SERIALS: AtomicU64 = AtomicU64::new(1);
     SERIALS.fetch_add(1, Ordering::Relaxed)
@@ -76,9 +76,9 @@ pub struct QueuePair {
     qpn: Qpn,
     inline_max: usize,
     max_send_wr: usize,
-    // Held while posting and resetting, so that what is posted is noted under the right life.
+    // Held while posting and resetting, so that posted work is stored under the right number.
     life: Mutex<u64>,
-    // A queue pair that is attached to a group cannot be ended (ibv_destroy_qp(3)).
+    // Queue pairs attached to a group cannot be destroyed (ibv_destroy_qp(3)).
     groups: Mutex<Vec<(Gid, Lid)>>,
     domain: Arc<ProtectionDomain>,
     send_cq: Arc<CompletionQueue>,
@@ -98,11 +98,11 @@ impl fmt::Debug for QueuePair {
 }
 
 impl QueuePair {
-    /// Makes one, in RESET.
+    /// Creates a queue pair in RESET.
     ///
     /// # Errors
-    /// Those of ibv_create_qp(3); InvalidInput if the shared receive queue is of another protection
-    /// domain; InvalidData for a number that no queue pair may have, or less room than asked for.
+    /// Errors of ibv_create_qp(3); InvalidInput if the shared receive queue belongs to another
+    /// protection domain; InvalidData for an invalid queue pair number, or less room than requested.
     pub fn new(domain: &Arc<ProtectionDomain>, init: QueuePairInit) -> io::Result<QueuePair> {
         if init
             .srq
@@ -113,11 +113,11 @@ impl QueuePair {
         }
         let mut raw_init = raw_init(&init);
         let library = domain.context().library();
-        // SAFETY: all objects named are alive, and stay so as long as the queue pair, which holds
-        // them; the attributes live over the call.
+        // SAFETY: all objects are alive, and stay so because the queue pair holds them; the attributes
+        // outlive the call.
         let mut raw = pointer(unsafe { library.ibv_create_qp(domain.as_ptr(), &mut raw_init) });
         if raw.is_err() && init.max_inline > 0 {
-            // There is no way to ask how much a device copies.
+            // The library does not report the maximum of inline data: try without.
             raw_init = self::raw_init(&QueuePairInit {
                 max_inline: 0,
                 ..init.clone()
@@ -126,7 +126,7 @@ impl QueuePair {
             raw = pointer(unsafe { library.ibv_create_qp(domain.as_ptr(), &mut raw_init) });
         }
         let raw = raw?;
-        // SAFETY: the library made the queue pair just now; its number never changes.
+        // SAFETY: the library created the queue pair just now; its number never changes.
         let number = unsafe { ptr::addr_of!((*raw.as_ptr()).qp_num).read() };
         let cap = raw_init.cap;
         let queue_pair = QueuePair {
@@ -142,13 +142,15 @@ impl QueuePair {
             srq: init.srq,
         };
         if number != queue_pair.qpn.get() || queue_pair.qpn.is_reserved() {
-            return Err(lie(format!("a queue pair with the number {number:#x}")));
+            return Err(invalid(format!(
+                "queue pair with the invalid number {number:#x}"
+            )));
         }
         let short = cap.max_send_wr < init.max_send_wr
             || (queue_pair.srq.is_none() && cap.max_recv_wr < init.max_recv_wr);
         if short {
-            return Err(lie(format!(
-                "a queue pair for {} sends and {} receives, where {} and {} were asked for",
+            return Err(invalid(format!(
+                "queue pair for {} sends and {} receives instead of {} and {}",
                 cap.max_send_wr, cap.max_recv_wr, init.max_send_wr, init.max_recv_wr
             )));
         }
@@ -163,20 +165,12 @@ impl QueuePair {
         self.raw.as_ptr()
     }
 
-    fn groups(&self) -> MutexGuard<'_, Vec<(Gid, Lid)>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn life(&self) -> MutexGuard<'_, u64> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Its number.
+    /// Queue pair number.
     pub const fn qpn(&self) -> Qpn {
         self.qpn
     }
 
-    /// Sends that may be outstanding.
+    /// Maximum number of outstanding sends.
     pub const fn max_send_wr(&self) -> usize {
         self.max_send_wr
     }
@@ -186,17 +180,17 @@ impl QueuePair {
         self.inline_max
     }
 
-    /// What asynchronous events call it.
+    /// Identifier in asynchronous events.
     pub fn id(&self) -> ElementId {
         ElementId(self.as_ptr() as usize)
     }
 
-    /// Where completions of sends go.
+    /// Completion queue of sends.
     pub fn send_cq(&self) -> &Arc<CompletionQueue> {
         &self.send_cq
     }
 
-    /// Where completions of receives go.
+    /// Completion queue of receives.
     pub fn receive_cq(&self) -> &Arc<CompletionQueue> {
         &self.receive_cq
     }
@@ -204,7 +198,7 @@ impl QueuePair {
     /// Changes its state or attributes.
     ///
     /// # Errors
-    /// Those of ibv_modify_qp(3); InvalidInput for RESET, which is [`QueuePair::reset`].
+    /// Errors of ibv_modify_qp(3); InvalidInput for RESET, see [`QueuePair::reset`].
     pub fn modify(&self, change: &StateChange) -> io::Result<()> {
         if change.is_reset() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -214,32 +208,32 @@ impl QueuePair {
 
     fn modify_raw(&self, change: &StateChange) -> io::Result<()> {
         let mut attr = change.attr;
-        // SAFETY: the queue pair is alive, the attributes live over the call.
+        // SAFETY: the queue pair is alive, the attributes outlive the call.
         check(unsafe {
             self.library()
                 .ibv_modify_qp(self.as_ptr(), &mut attr, change.mask.cast_signed())
         })
     }
 
-    /// To RESET: what was posted to it is forgotten.
+    /// Changes to RESET; posted work is forgotten.
     ///
     /// # Errors
-    /// Those of ibv_modify_qp(3).
+    /// Errors of ibv_modify_qp(3).
     pub fn reset(&self) -> io::Result<Emptied> {
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         self.modify_raw(&StateChange::to(QueuePairState::Reset))?;
         Ok(Emptied(std::mem::replace(&mut *life, serial())))
     }
 
-    /// The state it is in.
+    /// Current state.
     ///
     /// # Errors
-    /// Those of ibv_query_qp(3); InvalidData for a state that there is not.
+    /// Errors of ibv_query_qp(3); InvalidData for an unknown state.
     pub fn state(&self) -> io::Result<QueuePairState> {
         let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
         let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
-        // SAFETY: the queue pair is alive; both structures live over the call, and every bit pattern is
-        // one of the first one's values.
+        // SAFETY: the queue pair is alive; both structures outlive the call, and every bit pattern is
+        // valid for the first one.
         let attr = unsafe {
             check(self.library().ibv_query_qp(
                 self.as_ptr(),
@@ -250,14 +244,13 @@ impl QueuePair {
             attr.assume_init()
         };
         QueuePairState::from_raw(attr.qp_state)
-            .ok_or_else(|| lie(format!("a queue pair in state {}", attr.qp_state)))
+            .ok_or_else(|| invalid(format!("queue pair in the unknown state {}", attr.qp_state)))
     }
 
-    /// Posts messages in one call, of which the last one is signalled: its completion gives the place
-    /// back.
+    /// Posts messages in one call; the last one is signalled, and its completion returns the place.
     ///
     /// # Errors
-    /// [`Refused`], with the place where it can be had back.
+    /// [`Refused`], with the place if it is not posted.
     #[allow(clippy::result_large_err, reason = "the place comes back")]
     pub fn send(
         &self,
@@ -273,18 +266,17 @@ impl QueuePair {
                 source: io::ErrorKind::InvalidInput.into(),
             });
         }
-        let life = self.life();
+        let life = lock(&self.life);
         let to = (self.as_ptr(), *life);
-        // SAFETY: the queue pair is alive; the address handle is of its protection domain. A pool of
-        // another one has keys that are none here; the device refuses them.
+        // SAFETY: the queue pair is alive; the address handle belongs to its protection domain. The
+        // keys of another domain's pool are invalid here, and the device refuses them.
         unsafe { list.post(self.library(), to, self.inline_max, pool, place, sends) }
     }
 
-    /// Posts all places to its own receive queue in one call; those that were not posted stay in
-    /// `places`.
+    /// Posts all places to its own receive queue in one call; those not posted stay in `places`.
     ///
     /// # Errors
-    /// Those of ibv_post_recv(3): ENOMEM when the queue is full. InvalidInput with a shared receive
+    /// Errors of ibv_post_recv(3): ENOMEM when the queue is full. InvalidInput with a shared receive
     /// queue, and for places of another pool.
     pub fn receive(
         &self,
@@ -295,20 +287,20 @@ impl QueuePair {
         if self.srq.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let life = self.life();
+        let life = lock(&self.life);
         let to = (ReceiveQueue::Own(self.as_ptr()), *life);
         // SAFETY: as in `send`.
         unsafe { list.post(self.library(), to, pool, places) }
     }
 
-    /// Attaches it to a multicast group; `mlid` is 0 on Ethernet. It leaves its groups when it ends.
+    /// Attaches it to a multicast group; `mlid` is 0 on Ethernet. Destroying it detaches it.
     ///
     /// # Errors
-    /// Those of ibv_attach_mcast(3).
+    /// Errors of ibv_attach_mcast(3).
     pub fn attach(&self, mgid: Gid, mlid: Lid) -> io::Result<()> {
-        let mut groups = self.groups();
+        let mut groups = lock(&self.groups);
         let gid = ibv_gid { raw: mgid.0 };
-        // SAFETY: the queue pair is alive, the GID lives over the call.
+        // SAFETY: the queue pair is alive, the GID outlives the call.
         check(unsafe { self.library().ibv_attach_mcast(self.as_ptr(), &gid, mlid.0) })?;
         if !groups.contains(&(mgid, mlid)) {
             groups.push((mgid, mlid));
@@ -319,9 +311,9 @@ impl QueuePair {
     /// Detaches it from a multicast group.
     ///
     /// # Errors
-    /// Those of ibv_detach_mcast(3).
+    /// Errors of ibv_detach_mcast(3).
     pub fn detach(&self, mgid: Gid, mlid: Lid) -> io::Result<()> {
-        let mut groups = self.groups();
+        let mut groups = lock(&self.groups);
         self.detach_raw(mgid, mlid)?;
         groups.retain(|group| *group != (mgid, mlid));
         Ok(())
@@ -333,18 +325,17 @@ impl QueuePair {
         check(unsafe { self.library().ibv_detach_mcast(self.as_ptr(), &gid, mlid.0) })
     }
 
-    /// Ends the queue pair, so that what was posted to it can be had back. `None` if it could not be
-    /// ended.
+    /// Destroys the queue pair, so that its posted places can be reclaimed. `None` on failure.
     pub fn close(self) -> Option<Emptied> {
-        let life = *self.life();
+        let life = *lock(&self.life);
         self.destroy().then_some(Emptied(life))
     }
 
     fn destroy(self) -> bool {
         let mut parts = ManuallyDrop::new(self);
-        // SAFETY: it is destroyed once, since it is not dropped; the calls that use it borrow it.
+        // SAFETY: it is destroyed once, because it is not dropped; the calls that use it borrow it.
         let done = unsafe { destroy(&parts) };
-        // SAFETY: each is dropped once, after the queue pair, since `parts` is not.
+        // SAFETY: each is dropped once, after the queue pair, because `parts` is not dropped.
         unsafe {
             ptr::drop_in_place(&mut parts.groups);
             ptr::drop_in_place(&mut parts.domain);
@@ -357,21 +348,24 @@ impl QueuePair {
 }
 
 /// # Safety
-/// To be called once, and nothing uses the queue pair afterwards.
+/// Called once; nothing uses the queue pair afterwards.
 unsafe fn destroy(queue_pair: &QueuePair) -> bool {
-    for (mgid, mlid) in queue_pair.groups().drain(..) {
+    for (mgid, mlid) in lock(&queue_pair.groups).drain(..) {
         if let Err(error) = queue_pair.detach_raw(mgid, mlid) {
-            log::warn!("verbs: {} could not leave {mgid}: {error}", queue_pair.qpn);
+            log::warn!(
+                "verbs: queue pair {} cannot leave {mgid}: {error}",
+                queue_pair.qpn
+            );
         }
     }
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller guarantees it.
     let result = unsafe { queue_pair.library().ibv_destroy_qp(queue_pair.as_ptr()) };
     destroyed(&format!("queue pair {}", queue_pair.qpn), result)
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: nothing uses it after it was dropped; `close` does not drop it.
+        // SAFETY: nothing uses it after the drop; `close` does not drop it.
         unsafe { destroy(self) };
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::call::{destroyed, lie, pointer};
+use super::call::{destroyed, invalid, pointer};
 use super::context::ProtectionDomain;
 use super::event::ElementId;
 use super::memory::Place;
@@ -28,10 +28,10 @@ unsafe impl Send for SharedReceiveQueue {}
 unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
-    /// Makes one for at least `capacity` places.
+    /// Creates a queue for at least `capacity` places.
     ///
     /// # Errors
-    /// Those of ibv_create_srq(3); InvalidData if it is smaller than asked for.
+    /// Errors of ibv_create_srq(3); InvalidData if the queue is smaller than requested.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         capacity: u32,
@@ -44,7 +44,7 @@ impl SharedReceiveQueue {
                 srq_limit: 0,
             },
         };
-        // SAFETY: the protection domain is alive, the attributes live over the call.
+        // SAFETY: the protection domain is alive, the attributes outlive the call.
         let raw = pointer(unsafe {
             domain
                 .context()
@@ -58,15 +58,15 @@ impl SharedReceiveQueue {
             serial: serial(),
         };
         if init.attr.max_wr < capacity {
-            return Err(lie(format!(
-                "a shared receive queue for {} entries, where {capacity} were asked for",
+            return Err(invalid(format!(
+                "shared receive queue with {} entries instead of {capacity}",
                 init.attr.max_wr
             )));
         }
         Ok(Arc::new(queue))
     }
 
-    /// How many places it holds.
+    /// Maximum number of places.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -79,15 +79,15 @@ impl SharedReceiveQueue {
         &self.domain
     }
 
-    /// What asynchronous events call it.
+    /// Identifier in asynchronous events.
     pub fn id(&self) -> ElementId {
         ElementId(self.as_ptr() as usize)
     }
 
-    /// Posts all places in one call; those that were not posted stay in `places`.
+    /// Posts all places in one call; those not posted stay in `places`.
     ///
     /// # Errors
-    /// Those of ibv_post_srq_recv(3): ENOMEM when the queue is full. InvalidInput for places of
+    /// Errors of ibv_post_srq_recv(3): ENOMEM when the queue is full. InvalidInput for places of
     /// another pool.
     pub fn receive(
         &self,
@@ -97,13 +97,13 @@ impl SharedReceiveQueue {
     ) -> io::Result<()> {
         let library = self.domain.context().library();
         let to = (ReceiveQueue::Shared(self.as_ptr()), self.serial);
-        // SAFETY: the queue is alive. A pool of another protection domain has keys that are none here;
-        // the device refuses them.
+        // SAFETY: the queue is alive. The keys of another domain's pool are invalid here, and the
+        // device refuses them.
         unsafe { list.post(library, to, pool, places) }
     }
 
-    /// Ends the queue, if nobody else holds it, so that its places can be had back. `None` if it is
-    /// held, or could not be ended.
+    /// Destroys the queue if this is the last owner, so that its places can be reclaimed. `None` if it
+    /// has another owner, or on failure.
     pub fn close(self: Arc<Self>) -> Option<Emptied> {
         let queue = Arc::into_inner(self)?;
         let serial = queue.serial;
@@ -112,8 +112,8 @@ impl SharedReceiveQueue {
 
     fn destroy(self) -> bool {
         let queue = std::mem::ManuallyDrop::new(self);
-        // SAFETY: its queue pairs hold it by `Arc` and are gone. It is destroyed once, since it is not
-        // dropped; its domain is moved out once.
+        // SAFETY: its queue pairs hold it by `Arc`, so they are destroyed. It is destroyed once,
+        // because it is not dropped; its domain is moved out once.
         unsafe {
             let domain = ptr::read(&queue.domain);
             let result = domain.context().library().ibv_destroy_srq(queue.as_ptr());

@@ -1,4 +1,4 @@
-//! Queue pair states, and what goes with getting into them (ibv_modify_qp(3); IBA vol. 1, 10.3.1).
+//! Queue pair states and the attributes of their changes (ibv_modify_qp(3); IBA vol. 1, 10.3.1).
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use proto::{Gid, IbMtu, Psn, QKey, Qpn};
 use super::address_handle::AhInit;
 use crate::verbs::sys::*;
 
-/// The state of a queue pair.
+/// State of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the field's")]
 pub enum QueuePairState {
@@ -61,26 +61,26 @@ impl QueuePairState {
     }
 }
 
-/// What two RC queue pairs have to agree on, and how long they are patient.
+/// Parameters agreed on by two RC queue pairs, and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct RcParameters {
-    /// The way to the peer.
+    /// The path to the peer.
     pub path: AhInit,
-    /// Payload bytes of one packet.
+    /// Path MTU.
     pub path_mtu: IbMtu,
     /// The peer's queue pair.
     pub dest_qpn: Qpn,
-    /// The first packet sequence number that comes.
+    /// The first PSN to be received.
     pub rq_psn: Psn,
-    /// The first one that goes.
+    /// The first PSN to be sent.
     pub sq_psn: Psn,
-    /// How long a peer is to wait that finds no receive posted, a code of IBA vol. 1, 9.7.5.2.8.
+    /// Minimum waiting time of a peer without a posted receive here, a code of IBA vol. 1, 9.7.5.2.8.
     pub min_rnr_timer: u8,
     /// Local ACK timeout: 4.096 µs times two to this power.
     pub timeout: u8,
     /// Retries after timeouts, up to 7.
     pub retry_count: u8,
-    /// Retries while the peer has no receive posted, up to 6; 7 means for ever.
+    /// Retries while the peer has no receive posted, up to 6; 7: unlimited.
     pub rnr_retry: u8,
 }
 
@@ -99,9 +99,9 @@ impl fmt::Debug for StateChange {
 }
 
 impl StateChange {
-    /// Into a state, with no attributes yet.
+    /// A change to a state, without attributes yet.
     pub(super) fn to(state: QueuePairState) -> StateChange {
-        // SAFETY: all zero is a value of the structure, which is of integers and a union of bytes.
+        // SAFETY: all zero is a valid value of the structure: integers and a union of bytes.
         let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         attr.qp_state = state.to_raw();
         StateChange {
@@ -110,12 +110,17 @@ impl StateChange {
         }
     }
 
-    /// Whether all that was posted is forgotten.
+    /// Whether the change makes the queue pair forget its posted work.
     pub(super) fn is_reset(&self) -> bool {
         self.mask & IBV_QP_STATE != 0 && self.attr.qp_state == IBV_QPS_RESET
     }
 
-    /// To ERR: what is posted completes with a flush error.
+    /// Whether the change is to RTS.
+    pub const fn is_to_send(&self) -> bool {
+        self.attr.qp_state == IBV_QPS_RTS
+    }
+
+    /// To ERR: posted work completes with a flush error.
     pub fn error() -> StateChange {
         StateChange::to(QueuePairState::Err)
     }
@@ -135,7 +140,7 @@ impl StateChange {
         StateChange::to(QueuePairState::Rtr)
     }
 
-    /// UD, RTR to RTS, with the first packet sequence number.
+    /// UD, RTR to RTS, with the first PSN.
     pub fn rts_ud(psn: Psn) -> StateChange {
         let mut change = StateChange::to(QueuePairState::Rts);
         change.attr.sq_psn = psn.get();
@@ -143,7 +148,7 @@ impl StateChange {
         change
     }
 
-    /// SQE to RTS: a UD queue pair of which a send failed sends again.
+    /// SQE to RTS: a UD queue pair can send again after a failed send.
     pub fn resume_ud() -> StateChange {
         let mut change = StateChange::to(QueuePairState::Rts);
         change.attr.cur_qp_state = IBV_QPS_SQE;
@@ -151,7 +156,7 @@ impl StateChange {
         change
     }
 
-    /// Another Q_Key, in INIT, RTR or RTS.
+    /// Changes the Q_Key, in INIT, RTR or RTS.
     pub fn qkey(state: QueuePairState, qkey: QKey) -> StateChange {
         let mut change = StateChange::to(state);
         change.attr.qkey = qkey.get();
@@ -159,7 +164,7 @@ impl StateChange {
         change
     }
 
-    /// RC, RESET to INIT; the peer may send and nothing else.
+    /// RC, RESET to INIT; the peer may only send.
     pub fn init_rc(port: u8, pkey_index: u16) -> StateChange {
         let mut change = StateChange::to(QueuePairState::Init);
         change.attr.port_num = port;
@@ -205,7 +210,7 @@ impl StateChange {
         change
     }
 
-    /// With another RNR timer than the one that is in it; for changes into RTR.
+    /// Replaces the RNR timer, for changes to RTR.
     #[must_use]
     pub fn with_min_rnr_timer(mut self, code: u8) -> StateChange {
         self.attr.min_rnr_timer = code;
@@ -213,7 +218,7 @@ impl StateChange {
         self
     }
 
-    /// With another path MTU, for changes into RTR.
+    /// Replaces the path MTU, for changes to RTR.
     #[must_use]
     pub fn with_path_mtu(mut self, mtu: IbMtu) -> StateChange {
         self.attr.path_mtu = mtu as ibv_mtu;
@@ -221,7 +226,7 @@ impl StateChange {
         self
     }
 
-    /// With other patience, for changes of RC into RTS: see [`RcParameters`].
+    /// Replaces the timeouts and retries, for changes of RC to RTS: see [`RcParameters`].
     #[must_use]
     pub fn with_retries(mut self, timeout: u8, retry_count: u8, rnr_retry: u8) -> StateChange {
         self.attr.timeout = timeout;
@@ -231,28 +236,28 @@ impl StateChange {
         self
     }
 
-    /// The path MTU in it; `None` if there is none that makes sense.
+    /// Its path MTU; `None` if it is missing or invalid.
     pub fn path_mtu(&self) -> Option<IbMtu> {
         let code = self.attr.path_mtu;
         (self.mask & IBV_QP_PATH_MTU != 0)
             .then(|| IbMtu::ALL.into_iter().find(|m| *m as u32 == code))?
     }
 
-    /// The peer's GID in it: where the queue pair's packets go.
+    /// Its destination GID: the peer.
     pub fn dgid(&self) -> Option<Gid> {
         if self.mask & IBV_QP_AV == 0 || self.attr.ah_attr.is_global == 0 {
             return None;
         }
-        // SAFETY: both variants of the union are 16 bytes, of which every pattern is a value.
+        // SAFETY: both variants of the union are 16 bytes, for which every pattern is valid.
         Some(Gid(unsafe { self.attr.ah_attr.grh.dgid.raw }))
     }
 
-    /// The place of the P_Key table in it.
+    /// Its index in the P_Key table.
     pub fn pkey_index(&self) -> Option<u16> {
         (self.mask & IBV_QP_PKEY_INDEX != 0).then_some(self.attr.pkey_index)
     }
 
-    /// The peer's queue pair in it.
+    /// Its destination queue pair: the peer's.
     pub fn dest_qpn(&self) -> Option<Qpn> {
         (self.mask & IBV_QP_DEST_QPN != 0).then_some(Qpn::new(self.attr.dest_qp_num))
     }

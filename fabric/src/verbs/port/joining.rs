@@ -1,85 +1,163 @@
-//! Groups: attaching queue pairs, and what the network below has to know of it.
+//! Groups: attachment of queue pairs, membership in the Ethernet below, and requests to the subnet
+//! administrator.
 
-use proto::{EndpointId, Gid, Lid};
+use std::io;
+
+use proto::{EndpointId, Gid, Lid, mgid};
 
 use super::VerbsPort;
-use crate::group::GroupParameters;
+use crate::group::{GroupParameters, Joined};
+use crate::kernel::clock;
 use crate::membership::Memberships;
-use crate::port::{FabricError, Port};
+use crate::port::{FabricError, Port, PortEvent};
 
 impl VerbsPort {
-    /// What a group is called on the wire: its MLID on InfiniBand.
-    pub(super) fn mlid(&self, mgid: Gid) -> Result<Lid, FabricError> {
-        if !mgid.is_multicast() {
-            return Err(FabricError::BadGroup(mgid));
-        }
-        if !self.is_ethernet() {
-            return self.lids.get(&mgid).copied().ok_or_else(|| {
-                FabricError::Unusable(format!(
-                    "{} cannot join {mgid}: it is not in the port's table of lids, and subnet \
-                     administration is not there yet",
-                    self.name
-                ))
-            });
-        }
-        match (mgid.ipv4(), self.usable.gid.gid.ipv4()) {
-            (None, Some(_)) => Err(FabricError::Unusable(format!(
-                "{} has an IPv4 GID and cannot join {mgid}: IPoIB's groups are IPv6 groups; choose an \
-                 IPv6 GID for multicast",
-                self.name
-            ))),
-            (Some(_), None) => Err(FabricError::BadGroup(mgid)),
-            _ => Ok(Lid(0)),
+    /// Adds an endpoint to a group.
+    pub(super) fn join(&mut self, id: EndpointId, mgid: Gid) -> Joined {
+        match self.check_group(id, mgid) {
+            Err(e) => Joined::Refused(e.to_string()),
+            Ok(()) if self.is_ethernet() => self.join_on_ethernet(id, mgid).into(),
+            Ok(()) => self.join_on_subnet(id, mgid),
         }
     }
 
-    /// Puts an endpoint into a group. The group's LID is that of the configuration, and nobody
-    /// administers the rest.
-    pub(super) fn join(
+    fn check_group(&self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        self.endpoint(id)?;
+        let ipv4 = (mgid.ipv4(), self.usable.gid.gid.ipv4());
+        if !mgid.is_multicast() || matches!(ipv4, (Some(_), None)) {
+            return Err(FabricError::BadGroup(mgid));
+        }
+        if self.is_ethernet() && matches!(ipv4, (None, Some(_))) {
+            return Err(FabricError::Unusable(format!(
+                "{} has an IPv4 GID and cannot join the IPv6 group {mgid}: choose an IPv6 GID",
+                self.name
+            )));
+        }
+        let most = self.capabilities().groups_max;
+        if !self.groups.has(mgid) && self.groups.len() >= most {
+            return Err(FabricError::Limit(format!(
+                "{} can attach to at most {most} multicast groups",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Joins a group of the Ethernet. Its parameters are defaults.
+    fn join_on_ethernet(
         &mut self,
         id: EndpointId,
         mgid: Gid,
     ) -> Result<GroupParameters, FabricError> {
-        let mlid = self.mlid(mgid)?;
-        let qkey = self.endpoint(id)?.qkey;
-        let parameters = GroupParameters {
-            mlid: (!self.is_ethernet()).then_some(mlid),
-            ..GroupParameters::unadministered(qkey, self.usable.ud_payload_max)
-        };
+        let parameters = GroupParameters::unadministered(self.endpoint(id)?.qkey);
         if self.groups.has_member(mgid, id) {
             return Ok(parameters);
         }
-        let first = !self.groups.has(mgid);
-        let most = self.capabilities().groups_max;
-        if first && self.groups.len() >= most {
-            return Err(FabricError::Limit(format!(
-                "{} attaches to {most} multicast groups at most",
-                self.name
-            )));
-        }
-        // While the device is away there is nothing to join; it is made up for.
+        // While the device is away, joining is postponed.
         if self.device.is_some() {
-            self.enter(id, mgid, mlid)?;
+            self.enter(id, mgid)?;
         }
         self.groups.add(mgid, id);
         Ok(parameters)
     }
 
-    /// Has the network and the device deliver a group to an endpoint.
-    fn enter(&mut self, id: EndpointId, mgid: Gid, mlid: Lid) -> Result<(), FabricError> {
+    /// Requests a group from the subnet administrator.
+    fn join_on_subnet(&mut self, id: EndpointId, mgid: Gid) -> Joined {
+        let Some(endpoint) = self.endpoints.get(&id.0) else {
+            return Joined::Refused(FabricError::NoSuchEndpoint(id).to_string());
+        };
+        let (pkey, qkey) = (endpoint.partition, endpoint.qkey);
+        // The kernel's interface joins only groups of IP.
+        if mgid::broadcast_of(mgid).is_some()
+            && !self.groups.has(mgid)
+            && let Some(kernel) = self.beside_kernel(pkey)
+        {
+            return match kernel.join(mgid) {
+                Ok(()) => {
+                    self.requested.add(mgid, id);
+                    Joined::Pending
+                }
+                Err(e) => Joined::Refused(format!("rdma_cm refused the group: {e}")),
+            };
+        }
+        let Some(administration) = &mut self.administration else {
+            return Joined::Refused(format!("{} has no subnet administrator", self.name));
+        };
+        let joined = administration.subnet.join(clock(), mgid, pkey, qkey);
+        match joined {
+            Joined::Pending => {
+                self.requested.add(mgid, id);
+                Joined::Pending
+            }
+            Joined::Now(parameters) => self.attach(id, mgid, parameters),
+            Joined::Refused(why) => Joined::Refused(why),
+        }
+    }
+
+    /// Attaches an endpoint to a group that the port is a member of, with this MLID from now on.
+    fn attach(&mut self, id: EndpointId, mgid: Gid, parameters: GroupParameters) -> Joined {
+        let mlid = parameters.mlid.unwrap_or(Lid(0));
+        let attached = self.groups.has_member(mgid, id);
+        if attached && self.attached.get(&(mgid, id)) == Some(&mlid) {
+            return Joined::Now(parameters);
+        }
+        self.detach(id, mgid);
+        self.attached.insert((mgid, id), mlid);
+        if let Err(e) = self.enter(id, mgid) {
+            self.attached.remove(&(mgid, id));
+            if attached {
+                self.groups.remove(mgid, id);
+            }
+            return Joined::Refused(e.to_string());
+        }
+        if !attached {
+            self.groups.add(mgid, id);
+        }
+        Joined::Now(parameters)
+    }
+
+    /// Follows news of a group from the subnet administrator.
+    pub(super) fn group_answered(&mut self, mgid: Gid, joined: &Joined) -> Vec<PortEvent> {
+        let mut events = Vec::new();
+        for endpoint in self.requested.answered(mgid, self.groups.members(mgid)) {
+            let joined = match joined {
+                Joined::Now(parameters) => self.attach(endpoint, mgid, *parameters),
+                other => {
+                    self.detach(endpoint, mgid);
+                    self.groups.remove(mgid, endpoint);
+                    other.clone()
+                }
+            };
+            events.push(PortEvent::Group {
+                endpoint,
+                mgid,
+                joined,
+            });
+        }
+        events
+    }
+
+    /// The group's MLID on InfiniBand, 0 on Ethernet.
+    fn mlid(&self, id: EndpointId, mgid: Gid) -> Lid {
+        *self.attached.get(&(mgid, id)).unwrap_or(&Lid(0))
+    }
+
+    /// Joins the group in the network and attaches the endpoint's queue pair.
+    fn enter(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
         let failed = |name: &str| {
             let what = format!("{name} cannot join {mgid}");
             move |source| FabricError::Os { what, source }
         };
-        // rdma_rxe of Linux 6.1 joins no group itself, and NICs leave reports to the host.
+        // rdma_rxe of Linux 6.1 joins no groups, and NICs leave membership reports to the host.
         if self.is_ethernet() && self.memberships.ifindex() != 0 {
             self.memberships
                 .join(mgid.to_ip())
                 .map_err(failed(&self.name))?;
         }
         let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
+        let mlid = self.mlid(id, mgid);
         let attached = pair.map_or(Ok(()), |pair| pair.qp.attach(mgid, mlid));
-        attached.map_err(|e| {
+        attached.map_err(|e: io::Error| {
             if !self.groups.has(mgid) {
                 self.memberships.leave(mgid.to_ip());
             }
@@ -87,34 +165,50 @@ impl VerbsPort {
         })
     }
 
-    /// Takes an endpoint out of a group.
-    pub(super) fn leave(&mut self, id: EndpointId, mgid: Gid) {
+    /// Detaches the endpoint's queue pair from a group.
+    pub(super) fn detach(&mut self, id: EndpointId, mgid: Gid) {
         if !self.groups.has_member(mgid, id) {
             return;
         }
-        let mlid = self.mlid(mgid).unwrap_or(Lid(0));
+        let mlid = self.mlid(id, mgid);
         let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
         if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
-            log::warn!("{}: {mgid} cannot be left: {e}", self.name);
+            log::debug!("{}: cannot detach from {mgid}: {e}", self.name);
         }
-        if self.groups.remove(mgid, id) {
-            self.memberships.leave(mgid.to_ip());
+        self.attached.remove(&(mgid, id));
+    }
+
+    /// Removes an endpoint from a group, and ends its request for it.
+    pub(super) fn leave(&mut self, id: EndpointId, mgid: Gid) {
+        self.detach(id, mgid);
+        let was_member = self.groups.has_member(mgid, id);
+        let was_requested = self.requested.remove(mgid, id);
+        self.groups.remove(mgid, id);
+        let in_use = self.groups.has(mgid) || self.requested.has(mgid);
+        if !(was_member || was_requested) || in_use {
+            return;
+        }
+        self.memberships.leave(mgid.to_ip());
+        for kernel in self.kernel_groups.values_mut() {
+            kernel.leave(mgid);
+        }
+        if let Some(administration) = &mut self.administration {
+            administration.subnet.leave(clock(), mgid);
         }
     }
 
-    /// Joins all groups anew: on another interface, or with another device's queue pairs.
+    /// Joins all groups again, on another interface or with other queue pairs.
     pub(super) fn join_all(&mut self) {
         self.memberships = Memberships::new(self.usable.gid.netdev.unwrap_or(0));
         let all: Vec<(Gid, EndpointId)> = self.groups.all().collect();
         for (mgid, id) in all {
-            let joined = self.mlid(mgid).and_then(|mlid| self.enter(id, mgid, mlid));
-            if let Err(e) = joined {
-                log::error!("a group cannot be joined again: {e}");
+            if let Err(e) = self.enter(id, mgid) {
+                log::error!("cannot join a group again: {e}");
             }
         }
     }
 
-    /// Memberships follow the interface, queue pairs stay attached.
+    /// Moves the memberships to the current interface; queue pairs stay attached.
     pub(super) fn move_memberships(&mut self) {
         self.memberships = Memberships::new(self.usable.gid.netdev.unwrap_or(0));
         if !self.is_ethernet() || self.memberships.ifindex() == 0 {

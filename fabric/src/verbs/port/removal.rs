@@ -1,33 +1,36 @@
-//! What a port does without its device: giving it up, and opening it again.
+//! Closes a device that failed or was removed, and opens it again.
 
-use proto::Lid;
+use proto::{EndpointId, Gid, PKey, Services};
 use rustix::event::epoll;
 
 use super::VerbsPort;
 use crate::kernel::clock;
 use crate::membership::Memberships;
 use crate::port::{FabricError, PortEvent};
+use crate::verbs::connections::{cm_address, services};
 use crate::verbs::device::Device;
-use crate::verbs::watch::{Unusable, evaluate, see};
+use crate::verbs::ibv::cm::PortSpace;
+use crate::verbs::port_state::{Unusable, evaluate, see};
 
 impl VerbsPort {
-    /// The device is gone, or does not work: everything of it is given up.
+    /// Closes the device with all its objects.
     pub(super) fn lose_device(&mut self, why: &str) -> Vec<PortEvent> {
-        let why = format!("{} is closed, to be opened again: {why}", self.name);
+        let why = format!(
+            "{} is closed until the device can be opened again: {why}",
+            self.name
+        );
         log::debug!("{why}");
         if let Some((device, _)) = self.device.take()
             && let Ok(fd) = device.context.async_fd()
         {
             let _ = epoll::delete(&self.events, fd);
         }
-        for (mgid, id) in self.groups.all() {
-            // A queue pair that is attached cannot be destroyed.
-            let mlid = self.mlid(mgid).unwrap_or(Lid(0));
-            let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
-            if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
-                log::debug!("{}: {mgid} cannot be left: {e}", self.name);
-            }
+        let attachments: Vec<(Gid, EndpointId)> = self.groups.all().collect();
+        for (mgid, id) in attachments {
+            // An attached queue pair cannot be destroyed.
+            self.detach(id, mgid);
         }
+        self.lose_administration();
         for endpoint in self.endpoints.values_mut() {
             endpoint.pair = None;
         }
@@ -38,7 +41,7 @@ impl VerbsPort {
         vec![PortEvent::Removed]
     }
 
-    /// Tries to open the device again, when it is time to.
+    /// Tries to open the device again, after the waiting time.
     pub(super) fn reopen(&mut self) -> Vec<PortEvent> {
         if !self.backoff.may_try(clock()) {
             return Vec::new();
@@ -58,7 +61,7 @@ impl VerbsPort {
                 self.backoff.failed(clock());
                 let why = Unusable::Waiting(e.to_string());
                 if self.trouble.as_ref() != Some(&why) {
-                    log::warn!("{} cannot be opened again yet: {e}", self.name);
+                    log::warn!("cannot open {} again yet: {e}", self.name);
                     self.trouble = Some(why);
                 }
                 Vec::new()
@@ -69,7 +72,7 @@ impl VerbsPort {
     fn try_reopen(&mut self) -> Result<Vec<PortEvent>, FabricError> {
         let device = Device::open(&self.library, &self.config)?;
         let failed = |source| FabricError::Os {
-            what: "the queue pairs cannot be made anew".to_owned(),
+            what: "cannot restore the queue pairs".to_owned(),
             source,
         };
         let seen = see(&device.context, self.config.port, &mut self.requests).map_err(failed)?;
@@ -81,6 +84,9 @@ impl VerbsPort {
                 .map_err(failed)?;
         }
         self.hold(device).map_err(failed)?;
+        self.open_administration()?;
+        // Another program may manage connections now.
+        self.services = services(&self.config, self.usable.link_layer);
         let ids = self.endpoints.values().map(|e| e.id).collect();
         events.push(PortEvent::QpnChange(ids));
         match evaluated {
@@ -91,5 +97,23 @@ impl VerbsPort {
         self.hold_rdma_cm();
         self.publish_endpoints();
         Ok(events)
+    }
+
+    /// Takes a hold on the device before the worker uses rdma_cm.
+    pub(super) fn hold_rdma_cm(&mut self) {
+        let Some((device, presence)) = &self.device else {
+            return;
+        };
+        let space = match self.services {
+            Services::Any | Services::InfiniBand => return,
+            Services::RdmaCm => PortSpace::Tcp,
+            Services::RdmaCmInfiniBand => PortSpace::Ib,
+        };
+        if device.messages.is_some() && self.trouble.is_none() {
+            let gid = &self.usable.gid;
+            let scope = gid.netdev.unwrap_or(0);
+            let address = cm_address(space, gid.gid, scope, PKey::DEFAULT, None);
+            self.held.take(clock(), device, presence, address);
+        }
     }
 }

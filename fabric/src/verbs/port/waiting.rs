@@ -1,7 +1,7 @@
-//! What a port waits on, and waiting until it can be used.
+//! Event sources of a port, and the wait until it is usable.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rtnl::{Monitor, Requests};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -15,10 +15,11 @@ use crate::kernel::clock;
 use crate::port::FabricError;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::Device;
+use crate::verbs::port_state::{Seen, Unusable, Usable, evaluate, see};
 use crate::verbs::snapshot::Shared;
-use crate::verbs::watch::{Seen, Unusable, Usable, evaluate, see};
 
-/// What [`crate::Port::process`] waits on: changes of interfaces, complaints of the worker, and time.
+/// Creates the epoll instance for [`crate::Port::process`]: interface changes, complaints of the
+/// worker, and a timer.
 pub(super) fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd, OwnedFd)> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let timer = timerfd_create(
@@ -41,10 +42,29 @@ pub(super) fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd
     Ok((events, timer))
 }
 
-/// Waits until the port can be used.
+/// Adds a descriptor to the epoll instance.
 ///
 /// # Errors
-/// Why it cannot, when the time is up or waiting will not help.
+/// Errors of epoll_ctl(2).
+pub(super) fn add(events: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(epoll::add(
+        events,
+        fd,
+        EventData::new_u64(0),
+        EventFlags::IN,
+    )?)
+}
+
+/// Removes a descriptor from the epoll instance.
+pub(super) fn remove(events: &OwnedFd, fd: BorrowedFd<'_>) {
+    // It is there, see `add`.
+    let _ = epoll::delete(events, fd);
+}
+
+/// Waits until the port is usable.
+///
+/// # Errors
+/// Why it is not usable, when the time is up or waiting does not help.
 pub(super) fn wait_usable(
     config: &VerbsConfig,
     device: &Device,
@@ -56,7 +76,7 @@ pub(super) fn wait_usable(
         move |source| FabricError::Os { what, source }
     };
     let deadline = clock().after(config.gid_wait);
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         monitor.drain();
         for _ in 0..EVENTS_MAX {
@@ -64,8 +84,8 @@ pub(super) fn wait_usable(
                 break;
             }
         }
-        let seen = see(&device.context, config.port, requests)
-            .map_err(failed("the port cannot be asked what it is like"))?;
+        let seen =
+            see(&device.context, config.port, requests).map_err(failed("cannot query the port"))?;
         let why = match evaluate(config, &seen, None) {
             Ok(usable) => return Ok((seen, usable)),
             Err(why) => why,
@@ -74,11 +94,11 @@ pub(super) fn wait_usable(
         if left.is_zero() || !matches!(why, Unusable::Waiting(_)) {
             return Err(FabricError::Unusable(why.reason().to_owned()));
         }
-        if told != why.reason() {
-            why.reason().clone_into(&mut told);
-            log::info!("waiting: {told}");
+        if reported != why.reason() {
+            why.reason().clone_into(&mut reported);
+            log::info!("waiting: {reported}");
         }
-        // Not all changes make an event.
+        // Not all changes cause an event.
         let timeout = Timespec::try_from(left.min(TICK)).unwrap_or(Timespec {
             tv_sec: 1,
             tv_nsec: 0,
@@ -86,7 +106,7 @@ pub(super) fn wait_usable(
         let events = device
             .context
             .async_fd()
-            .map_err(failed("it has no events"))?;
+            .map_err(failed("cannot wait for events of the device"))?;
         let mut wakers = vec![
             PollFd::new(monitor, PollFlags::IN),
             PollFd::new(&events, PollFlags::IN),
@@ -95,10 +115,10 @@ pub(super) fn wait_usable(
         wakers.extend(give_up.map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut wakers, Some(&timeout)) {
             Ok(_) if wakers.get(2).is_some_and(|fd| !fd.revents().is_empty()) => {
-                return Err(FabricError::Unusable(told));
+                return Err(FabricError::Unusable(reported));
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(failed("waiting for the port failed")(e.into())),
+            Err(e) => return Err(failed("cannot wait for the port")(e.into())),
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The library table: one method for each function that is used.
+//! The library table: one method for each used function.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::bindings::*;
 
-/// Hands the list of the libraries' functions to another macro, which makes of it what it likes: the
-/// trait, the table that is loaded, a shim of a test.
+/// Passes the list of the libraries' functions to another macro, which generates the trait, the table
+/// of loaded functions, or a test's shim from it.
 ///
 /// Four groups: functions of libibverbs; functions of either library that an old one may lack (they
-/// fail with ENOSYS then); functions of librdmacm; and what `infiniband/verbs.h` has as inline
-/// functions, which jump through a context's table and exist in no library.
+/// fail with ENOSYS then); functions of librdmacm; and inline functions of `infiniband/verbs.h`, which
+/// call through a context's table and exist in no library.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! verbs_functions {
@@ -162,6 +162,12 @@ macro_rules! verbs_functions {
                 fn rdma_init_qp_attr(
                     id: *mut rdma_cm_id, attr: *mut ibv_qp_attr, mask: *mut c_int
                 ) -> c_int;
+                /// rdma_join_multicast(3): -1 and errno.
+                fn rdma_join_multicast(
+                    id: *mut rdma_cm_id, addr: *mut libc::sockaddr, context: *mut c_void
+                ) -> c_int;
+                /// rdma_leave_multicast(3): -1 and errno.
+                fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int;
                 /// rdma_get_cm_event(3): -1 and errno.
                 fn rdma_get_cm_event(
                     channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event
@@ -182,7 +188,7 @@ macro_rules! verbs_functions {
                 ) -> c_int;
                 /// ibv_modify_cq(3): errno as value.
                 fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int;
-                /// ibv_poll_cq(3): how many, or negative.
+                /// ibv_poll_cq(3): the number, or negative.
                 fn ibv_poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int;
                 /// ibv_req_notify_cq(3): errno as value.
                 fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int;
@@ -208,13 +214,13 @@ macro_rules! declare {
         $(#[$doc:meta])*
         fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;
     )* })*) => {
-        /// The functions of libibverbs and librdmacm, with C's conventions: how each of them fails is
-        /// said with it. [`super::Real`] has the real ones.
+        /// The functions of libibverbs and librdmacm with C's conventions; each has its way to fail in
+        /// its docstring. [`super::Real`] has the real ones.
         ///
         /// # Safety
-        /// Of every method: what its manual page asks for. Pointers are valid for the call and of the
-        /// library's making where it made them, lengths are right, and nothing is used after it was
-        /// destroyed.
+        /// For every method: the requirements of its manual page. Pointers are valid for the call and
+        /// come from the library where it made them, lengths are right, and nothing is used after its
+        /// destruction.
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         pub trait Library: Send + Sync {
             $($(
@@ -226,9 +232,9 @@ macro_rules! declare {
 }
 verbs_functions!(declare);
 
-/// What a function gives that could not do its work.
+/// Results of functions that fail.
 pub trait Failing {
-    /// The value that says so; errno is set to `errno`.
+    /// The value for a failure; sets errno to `errno`.
     fn failing(errno: c_int) -> Self;
 }
 

@@ -1,8 +1,8 @@
-//! libibverbs and librdmacm as they are: their types, and the table of their functions.
+//! libibverbs and librdmacm: their types, and the table of their functions.
 //!
-//! Nothing is linked: [`Real`] finds the libraries when a device is opened, so that a machine without
-//! rdma-core runs the same programs. [`Library`] is what all of `verbs` calls them through; a test puts
-//! another one in between.
+//! Nothing is linked: [`Real`] loads the libraries when a device is opened, so that a machine without
+//! rdma-core runs the same programs. All of `verbs` calls them through [`Library`]; tests insert their
+//! own.
 
 /// The types, made by `scripts/verbs-bindings`.
 #[allow(

@@ -3,33 +3,34 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 
 use super::bindings::*;
 use super::library::{Failing, Library};
+use crate::verbs::lock;
 use crate::verbs_functions;
 
-/// `infiniband/verbs_api.h`, `__VERBS_ABI_IS_EXTENDED`: the context has a `verbs_context` around it.
+/// `infiniband/verbs_api.h`, `__VERBS_ABI_IS_EXTENDED`: the context is part of a `verbs_context`.
 const ABI_IS_EXTENDED: usize = usize::MAX;
 
-/// Why there is no library.
+/// Why a library cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It is not installed.
+    /// The library is not installed.
     #[error(
-        "{library} cannot be loaded ({reason}): install rdma-core's libraries, on Debian: apt-get \
-         install libibverbs1 librdmacm1 ibverbs-providers"
+        "cannot load {library} ({reason}): install rdma-core's libraries, on Debian: apt-get install \
+         libibverbs1 librdmacm1 ibverbs-providers"
     )]
     Absent {
         /// `libibverbs.so.1`.
         library: &'static str,
-        /// What the loader says.
+        /// The loader's error.
         reason: String,
     },
-    /// It is too old.
-    #[error("{library} has no function {function}: rdma-core is too old, 22 or later is needed")]
+    /// The library is too old.
+    #[error("{library} has no function {function}: install rdma-core 22 or later")]
     Lacking {
         /// `libibverbs.so.1`.
         library: &'static str,
@@ -46,8 +47,8 @@ struct Shared {
 
 impl Shared {
     fn open(name: &'static str) -> Result<Shared, LoadError> {
-        // SAFETY: loading runs the library's constructors. Those of rdma-core's libraries, which have
-        // had these names since 2005, ask for nothing.
+        // SAFETY: loading runs the library's constructors. Those of rdma-core's libraries, with these
+        // names since 2005, have no requirements.
         match unsafe { Loaded::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
             Ok(handle) => Ok(Shared { name, handle }),
             Err(error) => Err(LoadError::Absent {
@@ -57,12 +58,12 @@ impl Shared {
         }
     }
 
-    /// The default version of a function, which is what a program linked to the library would get.
+    /// Finds the default version of a function, as for a program linked to the library.
     ///
     /// # Safety
-    /// `T` is the type of a function pointer with the function's signature.
+    /// `T` is a function pointer type with the function's signature.
     unsafe fn find<T: Copy>(&self, function: &'static str) -> Result<T, LoadError> {
-        // SAFETY: the caller promises the type.
+        // SAFETY: the caller guarantees the type.
         match unsafe { self.handle.get::<T>(function) } {
             Ok(symbol) => Ok(*symbol),
             Err(_) => Err(LoadError::Lacking {
@@ -80,21 +81,21 @@ macro_rules! table {
         librdmacm { $($(#[$cdoc:meta])* fn $c:ident($($ca:ident: $ct:ty),*) -> $cr:ty;)* }
         inline { $($(#[$idoc:meta])* fn $i:ident($($ia:ident: $it:ty),*) -> $ir:ty;)* }
     ) => {
-        /// libibverbs and librdmacm of the system.
+        /// The system's libibverbs and librdmacm.
         pub struct Real {
             $($v: unsafe extern "C" fn($($vt),*) -> $vr,)*
             $($o: Option<unsafe extern "C" fn($($ot),*) -> $or>,)*
             $($c: unsafe extern "C" fn($($ct),*) -> $cr,)*
-            // `_compat_query_port` in spirit: what the inline function falls back on.
+            // The fallback of the inline function, like `_compat_query_port`.
             compat_query_port: unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int,
-            // Never unloaded: the providers that libibverbs loads in its turn are not made for it.
+            // Never unloaded: the providers loaded by libibverbs do not support it.
             _libraries: [ManuallyDrop<Loaded>; 2],
         }
 
         impl Real {
             fn find_all(verbs: Shared, cm: Shared) -> Result<Real, LoadError> {
-                // SAFETY: the signatures are those of rdma-core's headers, functions and types taken
-                // from the same release; the libraries keep them for good (symbol versions).
+                // SAFETY: the signatures come from rdma-core's headers, with functions and types of the
+                // same release; the libraries keep them (symbol versions).
                 unsafe {
                     Ok(Real {
                         $($v: verbs.find(stringify!($v))?,)*
@@ -109,22 +110,22 @@ macro_rules! table {
 
         impl Library for Real {
             $(unsafe fn $v(&self, $($va: $vt),*) -> $vr {
-                // SAFETY: the caller keeps to the manual page.
+                // SAFETY: the caller follows the manual page.
                 unsafe { (self.$v)($($va),*) }
             })*
             $(unsafe fn $o(&self, $($oa: $ot),*) -> $or {
                 match self.$o {
-                    // SAFETY: the caller keeps to the manual page.
+                    // SAFETY: the caller follows the manual page.
                     Some(function) => unsafe { function($($oa),*) },
                     None => Failing::failing(libc::ENOSYS),
                 }
             })*
             $(unsafe fn $c(&self, $($ca: $ct),*) -> $cr {
-                // SAFETY: the caller keeps to the manual page.
+                // SAFETY: the caller follows the manual page.
                 unsafe { (self.$c)($($ca),*) }
             })*
             $(unsafe fn $i(&self, $($ia: $it),*) -> $ir {
-                // SAFETY: the caller keeps to the manual page.
+                // SAFETY: the caller follows the manual page.
                 unsafe { inline::$i(self, $($ia),*) }
             })*
         }
@@ -133,13 +134,13 @@ macro_rules! table {
 verbs_functions!(table);
 
 impl Real {
-    /// The libraries, loaded when first asked for. One that was absent is looked for again.
+    /// Returns the libraries, loaded at the first call. A missing library is tried again.
     ///
     /// # Errors
-    /// [`LoadError`], a sentence that says what to install.
+    /// [`LoadError`] that says what to install.
     pub fn load() -> Result<Arc<Real>, LoadError> {
         static LOADED: Mutex<Option<Arc<Real>>> = Mutex::new(None);
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&LOADED);
         if let Some(library) = &*loaded {
             return Ok(library.clone());
         }
@@ -157,9 +158,8 @@ mod inline {
     /// The extended context around `context` if it has the member at `offset`. The structure grows at
     /// its beginning, so members are counted from its end.
     unsafe fn extended(context: *mut ibv_context, offset: usize) -> Option<*mut verbs_context> {
-        // SAFETY: the caller gives a context that the library made. `abi_compat` says whether a
-        // `verbs_context` surrounds it, of which it is the last member, and `sz` how much of that
-        // there is.
+        // SAFETY: the library made the caller's context. `abi_compat` says whether it is the last
+        // member of a `verbs_context`, and `sz` how much of that exists.
         unsafe {
             if (*context).abi_compat as usize != ABI_IS_EXTENDED {
                 return None;
@@ -178,13 +178,13 @@ mod inline {
         port: u8,
         attr: *mut ibv_port_attr,
     ) -> c_int {
-        // SAFETY: the caller keeps to the manual page; the member is read only where it exists.
+        // SAFETY: the caller follows the manual page; the member is read only if it exists.
         unsafe {
             let extended = extended(context, offset_of!(verbs_context, query_port));
             match extended.and_then(|e| ptr::addr_of!((*e).query_port).read()) {
                 Some(query) => query(context, port, attr, size_of::<ibv_port_attr>()),
                 None => {
-                    // The old function fills in the first part only.
+                    // The old function fills only the first part.
                     attr.write_bytes(0, 1);
                     (real.compat_query_port)(context, port, attr)
                 }
@@ -225,8 +225,8 @@ mod inline {
     macro_rules! through_ops {
         ($name:ident, $op:ident, $object:ty $(, $arg:ident: $type:ty)*) => {
             pub unsafe fn $name(_: &Real, object: *mut $object $(, $arg: $type)*) -> c_int {
-                // SAFETY: the caller gives an object that the library made; its context's table holds
-                // the functions of the device's driver.
+                // SAFETY: the library made the caller's object; its context's table holds the functions
+                // of the device's driver.
                 unsafe {
                     match (*(*object).context).ops.$op {
                         Some(function) => function(object $(, $arg)*),

@@ -1,4 +1,7 @@
-//! The address handles of a worker: what they are made from, and what becomes of those that were made.
+//! The address handles of a worker: requests for them, and their results.
+//!
+//! On Ethernet the kernel resolves a destination while it creates the handle. On InfiniBand the port
+//! resolves the path first, with the subnet administrator.
 
 use std::io;
 use std::sync::Arc;
@@ -6,48 +9,75 @@ use std::sync::Arc;
 use proto::Lid;
 
 use super::{VerbsWorker, clock};
+use crate::subnet::{Destination, SubnetPath};
 use crate::verbs::handles::Wanted;
 use crate::verbs::ibv::{self, AhInit};
 use crate::worker::AhAttributes;
 
-/// Hop limit of packets for which nobody asks for another (kernel include/rdma/rdma_cm.h; 1 would keep
-/// them on the link, and GIDs may be routed).
+/// Hop limit of packets without a requested one (kernel include/rdma/rdma_cm.h; 1 would keep them on
+/// the link, and GIDs may be routed).
 const HOP_LIMIT: u8 = 64;
 
-/// The bits of a traffic class that are the network's (RFC 3168, section 5).
+/// The bits of a traffic class that the network sets (RFC 3168, section 5).
 const ECN: u8 = 3;
 
 impl VerbsWorker {
-    /// Has the address handles made that are wanted.
+    /// Requests the wanted address handles from the other threads.
     pub(super) fn make_handles(&mut self) {
-        for wanted in self.handles.take_wanted() {
-            let Some(device) = &self.table.device else {
-                // They are wanted again when there is one.
-                continue;
-            };
-            match self.ah_init(&wanted.attributes) {
-                Ok(init) => {
-                    let domain = Arc::clone(&device.domain);
-                    self.maker
-                        .make(wanted, move || ibv::AddressHandle::new(&domain, &init));
+        let wanted = self.handles.take_wanted();
+        // Without a device, they are requested again with the next one.
+        if wanted.is_empty() || self.table.device.is_none() {
+            return;
+        }
+        if self.table.ethernet {
+            for wanted in wanted {
+                self.make(wanted, self.routed(&wanted.attributes));
+            }
+            return;
+        }
+        for wanted in &wanted {
+            let destination = destination(&wanted.attributes);
+            self.resolving.entry(destination).or_default().push(*wanted);
+        }
+        let destinations = wanted.iter().map(|w| destination(&w.attributes));
+        self.shared.destinations.send(destinations);
+    }
+
+    fn make(&mut self, wanted: Wanted, init: AhInit) {
+        if let Some(device) = &self.table.device {
+            let domain = Arc::clone(&device.domain);
+            self.maker
+                .make(wanted, move || ibv::AddressHandle::new(&domain, &init));
+        }
+    }
+
+    /// Handles the port's answers: creates handles to resolved destinations.
+    fn take_paths(&mut self) {
+        for (destination, path) in self.shared.paths.take() {
+            let waiting = self.resolving.remove(&destination);
+            let connects = self.path_found(destination, path.as_ref().ok());
+            if waiting.is_none() && !connects && path.is_err() {
+                self.handles.forget(destination.gid);
+            }
+            if let (Ok(path), Some(lane)) = (&path, &mut self.lane)
+                && !destination.gid.is_multicast()
+            {
+                let sources = &mut lane.receive.sources;
+                sources.learn(path.dlid, self.table.lmc, destination.gid);
+            }
+            for wanted in waiting.into_iter().flatten() {
+                match &path {
+                    Ok(path) => self.make(wanted, self.on_subnet(&wanted.attributes, path)),
+                    Err(why) => self.made(&wanted, Err(why.kind().into())),
                 }
-                Err(e) => self.made(&wanted, Err(e)),
             }
         }
     }
 
-    fn ah_init(&self, attributes: &AhAttributes) -> io::Result<AhInit> {
-        let dlid = match self.table.ethernet {
-            true => Lid(0),
-            false => *self
-                .table
-                .lids
-                .get(&attributes.dgid)
-                .ok_or(io::ErrorKind::HostUnreachable)?,
-        };
-        Ok(AhInit {
+    /// The address of a destination on Ethernet.
+    fn routed(&self, attributes: &AhAttributes) -> AhInit {
+        AhInit {
             port: self.table.port,
-            // On InfiniBand, too: that is how a receiver knows whom a datagram is from.
             dgid: Some(attributes.dgid),
             sgid_index: self.table.gid_index,
             flow_label: 0,
@@ -56,9 +86,29 @@ impl VerbsWorker {
                 hops => hops,
             },
             traffic_class: attributes.traffic_class & !ECN,
-            dlid,
+            dlid: Lid(0),
             sl: 0,
-        })
+            source_path_bits: 0,
+            static_rate: 0,
+        }
+    }
+
+    /// The address of a destination on InfiniBand.
+    fn on_subnet(&self, attributes: &AhAttributes, path: &SubnetPath) -> AhInit {
+        let global = path.global;
+        AhInit {
+            port: self.table.port,
+            dgid: global.map(|_| attributes.dgid),
+            sgid_index: self.table.gid_index,
+            flow_label: global.map_or(0, |g| g.flow_label),
+            hop_limit: global.map_or(0, |g| g.hop_limit),
+            traffic_class: global.map_or(0, |g| g.traffic_class | attributes.traffic_class & !ECN),
+            dlid: path.dlid,
+            sl: path.sl,
+            // The mask leaves at most 7 bits.
+            source_path_bits: (path.slid.0 & !(u16::MAX << self.table.lmc)) as u8,
+            static_rate: path.rate,
+        }
     }
 
     fn made(&mut self, wanted: &Wanted, object: io::Result<ibv::AddressHandle>) {
@@ -67,29 +117,23 @@ impl VerbsWorker {
             Err(e) => {
                 self.counts.ah_failed += 1;
                 let dgid = wanted.attributes.dgid;
-                if self.table.ethernet {
-                    log::debug!("{}: {dgid} cannot be reached: {e}", self.name);
-                } else if !std::mem::replace(&mut self.lids_missed, true) {
-                    log::warn!(
-                        "{}: {dgid} is not in the port's table of lids, and so unreachable; subnet \
-                         administration is not there yet",
-                        self.name
-                    );
-                }
+                log::debug!("{}: cannot reach {dgid}: {e}", self.name);
             }
         }
-        self.handles.made(wanted, object, clock());
+        let resolved = !self.table.ethernet;
+        self.handles.made(wanted, object, clock(), resolved);
     }
 
-    /// Gives up the address handles that nobody names any more, elsewhere.
+    /// Passes unused address handles to the other threads.
     pub(super) fn end_handles(&mut self) {
         for object in self.handles.take_ended() {
             self.maker.end(object);
         }
     }
 
-    /// Takes the address handles that were made, and sends what has waited for them.
+    /// Handles the created address handles, and sends the trains that waited for them.
     pub(super) fn take_made(&mut self) {
+        self.take_paths();
         let made = self.maker.take_made();
         if made.is_empty() {
             return;
@@ -99,5 +143,12 @@ impl VerbsWorker {
         }
         self.end_handles();
         self.send_waiting();
+    }
+}
+
+const fn destination(attributes: &AhAttributes) -> Destination {
+    Destination {
+        gid: attributes.dgid,
+        pkey: attributes.pkey.full(),
     }
 }

@@ -1,4 +1,4 @@
-//! What the consumer of an engine does: connects, consents, posts, closes.
+//! The consumer of an engine: connects, accepts, posts, closes.
 
 use fabric::cm::NoService;
 use fabric::{
@@ -29,7 +29,7 @@ impl World {
                         false => (SERVICE, 92),
                     };
                     assert_eq!((service, private_data.len()), expected);
-                    assert_eq!(endpoint.0, u32::from(private_data[0]), "who was meant");
+                    assert_eq!(endpoint.0, u32::from(private_data[0]), "the endpoint");
                     if self.weather.closes && node.random.percent(5) {
                         let reason = RejectReason::CONSUMER;
                         node.engine.reject(now, connection, reason, &[]);
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// What came of asking for datagram services.
+    /// Checks the answers to requests for datagram services.
     fn answers(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         while let Some(answer) = node.engine.poll_answer() {
@@ -63,12 +63,12 @@ impl World {
             match answer.service {
                 Ok(found) => {
                     assert_eq!(found.qpn, partition(peer, SECOND_ENDPOINT).qpn);
-                    self.tally.found += 1;
+                    self.totals.found += 1;
                 }
                 Err(why) => {
                     let w = &self.weather;
                     let right = why == NoService::TimedOut && (w.restarts || w.may_fail);
-                    // Nobody listens any more at the end.
+                    // Nobody listens at the end.
                     let over = why == NoService::Unsupported && !self.posting;
                     assert!(right || over, "node {index} asked node {peer}: {why}");
                 }
@@ -82,8 +82,8 @@ impl World {
             CloseReason::Disconnected => w.closes || w.restarts || w.may_fail,
             CloseReason::Rejected(RejectReason::CONSUMER) => w.closes,
             CloseReason::Rejected(_) => w.restarts || w.closes || w.may_fail,
-            // A request that comes twice, the second time after it was rejected, is consented to, and
-            // nobody waits for that any more.
+            // A late duplicate of a rejected request may be accepted; its requester does not wait for a
+            // reply any more.
             CloseReason::TimedOut => w.restarts || w.may_fail || w.closes,
             CloseReason::Failed(WcStatus::RetryExcErr) => w.restarts || w.may_fail || w.closes,
             CloseReason::Failed(_)
@@ -93,10 +93,10 @@ impl World {
         };
         assert!(right, "a connection of node {index} ended: {reason:?}");
         match reason {
-            CloseReason::Failed(_) => self.tally.failed += 1,
-            CloseReason::TimedOut => self.tally.timed_out += 1,
-            CloseReason::Rejected(_) => self.tally.rejected += 1,
-            _ => self.tally.disconnected += 1,
+            CloseReason::Failed(_) => self.totals.failed += 1,
+            CloseReason::TimedOut => self.totals.timed_out += 1,
+            CloseReason::Rejected(_) => self.totals.rejected += 1,
+            _ => self.totals.disconnected += 1,
         }
         let node = &mut self.nodes[index];
         node.incoming.remove(&connection);
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Connects to whom there is no connection, and posts over those that are open.
+    /// Connects to peers without a connection, and posts over open connections.
     pub(super) fn pursue(&mut self, index: usize) {
         let weather = self.weather;
         for peer in (0..self.nodes.len()).filter(|&p| weather.talk(index, p)) {
@@ -144,7 +144,7 @@ impl World {
         match node.engine.connect(now, ENDPOINT, PKey::DEFAULT, &request) {
             Ok(id) => {
                 self.serial += 1;
-                self.tally.connections += 1;
+                self.totals.connections += 1;
                 node.wishes[peer].connection = Some(Outgoing {
                     id,
                     open: false,
@@ -185,7 +185,7 @@ impl World {
         wish.next_at = self.now + 1 + node.random.below(self.weather.gap);
     }
 
-    /// A consumer closes one of its connections, whichever side it is.
+    /// Closes a random connection of a node, active or passive.
     pub(super) fn close_one(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let all = node.engine.list();

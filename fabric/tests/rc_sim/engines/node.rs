@@ -11,10 +11,10 @@ use crate::network::{Datagram, Time};
 use crate::packets::gid;
 use crate::random::Random;
 
-/// Message header: who sends, the connection's serial number, the message's number in it.
+/// Message header: sender, serial number of the connection, number of the message in the connection.
 const HEADER: usize = 24;
 
-/// A message's bytes, from what its header says.
+/// The bytes of a message with this header.
 pub(super) fn message(from: usize, serial: u64, number: u64) -> Vec<u8> {
     let mut random = Random::new(serial ^ number.rotate_left(32));
     let len = match random.below(100) {
@@ -46,16 +46,16 @@ pub(super) struct Outgoing {
 /// A connection that a node receives over.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// Who sends and the serial number, once there was a message.
+    /// Sender and serial number, once a message was received.
     pub from: Option<(usize, u64)>,
     pub next: u64,
 }
 
-/// What a node wants of a peer.
+/// The connection state towards a peer.
 #[derive(Debug, Default)]
 pub(super) struct Wish {
     pub connection: Option<Outgoing>,
-    /// When it tries to connect, or posts again.
+    /// When to connect or post again.
     pub next_at: Time,
 }
 
@@ -65,11 +65,11 @@ pub(super) struct Node {
     pub random: Random,
     pub wishes: Vec<Wish>,
     pub incoming: HashMap<ConnectionId, Incoming>,
-    /// Of whom a datagram service was asked.
+    /// The peer of each request for a datagram service.
     pub asked: HashMap<SidrId, usize>,
     pub socket: Vec<Datagram>,
     pub memory: Vec<u8>,
-    /// Dead before this.
+    /// The node is dead until this time.
     pub down_until: Time,
     pub wake_at: Option<Time>,
 }
@@ -98,7 +98,7 @@ pub(super) fn engine(node: usize, random: &mut Random, now: Time) -> Engine {
     engine
 }
 
-/// What an endpoint of a node is to its connections: with a queue pair of its own.
+/// The P_Key table entry of an endpoint of a node.
 pub(super) fn partition(node: usize, endpoint: EndpointId) -> Partition {
     Partition {
         qpn: Qpn::new(0x100 * (node as u32 + 1) + endpoint.0),

@@ -130,7 +130,7 @@ fn more_workers_here_than_there() {
     }
 }
 
-/// Whoever asks, the smaller path MTU is agreed on.
+/// The smaller path MTU is used, whichever side connects.
 #[test]
 fn path_mtus_fit_both_sides() {
     let cable = Cable::new(9000);
@@ -148,9 +148,9 @@ fn path_mtus_fit_both_sides() {
     }
 }
 
-/// A worker that waits for packets is woken to end what they no longer fit.
+/// A worker that sleeps is woken to end connections whose packets no longer fit.
 #[test]
-fn a_smaller_underlay_ends_connections_of_who_waits() {
+fn a_smaller_underlay_ends_connections_of_a_sleeping_worker() {
     let cable = Cable::new(9000);
     let mut a = Side::new(Node::open(&cable.a, config()));
     let mut b = Side::new(Node::open(&cable.b, config()));
@@ -189,12 +189,12 @@ fn a_peer_that_vanishes_is_noticed() {
     a.await_closed();
     let reason = CloseReason::Failed(WcStatus::RetryExcErr);
     assert_eq!(a.log.closed, [(ab, reason)]);
-    assert!(a.has_room(0), "the others are not held up");
+    assert!(a.has_room(0), "other connections are not blocked");
 }
 
-/// The workers keep their places in the group of sockets, too.
+/// The workers also keep their positions in the group of sockets.
 #[test]
-fn a_new_address_ends_what_stood_on_the_old_one() {
+fn a_new_address_ends_connections_of_the_old_one() {
     let cable = Cable::new(1500);
     let two = |peer| SoftConfig {
         workers: 2,
@@ -217,7 +217,7 @@ fn a_new_address_ends_what_stood_on_the_old_one() {
     assert_eq!(a.node.counter("rx_handed_on"), 0);
 }
 
-/// What any program can send to the port harms nothing.
+/// Arbitrary packets to the UDP port do no harm.
 #[test]
 fn garbage_does_not_disturb_a_connection() {
     let cable = Cable::new(1500);
@@ -249,8 +249,8 @@ fn garbage_does_not_disturb_a_connection() {
     assert!(b.log.closed.is_empty());
 }
 
-/// The receiver oversleeps, and its socket overflows with what many connections have in flight: all
-/// of it arrives in the end, no connection fails, and afterwards hardly anything is sent twice.
+/// The receiver does not poll, and its socket overflows with packets of many connections. All messages
+/// arrive in the end, no connection fails, and afterwards hardly anything is sent twice.
 #[test]
 fn an_overflowing_socket_heals() {
     const CONNECTIONS: usize = 128;
@@ -277,7 +277,7 @@ fn an_overflowing_socket_heals() {
     });
     assert!(b.node.counter("rx_socket_drops") > 0, "{:?}", counters(&b));
     assert!(b.log.messages.iter().all(|(_, m)| *m == message));
-    // Everything is acknowledged.
+    // All messages are acknowledged.
     until(&mut a, &mut b, |a, _| {
         let list = a.node.workers[0].connections().unwrap().list();
         list.iter().all(|c| c.in_flight == 0)
@@ -289,7 +289,7 @@ fn an_overflowing_socket_heals() {
         assert!(a.post(places[0], &message));
         until(&mut a, &mut b, |_, b| b.log.messages.len() == sent);
     }
-    // A test that is kept from running asks early for a packet, once a message.
+    // A test process that is not scheduled probes early, once a message.
     let again = a.node.counter("retransmitted") - before;
     assert!(again <= 50, "{again} of 800 packets");
     assert!(a.log.closed.is_empty() && b.log.closed.is_empty());

@@ -14,7 +14,7 @@ fn config() -> SoftConfig {
 }
 
 #[test]
-fn a_port_that_is_down_says_why() {
+fn a_port_that_is_down_has_a_reason() {
     let cable = Cable::new(1500);
     let mut a = Node::open(&cable.a, config());
     let mut b = Node::open(&cable.b, config());
@@ -35,7 +35,7 @@ fn a_port_that_is_down_says_why() {
 }
 
 #[test]
-fn an_underlay_that_comes_back_may_be_another_one() {
+fn an_underlay_may_return_as_another_interface() {
     let cable = Cable::new(1500);
     let two = || SoftConfig {
         workers: 2,
@@ -53,10 +53,10 @@ fn an_underlay_that_comes_back_may_be_another_one() {
         a.send(&s, mgid, Qpn::MULTICAST, QKEY, &payloads(0, 8, 8)),
         Sent::Failed
     );
-    // What is asked for meanwhile holds afterwards.
+    // Requests made meanwhile take effect.
     let late = b.endpoint();
     b.attach(&late, mgid);
-    // Another interface takes the old index.
+    // Another interface gets the old index.
     cable.a.ip(&["link", "add", "other", "type", "veth"]);
     cable.plug(9000);
     let events = active(&mut a);
@@ -74,7 +74,7 @@ fn an_underlay_that_comes_back_may_be_another_one() {
 }
 
 #[test]
-fn a_port_whose_address_is_gone_says_so() {
+fn a_port_without_its_address_is_down() {
     let cable = Cable::new(1500);
     let mut a = Node::open(&cable.a, config());
     let mut b = Node::open(&cable.b, config());

@@ -1,4 +1,4 @@
-//! Trains arrive in one run, and multicast reaches who is on a list of peers.
+//! Trains arrive in one run, and multicast reaches all peers of the list.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub fn ipv4(peer: &str) -> SoftConfig {
     }
 }
 
-/// Sends a train from one to the other; it arrives in one run.
+/// Sends a train; it arrives in one run.
 fn unicast(from: &mut Node<'_>, to: &mut Node<'_>, count: usize, len: usize, last: usize) {
     let runs = to.counter("rx_trains");
     train_arrives(from, to, &payloads(count, len, last));
@@ -78,7 +78,7 @@ fn multicast(a: &mut Node<'_>, b: &mut Node<'_>, dst_gid: Gid) {
         assert_eq!((d.dst_gid, d.multicast, d.src_qpn), (dst_gid, true, s.qpn));
     }
     let theirs = got.iter().filter(|g| g.1.endpoint == other.id).count();
-    // A copy does not name its group, so it goes to everyone with its keys.
+    // A copy does not name its group, so all endpoints with its keys receive it.
     assert_eq!(theirs, if dst_gid == mgid { 0 } else { sent.len() });
     assert!(a.receive_for_a_while().is_empty(), "no echo");
 }
@@ -116,12 +116,12 @@ fn the_list_of_peers_changes_while_the_port_is_open() {
     let sent = payloads(3, 500, 100);
     let sends_to_all = |a: &mut Node<'_>| a.send(&s, mgid, Qpn::MULTICAST, QKEY, &sent);
     assert_eq!(sends_to_all(&mut a), Sent::Done);
-    assert!(b.receive_for_a_while().is_empty(), "it is not on the list");
+    assert!(b.receive_for_a_while().is_empty(), "not on the list");
     let list = |text: &[&str]| text.iter().map(|t| t.parse().unwrap()).collect();
     a.port.set_peers(list(&["192.0.2.9", "192.0.2.2"])).unwrap();
     assert_eq!(sends_to_all(&mut a), Sent::Done);
     assert_eq!(b.receive(sent.len()).len(), sent.len());
-    // What is refused changes nothing.
+    // A refused list changes nothing.
     for wrong in [&[][..], &["fe80::2"], &["192.0.2.9", "fe80::2"]] {
         a.port.set_peers(list(wrong)).unwrap_err();
     }
@@ -129,7 +129,7 @@ fn the_list_of_peers_changes_while_the_port_is_open() {
     assert_eq!(b.receive(sent.len()).len(), sent.len());
     a.port.set_peers(list(&["192.0.2.9"])).unwrap();
     assert_eq!(sends_to_all(&mut a), Sent::Done);
-    assert!(b.receive_for_a_while().is_empty(), "it was taken off");
+    assert!(b.receive_for_a_while().is_empty(), "removed from the list");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! As many groups as there may be, and siblings among copies to peers.
+//! The maximum number of groups, and siblings with copies to peers.
 
 use fabric::soft::SoftConfig;
 use fabric::{FabricError, Gid, Joined, Qpn, Sent};
@@ -8,7 +8,7 @@ use crate::net::Cable;
 use crate::node::{Node, QKEY, payloads};
 
 #[test]
-fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
+fn left_groups_make_room_and_refusals_are_reported() {
     let cable = Cable::new(1500);
     let mut a = Node::open(&cable.a, SoftConfig::new("u0"));
     let to = a.endpoint();
@@ -20,7 +20,7 @@ fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
     assert!(answers.iter().all(is_now), "{answers:?}");
     let over = [mgid(0xfff0), bad, mgid(0xfff1)];
     let answers = a.change_groups(&to, &over, &[all[0], bad]);
-    let full = format!("a port attaches to {most} multicast groups at most");
+    let full = format!("a port can join at most {most} multicast groups");
     let refused = [FabricError::BadGroup(bad), FabricError::Limit(full)];
     let refused = refused.map(|e| Joined::Refused(e.to_string()));
     assert!(is_now(&answers[0]), "{answers:?}");
@@ -34,9 +34,9 @@ fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
     assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(_))));
 }
 
-/// Conformance item 44: all attached queue pairs of the host but the sender get a multicast.
+/// Conformance item 44: all attached queue pairs of the host except the sender receive a multicast.
 #[test]
-fn t44_siblings_hear_each_other() {
+fn t44_siblings_receive_from_each_other() {
     for peers in [vec![], vec!["fe80::99".parse().unwrap()]] {
         let cable = Cable::new(1500);
         let config = SoftConfig {

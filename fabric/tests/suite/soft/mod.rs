@@ -1,4 +1,4 @@
-//! The soft port alone: its workers, its lists of peers, what it makes of bad packets, its underlay.
+//! Tests of the soft port: workers, lists of peers, bad packets, underlay.
 
 mod connections;
 mod events;

@@ -10,7 +10,7 @@ use crate::net::{Cable, Namespace};
 use crate::node::Node;
 use crate::side::{SERVICE, SIZES, Side, connected, exchange, sizes, until};
 
-/// A node whose workers listen in the name of an endpoint of this partition, which is its only one.
+/// A node whose workers listen for its only endpoint, in this partition.
 fn side<'n>(ns: &'n Namespace, table: &[u16], partition: u16) -> (Side<'n>, UdEndpoint) {
     let config = SoftConfig {
         pkeys: table.iter().copied().map(PKey::new).collect(),
@@ -22,13 +22,13 @@ fn side<'n>(ns: &'n Namespace, table: &[u16], partition: u16) -> (Side<'n>, UdEn
     (Side::listening(node, &endpoint), endpoint)
 }
 
-/// Lets both sides go on for a while.
+/// Runs both sides for a while.
 fn go_on<'n>(a: &mut Side<'n>, b: &mut Side<'n>) {
     let end = Instant::now() + Duration::from_millis(100);
     until(a, b, |_, _| Instant::now() > end);
 }
 
-/// The table of neither has the default partition: management datagrams go out in another one.
+/// Neither table has the default partition: management datagrams use another one.
 #[test]
 fn connections_are_made_without_the_default_partition() {
     for (of_a, of_b) in [
@@ -46,7 +46,7 @@ fn connections_are_made_without_the_default_partition() {
     }
 }
 
-/// Nobody listens there: an answer that belongs to no connection reaches who asked.
+/// Without a listener, the rejection reaches the requester.
 fn not_listening<'n>(from: &mut Side<'n>, to: &mut Side<'n>) {
     let place = from.connect(0, to.node.gid(), ServiceId(1));
     until(from, to, |from, _| !from.log.closed.is_empty());
@@ -68,9 +68,9 @@ fn c87_connections_end_with_the_key_and_listeners_come_back_with_it() {
             !a.log.closed.is_empty() && !b.log.closed.is_empty()
         });
         assert_eq!(b.log.closed, [(theirs, CloseReason::PKeyChange)]);
-        // The farewell went out in the partition that both still have.
+        // The last message used the common partition that remains.
         assert_eq!(a.log.closed, [(ours, CloseReason::Disconnected)]);
-        // It can be reached no more, and reaches nobody.
+        // It can neither be reached nor reach others.
         let violations = b.node.counter("rx_pkey_violations");
         let (_, unanswered) = a.connect(worker, b.node.gid(), SERVICE);
         until(&mut a, &mut b, |_, b| {
@@ -110,7 +110,7 @@ fn c87_connections_end_with_the_key_and_listeners_come_back_with_it() {
         b.log.closed.clear();
     }
     let entry = a.node.port.endpoint_pkey(of_a.id);
-    assert_eq!(entry, Some(PKey::new(0x8001)), "nobody touched that one");
+    assert_eq!(entry, Some(PKey::new(0x8001)), "this entry did not change");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn c89_connections_go_on_while_another_key_comes_and_goes() {
     }
 }
 
-/// What a packet meets that comes while its queue pair is restarted.
+/// The drops of packets that arrive while their queue pair is restarted.
 const REFUSED: [&str; 3] = ["rx_pkey_violations", "rx_unknown_qpn", "rx_bad_state"];
 
 #[test]
@@ -171,7 +171,7 @@ fn c90_limited_members_get_no_connection_to_each_other() {
             exchange(&mut a, &mut b, places, &sizes(&SIZES));
             continue;
         }
-        // The request itself goes from a limited member to a limited one: QP1 does not take it.
+        // The request is from a limited member to a limited one: QP1 refuses it.
         a.connect(0, b.node.gid(), SERVICE);
         go_on(&mut a, &mut b);
         assert!(a.log.established.is_empty() && b.log.accepted.is_empty());
@@ -179,7 +179,7 @@ fn c90_limited_members_get_no_connection_to_each_other() {
     }
 }
 
-/// The listener is in another partition than the request, which the port is in, too.
+/// The listener is in another partition than the request, though the port is in both.
 #[test]
 fn a_request_in_another_partition_is_rejected() {
     let cable = Cable::new(9000);

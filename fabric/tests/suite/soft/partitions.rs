@@ -1,5 +1,4 @@
-//! Partitions: the P_Key table changes under endpoints, and nothing crosses from one partition to
-//! another.
+//! Partitions: the P_Key table changes under endpoints, and nothing crosses between partitions.
 
 use std::collections::BTreeSet;
 
@@ -24,20 +23,20 @@ fn broadcast(pkey: u16) -> Gid {
     format!("ff12:401b:{full:x}::ffff:ffff").parse().unwrap()
 }
 
-/// An endpoint in a partition that hears its broadcasts.
+/// An endpoint in a partition, attached to the partition's broadcast group.
 fn member(node: &mut Node<'_>, pkey: u16) -> UdEndpoint {
     let endpoint = node.endpoint_in(pkey);
     node.attach(&endpoint, broadcast(pkey));
     endpoint
 }
 
-/// Which of some endpoints got something, by their places in the list.
+/// The indices of the endpoints that received something.
 fn receivers(got: &[Got], all: &[&UdEndpoint]) -> BTreeSet<usize> {
     let place = |g: &Got| all.iter().position(|e| e.id == g.1.endpoint).unwrap();
     got.iter().map(place).collect()
 }
 
-/// Sends a datagram to a queue pair and one to the partition's group; gives how many arrive.
+/// Sends a datagram to a queue pair and one to the partition's group; returns how many arrive.
 fn arrive(a: &mut Node<'_>, s: &UdEndpoint, b: &mut Node<'_>, r: &UdEndpoint, pkey: u16) -> usize {
     let one = payloads(0, 30, 30);
     let gid = b.gid();
@@ -56,13 +55,13 @@ fn c86_an_endpoint_waits_for_its_key_and_comes_up_with_it() {
     assert_eq!((r.pkey, b.port.endpoint_pkey(r.id)), (None, None));
     assert_eq!(b.queue_pair(&r), ("RESET", 0x0001));
     assert_eq!(b.port.attributes().state, PortState::Active);
-    // Its number is its own already.
+    // The number is reserved already.
     assert_ne!(b.endpoint_wishing(Some(r.qpn)).qpn, r.qpn);
     assert_eq!(arrive(&mut a, &s, &mut b, &r, 1), 0);
     let own = a.gid();
     let sent = b.send(&r, own, s.qpn, QKEY, &payloads(0, 30, 30));
     assert_eq!(sent, Sent::Failed, "it sends nothing");
-    assert_eq!(b.set_pkeys(&[0xffff, 0x8002]), [], "another one's key");
+    assert_eq!(b.set_pkeys(&[0xffff, 0x8002]), [], "another partition");
     assert_eq!(b.set_pkeys(&[0xffff, 0x8002, 0x8001]), [r.id]);
     assert_eq!(b.port.endpoint_pkey(r.id), Some(PKey::new(0x8001)));
     assert_eq!(b.queue_pair(&r), ("RTS", 0x8001));
@@ -92,7 +91,7 @@ fn c87_a_removed_key_stops_traffic_and_its_return_restores_it() {
         assert_eq!(b.queue_pair(&r), ("RESET", 0x8001));
         assert_eq!(arrive(&mut a, &s, &mut b, &r, 1), 0);
         let now = b.counter("rx_unknown_qpn") + b.counter("rx_not_member");
-        assert_eq!(now - refused, 2, "they came and were refused");
+        assert_eq!(now - refused, 2, "both arrived and were refused");
         assert_eq!(b.set_pkeys(&table), [r.id]);
         assert_eq!(b.queue_pair(&r), ("RTS", 0x8001));
     }
@@ -110,7 +109,7 @@ fn c88_a_key_that_moves_restarts_its_queue_pair_alone() {
     assert_eq!(b.set_pkeys(&[0xffff, 0x8009, 0x8001]), [r.id]);
     assert_eq!(b.queue_pair(&r), ("RTS", 0x8001));
     assert_eq!(arrive(&mut a, &s, &mut b, &r, 1), 2);
-    // A full entry is preferred, so that one more changes whom it is for.
+    // A full entry is preferred, so this change affects the endpoint.
     assert_eq!(b.set_pkeys(&[0xffff, 0x8009, 0x0001]), [r.id]);
     assert_eq!(b.set_pkeys(&[0xffff, 0x8001, 0x0001]), [r.id]);
     assert_eq!(b.set_pkeys(&[0x8001, 0xffff, 0x0001]), [r.id, default.id]);
@@ -118,7 +117,7 @@ fn c88_a_key_that_moves_restarts_its_queue_pair_alone() {
     assert_eq!(arrive(&mut a, &s, &mut b, &r, 1), 2);
 }
 
-/// Packets lie in the socket whenever the table changes, and none of them is lost.
+/// Packets are in the socket buffer whenever the table changes, and none of them is lost.
 #[test]
 fn c89_no_packet_is_lost_while_another_key_comes_and_goes() {
     const ROUNDS: usize = 300;
@@ -161,7 +160,7 @@ fn c90_limited_members_hear_full_ones_and_not_each_other() {
         let cable = Cable::new(1500);
         let mut a = Node::open(&cable.a, config(&[0xffff, of_a]));
         let mut b = Node::open(&cable.b, config(&[0xffff, of_b]));
-        // Devices ask for the full form, and get what the table has.
+        // Endpoints request the full P_Key and get the table's entry.
         let (s, r) = (member(&mut a, 0x8001), member(&mut b, 0x8001));
         assert_eq!(s.pkey, Some(PKey::new(of_a)));
         let arrived = arrive(&mut a, &s, &mut b, &r, 1);
@@ -170,10 +169,10 @@ fn c90_limited_members_hear_full_ones_and_not_each_other() {
     }
 }
 
-/// What the endpoints of [`nothing_crosses`] are in, on either port.
+/// The partitions of the endpoints of [`nothing_crosses`], on both ports.
 const MEMBERS: [u16; 4] = [0xffff, 0x8001, 0x8002, 0x8001];
 
-/// All endpoints send to all others and to all groups, between two ports and on one.
+/// All endpoints send to all others and to all groups, between two ports and within one.
 fn nothing_crosses(copies: bool) {
     let cable = Cable::new(1500);
     let mut nodes = [(&cable.a, 1, 2), (&cable.b, 2, 1)].map(|(ns, own, other)| {
@@ -193,7 +192,7 @@ fn nothing_crosses(copies: bool) {
     let members = nodes
         .each_mut()
         .map(|node| MEMBERS.map(|pkey| member(node, pkey)));
-    // One of another partition listens at a group's address: its MGID then says nothing.
+    // A listener of another partition at a group's address: the MGID does not protect it.
     for (node, all) in nodes.iter_mut().zip(&members) {
         node.attach(&all[2], broadcast(1));
         node.receive_for_a_while();
@@ -209,7 +208,8 @@ fn nothing_crosses(copies: bool) {
                     assert!(mine().all(|g| g.1.pkey.get() == partition));
                     let multicasts = mine().filter(|g| g.1.multicast).count();
                     let unicasts = mine().count() - multicasts;
-                    // A copy does not name its group: those to all three come to the key's members.
+                    // A copy does not name its group: copies to all three groups reach the members with
+                    // the P_Key.
                     let groups = if copies { 3 } else { groups_of(i) };
                     let expected = if hears { (1, groups) } else { (0, 0) };
                     let how = format!("{from}.{sender} to {to}.{i}");
@@ -221,12 +221,12 @@ fn nothing_crosses(copies: bool) {
     assert!(nodes.iter().all(|n| n.counter("rx_pkey_violations") > 0));
 }
 
-/// How many groups a member is attached to.
+/// Number of groups of a member.
 fn groups_of(member: usize) -> usize {
     if member == 2 { 2 } else { 1 }
 }
 
-/// A datagram to each queue pair of both ports, and to each group.
+/// Sends a datagram to each queue pair of both ports, and to each group.
 fn send_everywhere(
     nodes: &mut [Node<'_>; 2],
     members: &[[UdEndpoint; 4]; 2],
@@ -257,7 +257,7 @@ fn nothing_crosses_partitions_with_copies_to_peers() {
     nothing_crosses(true);
 }
 
-/// Several devices of one partition on one port, as one daemon has them in several namespaces.
+/// Several endpoints of one partition on one port, as in a daemon with several namespaces.
 #[test]
 fn endpoints_of_one_partition_on_one_port_reach_each_other() {
     let cable = Cable::new(1500);
@@ -291,7 +291,7 @@ fn endpoints_of_one_partition_on_one_port_reach_each_other() {
             assert!(those.map(|g| &g.2).eq(expected), "multicast: {multicast}");
         }
     }
-    // With one of them gone, or out of service, the others go on.
+    // If one of them is destroyed or out of service, the others continue.
     a.port.destroy_ud(z.id).unwrap();
     assert_eq!(a.send(&y, mgid, Qpn::MULTICAST, QKEY, &sent), Sent::Done);
     let got = a.receive_for_a_while();
@@ -313,7 +313,7 @@ fn tables_have_empty_places_and_always_an_entry() {
     let x = a.endpoint();
     assert_eq!(a.set_pkeys(&[0x8003, 0x8000, 0x8003, 0x8001, 0]), [x.id]);
     assert_eq!(places(&a), [0x8003, 0, 0, 0x8001]);
-    // QP1 has an entry that there is.
+    // QP1 has an existing entry.
     let gsi = a.port.resources().queue_pairs.remove(0);
     assert_eq!(
         (gsi.kind, gsi.state, gsi.pkey.get()),

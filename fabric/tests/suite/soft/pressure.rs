@@ -11,14 +11,14 @@ use crate::exchange::train_arrives;
 use crate::net::Cable;
 use crate::node::{Node, QKEY, payloads};
 
-/// Takes the numbers at the beginning of what has arrived.
+/// Reads the numbers at the start of received datagrams.
 fn take(from: &mut Node<'_>, numbers: &mut Vec<u32>) {
     let batch = from.workers[0].poll(8).unwrap();
     let number = |p: &[u8]| p.first_chunk().copied().map(u32::from_be_bytes);
     numbers.extend(batch.datagrams().filter_map(|(_, p)| number(p)));
 }
 
-/// A train that finds no room waits, is sent by itself, and nothing is lost or doubled.
+/// A blocked train is sent later without another call; nothing is lost or duplicated.
 #[test]
 fn a_blocked_train_leaves_when_there_is_room() {
     const TOKEN: u64 = 42;
@@ -32,7 +32,9 @@ fn a_blocked_train_leaves_when_there_is_room() {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let w = &mut a.workers[0];
     w.register(std::os::fd::AsFd::as_fd(&epoll), TOKEN).unwrap();
-    let ah = w.create_ah(&AhAttributes::to(gid)).unwrap();
+    let ah = w
+        .create_ah(&AhAttributes::to(gid, fabric::PKey::DEFAULT))
+        .unwrap();
     let to = UdDestination {
         ah,
         qpn,
@@ -64,7 +66,7 @@ fn a_blocked_train_leaves_when_there_is_room() {
         let room = rustix::buffer::spare_capacity(&mut events);
         epoll::wait(&epoll, room, Some(&second))
     });
-    assert_eq!(count.unwrap(), 1, "readiness tells of room");
+    assert_eq!(count.unwrap(), 1, "readiness reports room");
     assert_eq!(events[0].data.u64(), TOKEN);
     while !w.has_room() {
         assert!(w.poll(8).unwrap().is_empty());
@@ -96,7 +98,7 @@ fn a_blocked_train_leaves_when_there_is_room() {
     assert!(a.counter("tx_blocked") > 0);
 }
 
-/// Whatever the kernel does to a train on the way, each packet's ICRC is right.
+/// The ICRC of each packet is right, with and without the kernel's offloads.
 #[test]
 fn trains_survive_without_offloads() {
     for (mine, theirs) in [

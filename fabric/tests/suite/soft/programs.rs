@@ -1,4 +1,4 @@
-//! What programs of rdma_cm and of none do: ports with several workers.
+//! Programs with and without rdma_cm, on ports with several workers.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,8 @@ impl Side {
             workers: WORKERS,
             ..config
         };
-        // A program that another test starts has copies of what was closed until it runs.
+        // A child process that another test starts has copies of closed descriptors until it executes
+        // its program.
         let end = Instant::now() + SOON;
         let mut port = loop {
             match ns.run(|| SoftPort::open(config.clone())) {
@@ -87,7 +88,7 @@ impl Side {
     }
 }
 
-/// Turns both until there is something.
+/// Runs both until `f` returns something.
 fn until<T>(
     sides: &mut [Side; 2],
     what: &str,
@@ -111,7 +112,7 @@ fn pair(cable: &Cable, v4: bool) -> [Side; 2] {
     ]
 }
 
-/// Whichever worker asks, the answer finds it, and whichever is asked, answers.
+/// Each worker can request and answer.
 #[test]
 fn datagram_services_are_found_from_every_worker() {
     let cable = Cable::new(1500);
@@ -186,7 +187,7 @@ fn one_of_two_endpoints_is_connected_to_by_its_queue_pair() {
     }
 }
 
-/// Each tells the other what it has, as over TCP.
+/// Both sides exchange their parameters, as over TCP.
 #[test]
 fn queue_pairs_are_connected_by_hand() {
     let cable = Cable::new(1500);

@@ -1,4 +1,4 @@
-//! Bad packets are dropped and counted, bad requests refused with a sentence.
+//! Bad packets are dropped and counted, bad requests are refused with a sentence.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn config() -> SoftConfig {
     SoftConfig::new("u0")
 }
 
-/// Why a port does not open, once nobody has the lock: a child that another test starts holds all
+/// Why a port does not open, once the lock is free: a child process that another test starts holds all
 /// descriptors until it executes its program.
 fn refusal(ns: &Namespace, config: &SoftConfig) -> String {
     for _ in 0..100 {
@@ -68,14 +68,14 @@ fn foreign_keys_and_numbers_are_counted() {
     send(&s, r.qpn, QKey::new(1));
     send(&s, Qpn::new(r.qpn.get() ^ 1), QKEY);
     send(&s, Qpn::GSI, QKey::GSI);
-    // A controlled Q_Key goes out as the endpoint's own.
+    // A controlled Q_Key is replaced by the endpoint's own.
     send(&s, r.qpn, QKey::new(0x8000_0000));
     assert_eq!(b.receive(2).len(), 2);
     assert!(b.receive_for_a_while().is_empty());
     assert_eq!(b.counter("rx_pkey_violations"), 2);
     assert_eq!(b.counter("rx_unknown_qpn"), 2);
-    // Two with a wrong key, and the management datagrams: a controlled key does not leave an
-    // ordinary queue pair (conformance item 36).
+    // Two with a wrong Q_Key, and the management datagrams: an ordinary queue pair does not send a
+    // controlled Q_Key (conformance item 36).
     assert_eq!(b.counter("rx_qkey_violations"), 4);
     assert_eq!(b.counter("rx_mads_unhandled"), 0);
 }
@@ -115,7 +115,10 @@ fn t42_a_send_over_the_mtu_never_leaves() {
         last: 1429,
     };
     let ah = w
-        .create_ah(&fabric::AhAttributes::to("fe80::9".parse().unwrap()))
+        .create_ah(&fabric::AhAttributes::to(
+            "fe80::9".parse().unwrap(),
+            fabric::PKey::DEFAULT,
+        ))
         .unwrap();
     let to = UdDestination {
         ah,

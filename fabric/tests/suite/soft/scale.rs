@@ -1,5 +1,5 @@
-//! Many endpoints on one port: what making and ending them costs grows with them, not with their
-//! square. `cargo test -p fabric --release --test suite scale -- --nocapture` prints the times.
+//! Many endpoints on one port: the cost of creating and destroying them is linear. `cargo test -p
+//! fabric --release --test suite scale -- --nocapture` prints the times.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::node::{Node, QKEY, payloads};
 const COUNT: u16 = 128;
 const GROUPS: u16 = 4;
 
-/// Groups of another endpoint.
+/// Number of groups of another endpoint.
 const OTHERS: u16 = 2000;
 
 fn groups(partition: u16) -> Vec<Gid> {
@@ -21,7 +21,7 @@ fn groups(partition: u16) -> Vec<Gid> {
     (1..=GROUPS).map(|n| group(n).unwrap()).collect()
 }
 
-/// Runs `f` and prints how long each of `COUNT` took.
+/// Runs `f` and prints the time for each of `COUNT`.
 fn timed<T>(what: &str, f: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = f();
@@ -42,7 +42,7 @@ fn children_by_the_hundred_leave_nothing_behind() {
     };
     let mut a = Node::open(&cable.a, config);
     let parent = a.endpoint();
-    // As a bridge with many guests has: the others pay little for it.
+    // Like a bridge with many guests: it must not slow others much.
     let many: Vec<Gid> = (0..OTHERS)
         .map(|n| format!("ff12:401b:ffff::1:{n:x}").parse().unwrap())
         .collect();
@@ -73,7 +73,7 @@ fn children_by_the_hundred_leave_nothing_behind() {
         let shuffled: Vec<PKey> = table.iter().rev().copied().collect();
         for table in [shuffled, table.clone()] {
             let moved = timed("set_pkeys", || a.port.set_pkeys(table).unwrap());
-            // The middle one stays where it is.
+            // The endpoint in the middle does not move.
             assert_eq!(moved.len(), usize::from(COUNT));
         }
         timed("destroy_ud", || {

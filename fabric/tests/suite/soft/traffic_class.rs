@@ -1,4 +1,4 @@
-//! The traffic class of an address handle is on the wire, in every packet of a train.
+//! The traffic class of an address handle is in every packet of a train.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::node::{Node, QKEY, payloads};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// All frames of a namespace, as a packet socket shows them (packet(7)).
+/// All frames of a namespace, captured with a packet socket (packet(7)).
 struct Capture(OwnedFd);
 
 impl Capture {
@@ -28,8 +28,8 @@ impl Capture {
         )
     }
 
-    /// The traffic classes and the bytes of RoCEv2 of the next frames, until there are `bytes` of
-    /// them in all. The kernel may show a train as one frame.
+    /// Traffic classes and RoCEv2 bytes of the next frames, until they have `bytes` in total. The
+    /// kernel may show a train as one frame.
     fn classes(&self, bytes: usize) -> Vec<(u8, usize)> {
         let deadline = Instant::now() + SOON;
         let mut found = Vec::new();
@@ -46,7 +46,7 @@ impl Capture {
     }
 }
 
-/// Traffic class and UDP payload bytes of a frame, if it is of RoCEv2.
+/// Traffic class and UDP payload bytes of a RoCEv2 frame.
 fn roce(frame: &[u8]) -> Option<(u8, usize)> {
     let ip = frame.get(14..)?;
     let word = |at: usize| Some(u16::from_be_bytes([*ip.get(at)?, *ip.get(at + 1)?]));
@@ -70,7 +70,7 @@ fn classes_are_sent(of_a: SoftConfig, of_b: SoftConfig) {
     // BTH, DETH and ICRC are 24 bytes.
     let bytes = sent.iter().map(|p| p.len() + 24).sum();
     let unicast = (b.gid(), r.qpn);
-    // The last two bits are the network's (RFC 3168), and a class does not outlast its train.
+    // The last two bits belong to the network (RFC 3168), and a class applies to its train only.
     for (asked, class) in [
         (0, 0),
         (0xb8, 0xb8),
@@ -82,12 +82,12 @@ fn classes_are_sent(of_a: SoftConfig, of_b: SoftConfig) {
         for (dgid, qpn) in [unicast, (mgid, Qpn::MULTICAST)] {
             let to = AhAttributes {
                 traffic_class: asked,
-                ..AhAttributes::to(dgid)
+                ..AhAttributes::to(dgid, fabric::PKey::DEFAULT)
             };
             assert_eq!(a.send_as(&s, &to, qpn, QKEY, &sent), Sent::Done);
             let found = capture.classes(bytes);
             assert!(found.iter().all(|f| f.0 == class), "{asked:#x}: {found:x?}");
-            // The ICRC does not cover it.
+            // The ICRC does not cover the traffic class.
             let got = b.receive(sent.len());
             assert!(got.iter().map(|g| &g.2).eq(&sent), "{asked:#x}");
         }

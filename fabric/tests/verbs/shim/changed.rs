@@ -1,4 +1,4 @@
-//! Results of the real library that are changed.
+//! Changed results of the real library.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Calls that are made otherwise than by the real library.
+//! Replacements of the real library's calls.
 
 use super::*;
 
@@ -9,7 +9,7 @@ pub unsafe fn ibv_destroy_qp(shim: &Shim, qp: *mut ibv_qp) -> c_int {
         // SAFETY: it is alive until the call below.
         unsafe { (*qp).qp_num = number };
     }
-    // SAFETY: the caller keeps to the manual page.
+    // SAFETY: the caller follows the manual page.
     unsafe { shim.real.ibv_destroy_qp(qp) }
 }
 
@@ -19,7 +19,7 @@ pub unsafe fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller keeps to the manual page.
+    // SAFETY: the caller follows the manual page.
     unsafe {
         if shim.tells(Lie::CqEventTwice) {
             let mut state = shim.state();
@@ -37,7 +37,7 @@ pub unsafe fn ibv_get_cq_event(
             shim.state().invented.insert(*cq as usize, 0);
         }
         if result == 0 && shim.tells(Lie::CqEvent) {
-            // The real one is acknowledged here, since nobody else will.
+            // The real event is acknowledged here, because the caller does not know it.
             shim.real.ibv_ack_cq_events(*cq, 1);
             *cq = cq.wrapping_byte_add(5).cast();
             shim.lied();
@@ -55,11 +55,11 @@ pub unsafe fn ibv_ack_cq_events(shim: &Shim, cq: *mut ibv_cq, count: c_uint) {
         count >= invented,
         "{count} events, of which {invented} were invented"
     );
-    // SAFETY: the caller keeps to the manual page.
+    // SAFETY: the caller follows the manual page.
     unsafe { shim.real.ibv_ack_cq_events(cq, count - invented) }
 }
 
-/// Codes and more that asynchronous events are invented with.
+/// Number of invented event codes, valid and invalid.
 const EVENTS: u32 = 40;
 
 pub unsafe fn ibv_get_async_event(
@@ -81,12 +81,12 @@ pub unsafe fn ibv_get_async_event(
             return 0;
         }
     }
-    // SAFETY: the caller keeps to the manual page.
+    // SAFETY: the caller follows the manual page.
     unsafe { shim.real.ibv_get_async_event(context, event) }
 }
 
 pub unsafe fn ibv_ack_async_event(shim: &Shim, event: *mut ibv_async_event) {
-    // SAFETY: the caller's structure; the real library gets what it gave.
+    // SAFETY: the caller's structure; the real library gets its own event.
     unsafe {
         if !shim.tells(Lie::AsyncEvents) {
             shim.real.ibv_ack_async_event(event);
@@ -107,7 +107,7 @@ pub unsafe fn rdma_get_cm_event(
         state.lies += 1;
         return 0;
     }
-    // SAFETY: the caller keeps to the manual page; the event is the library's until it is
+    // SAFETY: the caller follows the manual page; the event belongs to the library until it is
     // acknowledged.
     unsafe {
         let result = shim.real.rdma_get_cm_event(channel, event);
@@ -134,7 +134,7 @@ pub unsafe fn rdma_get_cm_event(
                 }
                 state.cm_again.push(copy);
             }
-            // Of those that bring no identifier along, since that would be lost.
+            // Not for events that create an identifier, since it would be lost.
             Some(Lie::CmIdentifier) if real.event != RDMA_CM_EVENT_CONNECT_REQUEST => {
                 let mut copy = Box::new(Retold {
                     event: *real,

@@ -31,7 +31,7 @@ pub(super) fn mac_source(raw: &Vesw) -> Result<MacSource, Fault> {
         )),
         (false, Some(first), _) => Err(Fault::at(
             first,
-            "macs is there, but mac = \"generate\"; write mac = \"list\", or take macs out",
+            "macs needs mac = \"list\"; set that, or remove macs",
         )),
         (false, None, _) => Ok(MacSource::Generate),
         (true, ..) => {
@@ -41,13 +41,13 @@ pub(super) fn mac_source(raw: &Vesw) -> Result<MacSource, Fault> {
     }
 }
 
-/// Addresses that each are one port's.
+/// Fixed addresses of interfaces; each port has one.
 pub(super) fn pinned(raw: &[Spanned<PortMac>]) -> Result<Vec<PinnedMac>, Fault> {
     let pinned = port_macs("pinned_macs", raw)?;
     for (at, one) in pinned.iter().enumerate() {
         if let Some(other) = pinned[..at].iter().find(|o| o.port.names(&one.port)) {
             let what = format!(
-                "port = \"{}\" has {} of pinned_macs already; an interface has one address",
+                "port = \"{}\" already has {} in pinned_macs; an interface has one address",
                 one.port,
                 format_mac(other.mac)
             );
@@ -64,7 +64,7 @@ pub(super) fn port_macs(key: &str, raw: &[Spanned<PortMac>]) -> Result<Vec<Pinne
         let mac = unicast_mac("mac", &raw.mac)?;
         let port = exact("port", &raw.port)?;
         if macs.iter().any(|other| other.mac == mac) {
-            let what = format!("mac = {} is there twice in {key}", raw.mac.get_ref());
+            let what = format!("mac = {} appears twice in {key}", raw.mac.get_ref());
             return Err(Fault::at(&raw.mac, what));
         }
         macs.push(PinnedMac { mac, port });
@@ -72,7 +72,7 @@ pub(super) fn port_macs(key: &str, raw: &[Spanned<PortMac>]) -> Result<Vec<Pinne
     Ok(macs)
 }
 
-/// Groups that do not go where all others go.
+/// Groups with a separate multicast LID.
 pub(super) fn groups(raw: &[Spanned<Group>]) -> Result<Vec<GroupLid>, Fault> {
     let mut groups: Vec<GroupLid> = Vec::new();
     for written in raw {
@@ -80,7 +80,7 @@ pub(super) fn groups(raw: &[Spanned<Group>]) -> Result<Vec<GroupLid>, Fault> {
         let mac = group_mac("mac", &raw.mac)?;
         let lid = Lid::new(narrow(number("lid", &raw.lid, MULTICAST_LIDS)?));
         if groups.iter().any(|other| other.mac == mac) {
-            let what = format!("mac = {} is there twice in groups", raw.mac.get_ref());
+            let what = format!("mac = {} appears twice in groups", raw.mac.get_ref());
             return Err(Fault::at(&raw.mac, what));
         }
         groups.push(GroupLid { mac, lid });
@@ -88,7 +88,7 @@ pub(super) fn groups(raw: &[Spanned<Group>]) -> Result<Vec<GroupLid>, Fault> {
     Ok(groups)
 }
 
-/// No two of all switches and their groups have the same multicast LID.
+/// Checks that the multicast LIDs of all switches and groups are unique.
 pub(super) fn check_lids(
     raw: &Vesw,
     switch: &SwitchConfig,
@@ -101,20 +101,20 @@ pub(super) fn check_lids(
     let places = places.chain(group_places.map(|place| ("lid", place)));
     for ((lid, whose), (key, place)) in lids(switch).into_iter().zip(places) {
         if let Some(owner) = taken.insert(lid, whose) {
-            let what = format!("{key} = {lid} is {owner} already; use another");
+            let what = format!("{key} = {lid} is already used by {owner}; use another");
             return Err(Fault::at(place, what));
         }
     }
     Ok(())
 }
 
-/// The multicast LIDs of a switch, its own first, and whose they are.
+/// The multicast LIDs of a switch with their owners; the switch's own LID is first.
 fn lids(switch: &SwitchConfig) -> Vec<(Lid, String)> {
     let name = &switch.name;
-    let own = (switch.u_mcast_dlid, format!("the switch {name:?}'s"));
+    let own = (switch.u_mcast_dlid, format!("the switch {name:?}"));
     let groups = switch.groups.iter().map(|group| {
         let mac = format_mac(group.mac);
-        (group.lid, format!("the group {mac}'s of {name:?}"))
+        (group.lid, format!("the group {mac} of {name:?}"))
     });
     std::iter::once(own).chain(groups).collect()
 }

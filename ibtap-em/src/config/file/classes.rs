@@ -24,7 +24,7 @@ pub(super) fn routing(raw: &Rc) -> Result<u32, Fault> {
     Ok(word)
 }
 
-/// Service classes; virtual lanes are local to an adapter, and 0 here.
+/// Service classes of a switch. Virtual lanes are local to an adapter; they are 0 here.
 pub(super) fn classes(raw: &Sc) -> Result<ServiceClasses, Fault> {
     let untagged: [u8; 2] = service_classes("untagged", raw.untagged.as_ref())?;
     Ok(ServiceClasses {
@@ -46,12 +46,12 @@ fn service_classes<const N: usize>(
     };
     let values = raw.get_ref();
     if values.len() != N {
-        let what = format!("{key} has {} service classes; it takes {N}", values.len());
+        let what = format!("{key} has {} service classes; it needs {N}", values.len());
         return Err(Fault::at(raw, what));
     }
     for (class, written) in classes.iter_mut().zip(values) {
         *class = narrow(number(key, written, 0..=31)?);
-        // Management has this one to itself.
+        // Service class 15 is reserved for management.
         if *class == 15 {
             let what = format!("{key} = 15 is the service class of management; use another");
             return Err(Fault::at(written, what));

@@ -18,13 +18,13 @@ fn owner(claims: &Claims) -> Option<PortKey> {
 }
 
 #[test]
-fn the_newest_claim_wins_and_is_told_of_once() {
+fn the_newest_claim_wins_and_is_reported_once() {
     let (mut claims, mut alarms) = (Claims::default(), Vec::new());
     let macs = BTreeSet::from([MAC]);
     assert!(claims.report(Time(0), port(1), &macs, &mut alarms));
     assert!(claims.report(Time(1), port(2), &macs, &mut alarms));
     assert_eq!(owner(&claims), Some(port(2)));
-    // The same list again is no new claim.
+    // The same list again is not a new claim.
     assert!(!claims.report(Time(2), port(1), &macs, &mut alarms));
     assert_eq!(owner(&claims), Some(port(2)));
     assert_eq!(
@@ -35,7 +35,7 @@ fn the_newest_claim_wins_and_is_told_of_once() {
             to: port(2)
         }]
     );
-    // It goes back to who still has it.
+    // The address returns to the port that still claims it.
     assert!(claims.report(Time(3), port(2), &BTreeSet::new(), &mut alarms));
     assert_eq!(owner(&claims), Some(port(1)));
     assert!(claims.report(Time(4), port(1), &BTreeSet::new(), &mut alarms));
@@ -45,7 +45,7 @@ fn the_newest_claim_wins_and_is_told_of_once() {
     assert_eq!(claims.orphans, 0);
 }
 
-/// Two ports take an address from each other again and again. `gap`: for a moment nobody has it.
+/// Two ports claim an address in turn, again and again. `gap`: in between, no port claims it.
 fn to_and_fro(gap: bool) {
     let (mut claims, mut alarms) = (Claims::default(), Vec::new());
     let (has, none) = (BTreeSet::from([MAC]), BTreeSet::new());
@@ -66,7 +66,7 @@ fn to_and_fro(gap: bool) {
     assert_eq!(moves, MOVES, "{gap}");
     let damped = |a: &&Alarm| matches!(a, Alarm::Damped { .. });
     assert_eq!(alarms.iter().filter(damped).count(), 1, "{alarms:?}");
-    // It is not where it stayed, and nobody is told that it is elsewhere.
+    // The address left the port where it was held, and other members do not learn the new port.
     assert_eq!(owner(&claims), None);
     let until = claims.deadline().unwrap();
     assert!(!claims.advance(Time(until.0 - 1)));
@@ -82,7 +82,7 @@ fn an_address_that_goes_to_and_fro_stays_for_a_while() {
 }
 
 #[test]
-fn who_had_a_contested_address_has_it_after_a_restart_whoever_is_heard_first() {
+fn the_owner_of_a_contested_address_keeps_it_after_a_restart_in_any_order() {
     let macs = BTreeSet::from([MAC]);
     for order in [[1, 2], [2, 1]] {
         let mut alarms = Vec::new();
@@ -91,23 +91,23 @@ fn who_had_a_contested_address_has_it_after_a_restart_whoever_is_heard_first() {
             let _ = claims.report(Time(0), port(index), &macs, &mut alarms);
         }
         assert_eq!(owner(&claims), Some(port(1)), "{order:?}");
-        let told = [Alarm::Duplicate {
+        let alarm = [Alarm::Duplicate {
             mac: MAC,
             from: port(2),
             to: port(1),
         }];
-        assert_eq!(alarms, told, "{order:?}");
+        assert_eq!(alarms, alarm, "{order:?}");
         let contested = claims.take_contested().cloned();
         assert_eq!(contested, Some(BTreeMap::from([(MAC, port(1))])));
         assert_eq!(claims.take_contested(), None);
-        // From now on news is news.
+        // From now on a new claim is newer.
         claims.all_heard();
         let _ = claims.report(Time(1), port(2), &BTreeSet::new(), &mut alarms);
         assert_eq!(claims.take_contested(), Some(&BTreeMap::new()));
         let _ = claims.report(Time(2), port(2), &macs, &mut alarms);
         assert_eq!(owner(&claims), Some(port(2)), "{order:?}");
     }
-    // Who had it is not there any more.
+    // The former owner is absent.
     let mut claims = Claims::new(BTreeMap::from([(MAC, port(1))]));
     let _ = claims.report(Time(0), port(2), &macs, &mut Vec::new());
     assert_eq!(owner(&claims), Some(port(2)));
@@ -133,7 +133,7 @@ fn deadlines_are_those_of_the_claims() {
 }
 
 #[test]
-fn nobody_claims_a_groups_address_or_everybodys() {
+fn multicast_and_broadcast_addresses_cannot_be_claimed() {
     let (mut claims, mut alarms) = (Claims::default(), Vec::new());
     let macs = BTreeSet::from([
         [0xff; 6],

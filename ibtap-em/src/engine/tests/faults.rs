@@ -1,4 +1,4 @@
-//! A fabric that loses, doubles and delays, restarts in the middle of everything, and a full disk.
+//! A fabric that loses, repeats and delays messages; restarts; a full disk.
 
 use super::world::Weather;
 use super::*;
@@ -29,8 +29,8 @@ fn storm(seed: u64) {
         }
         world.run(700 * (1 + round % 4));
     }
-    // The weather clears up, and all is as it should be. Whose every word was lost when it began anew is
-    // found when all are asked, each minute.
+    // The faults end, and everything becomes right. An agent whose announcements were all lost is found by
+    // the query to all agents, each minute.
     world.weather = Weather::default();
     world.nodes.iter_mut().for_each(|node| node.down = false);
     world.run(75_000);
@@ -48,7 +48,7 @@ fn storm(seed: u64) {
     }
     let lids: BTreeSet<Lid> = (0..6).map(|n| world.info(n).encap_slid).collect();
     assert_eq!(lids.len(), 6, "seed {seed}");
-    // And then there is nothing to do any more.
+    // After that the engine is idle.
     world.take_sets();
     world.run(60_000);
     assert_eq!(world.take_sets(), 0, "seed {seed}");
@@ -95,7 +95,7 @@ fn the_same_comes_out_of_the_same() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_gone_on_with() {
+fn a_full_disk_is_reported_and_the_manager_continues() {
     let mut world = World::new(42, 2, CONFIG);
     world.disk_full = true;
     world.run(5_000);
@@ -110,10 +110,10 @@ fn a_full_disk_is_said_and_gone_on_with() {
 }
 
 #[test]
-fn somebody_else_who_sets_is_put_right() {
+fn settings_of_another_manager_are_corrected() {
     let mut world = World::new(43, 2, CONFIG);
     world.run(5_000);
-    // As if a late message of before had come again, with another table and another address.
+    // Simulates a late message with another table and another address.
     let at = Endpoint {
         gid: world.own.gid,
         qpn: world.own.qpn,
@@ -163,14 +163,14 @@ fn a_message_of_a_table_that_came_again_is_seen() {
         world.info(1).mac_tbl_digest
     };
     reports(&mut world, &[a, b]);
-    // It is told to empty the first place, and what is left is in the second one.
+    // The first message empties the first place; the address stays in the second.
     let digest = reports(&mut world, &[b]);
     reports(&mut world, &[]);
-    // The same table as before, and the address is in the first place now.
+    // The same table as before, but with the address in the first place.
     reports(&mut world, &[b]);
     let lid = world.info(0).encap_slid;
     assert_eq!(world.lookup(1, b), Some(lid));
-    // What it was told first comes again.
+    // The first message arrives again.
     empty_first_place(&mut world, digest);
     assert_eq!(world.lookup(1, b), None);
     world.run(8_000);
@@ -188,7 +188,7 @@ fn a_late_message_between_two_others_is_found() {
     let lid = world.info(0).encap_slid;
     assert_eq!(world.lookup(1, a), Some(lid));
     empty_first_place(&mut world, 0x1234_5678);
-    // Before the next poll it is told of another one.
+    // Before the next poll the agent receives another table.
     let now = world.now;
     world.nodes[0].agent.set_unicast_macs(now, 0, vec![a, b]);
     world.run(300);
@@ -200,7 +200,7 @@ fn a_late_message_between_two_others_is_found() {
     );
 }
 
-/// As if a message of before had come to node 1, in the manager's name.
+/// Simulates an old message of the manager that arrives at node 1.
 fn empty_first_place(world: &mut World, digest: u32) {
     let late = vnic::mad::MacEntries {
         offset: 0,
@@ -269,7 +269,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn two_nodes_of_one_guid_are_told_of_once() {
+fn two_nodes_of_one_guid_are_logged_once() {
     let mut world = World::new(46, 2, CONFIG);
     world.run(5_000);
     for n in 0..40 {
@@ -291,7 +291,7 @@ fn two_nodes_of_one_guid_are_told_of_once() {
         .iter()
         .filter(|line| line.contains("0x020000fffe000000:1"));
     let (two, moves): (Vec<&String>, Vec<&String>) =
-        lines.partition(|l| l.starts_with("two nodes"));
+        lines.partition(|l| l.contains("both announce"));
     assert_eq!(two.len(), 1, "{two:?}");
     assert!(moves.len() < 5, "{moves:?}");
     world.run(20_000);

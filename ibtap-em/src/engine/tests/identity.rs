@@ -1,11 +1,11 @@
-//! Who is an agent, and where: numbers and addresses that change, and names that are taken.
+//! Identity and location of agents: numbers and addresses that change, and stolen identities.
 
 use vnic::attribute::NodeInfo;
 
 use super::*;
 
 const ONE: &str = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\n";
-/// As many addresses as there are nodes.
+/// As many addresses as nodes.
 const LISTED: &str = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\nmac = \"list\"\n\
                       macs = [\"00:02:c9:00:00:01-00:02:c9:00:00:02\"]\n";
 
@@ -20,7 +20,7 @@ fn forger() -> Endpoint {
     }
 }
 
-/// What a forger says in the name of node `n`.
+/// A forged NodeInfo of node `n`.
 fn forged(world: &World, n: usize) -> NodeInfo {
     NodeInfo {
         incarnation: 0xbad,
@@ -39,7 +39,7 @@ fn an_endpoint_is_one_agent() {
     let before = world.requests();
     world.run(60_000);
     world.assert_joined(&[0, 1], 2);
-    // A poll each 15 s, and what it takes to set up one port.
+    // A poll each 15 s, and the requests to set up one port.
     let asked = world.requests() - before;
     assert!(asked < 100, "{asked} requests in a minute");
     let second = PortKey { port: 2, ..first };
@@ -47,30 +47,33 @@ fn an_endpoint_is_one_agent() {
     assert_eq!(members, [&node_key(0, 0), &second]);
     assert_eq!(world.engine.agents.len(), world.engine.by_endpoint.len());
     assert_eq!(world.engine.agents.len(), 2);
-    // There was no other address left.
+    // No other address was free.
     assert_eq!([0, 1].map(|n| world.info(n).base_mac_addr), macs);
     assert_eq!(world.info(0).encap_slid, kept.encap_slid);
 }
 
 #[test]
-fn that_too_few_addresses_are_listed_is_told_once_and_shown() {
+fn too_few_listed_addresses_are_logged_once_and_shown() {
     let mut world = World::new(70, 3, ONE);
     world.run(5_000);
     let config = crate::config::Config::parse(LISTED, "t.toml").unwrap();
     world.engine.configure(world.now, config);
     world.run(60_000);
-    assert_eq!(world.told("is not set up"), 1);
+    assert_eq!(world.logged("is not set up"), 1);
     let ports = world.engine.ports(world.now, &Default::default()).unwrap();
-    let told = ports.iter().filter_map(|port| port.problem.as_deref());
-    let told: Vec<&str> = told.collect();
-    assert_eq!(told, ["no address of the list of \"one\" is left"]);
+    let problems = ports.iter().filter_map(|port| port.problem.as_deref());
+    let problems: Vec<&str> = problems.collect();
+    assert_eq!(
+        problems,
+        ["all addresses in macs of the switch \"one\" are in use"]
+    );
 }
 
 #[test]
 fn an_endpoint_that_answers_with_another_name_is_another_agent() {
     let mut world = World::new(61, 2, ONE);
     world.run(5_000);
-    // Nobody hears it announce itself.
+    // Its announcements are lost.
     world.weather.lost = 1000;
     world.renumber_node(1, 2);
     world.run(6_000);
@@ -109,7 +112,7 @@ fn names_that_change_all_the_time_are_not_followed() {
         world.run(2);
     }
     assert_eq!(world.engine.agents.len(), 2);
-    assert!(world.told("(0x00000000000") < 8, "{:?}", world.engine.log);
+    assert!(world.logged("(0x00000000000") < 8, "{:?}", world.engine.log);
     assert!(world.done("agents_refused") > 900);
 }
 
@@ -131,7 +134,7 @@ fn a_member_that_is_another_all_the_time_is_not_followed_each_time() {
     let lines = world.engine.log.len() - lines;
     assert!(lines < 30, "{lines} lines in a second");
     assert!(world.done("announcements_early") > 450);
-    // What it says at last is what counts.
+    // The last announcement counts.
     world.restart_node(1, 1, 4096);
     world.run(5_000);
     world.assert_joined(&[0, 1], 2);
@@ -156,8 +159,8 @@ fn who_takes_anothers_name_gets_nothing() {
     let asked = world.requests() - before;
     assert!(asked < 40, "{asked} requests in 10 s");
     assert!(world.done("moves_refused") > 100);
-    let line = format!("two nodes, at {} and at fe80::bad, say", at.gid);
-    assert_eq!((world.told(&line), world.told("two nodes")), (1, 1));
+    let line = format!("the nodes {} and fe80::bad both announce", at.gid);
+    assert_eq!((world.logged(&line), world.logged("both announce")), (1, 1));
 }
 
 #[test]
@@ -175,7 +178,7 @@ fn a_word_from_elsewhere_does_not_keep_alive_who_is_gone() {
     let directory = &world.nodes[0].host.directories[&0];
     assert!(!directory.nodes.contains_key(&lid), "it never answered");
     assert_eq!(agent_of(&world, 1).description, "n1");
-    // Who it is comes back, and is who it was.
+    // The agent returns with its former identity.
     world.nodes[1].down = false;
     world.restart_node(1, 1, 4096);
     world.run(10_000);
@@ -195,7 +198,7 @@ fn of_two_nodes_with_one_guid_the_first_stays() {
     world.assert_joined(&[0, 1], 2);
     assert_eq!(world.take_sets(), 0, "{:?}", world.sets);
     assert_eq!(world.info(2).vesw_id, 0);
-    assert_eq!(world.told("two nodes"), 1);
+    assert_eq!(world.logged("both announce"), 1);
 }
 
 #[test]
@@ -204,11 +207,11 @@ fn a_node_that_moved_is_followed() {
     world.run(5_000);
     let lid = world.info(1).encap_slid;
     world.readdress_node(1);
-    // Where it was it is asked, as often as anybody.
+    // The known endpoint is queried as often as any other.
     world.run(9_000);
     world.assert_joined(&[0, 1, 2], 2);
     assert_eq!(world.info(1).encap_slid, lid);
-    assert_eq!(world.told("does not answer where it was"), 1);
+    assert_eq!(world.logged("does not answer at its known address"), 1);
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn a_node_whose_word_that_it_moved_was_lost_is_looked_for_at_once() {
     world.readdress_node(1);
     world.run(5_000);
     world.weather.lost = 0;
-    // The next question to all would come in a minute; the next poll is within 15 s.
+    // The next query to all agents would be in a minute; the next poll is within 15 s.
     world.run(25_000);
     world.assert_joined(&[0, 1, 2], 2);
 }
@@ -233,12 +236,12 @@ fn many_that_stop_answering_are_asked_for_together() {
         .for_each(|node| node.down = true);
     let before = world.done("announcements");
     world.run(30_000);
-    // Node 0 answers each question to all.
+    // Node 0 answers each query to all agents.
     let asked = world.done("announcements") - before;
     assert!((1..=6).contains(&asked), "{asked}");
 }
 
-/// Numbers, addresses and daemons change while messages are lost, and one node takes another's name.
+/// Numbers, addresses and daemons change while messages are lost, and one node uses another's identity.
 fn storm(seed: u64) {
     let config = format!("[em]\npoll_interval = 3\ngrace = 30\n{ONE}");
     let mut world = World::new(seed, 5, &config);
@@ -262,7 +265,7 @@ fn storm(seed: u64) {
         world.run(700 * (1 + round % 4));
     }
     world.weather = Default::default();
-    // One of both is gone, and so are names that nobody has any more.
+    // One of both nodes is gone, and so are unused identities.
     let there = agent_of(&world, 0).at;
     let twin = if world.nodes[0].at == there { 4 } else { 0 };
     world.nodes[twin].down = true;

@@ -1,4 +1,4 @@
-//! Nodes come, go, and come back; so does the manager.
+//! Nodes and managers that start, end and return.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn nodes_get_what_they_need_and_forward() {
         let info = world.info(n).clone();
         assert_eq!(info.eth_mtu, 4053);
         assert_eq!(info.u_mcast_dlid, Lid::new(0xf0_0002));
-        // E02: their addresses have their LIDs, and no table is needed.
+        // E02: the addresses contain the LIDs; no table is needed.
         assert_eq!(world.nodes[n].host.macs[&0], info.base_mac_addr);
         assert_eq!(
             &info.base_mac_addr[3..],
@@ -43,7 +43,7 @@ fn e05_a_manager_that_starts_again_sets_nothing() {
         world.lookup(0, [0, 1, 2, 3, 4, 5]),
         Some(world.info(1).encap_slid)
     );
-    // One that does not answer just now does not make the others forget it.
+    // A node that misses an answer does not make other members drop its addresses.
     world.nodes[4].down = true;
     world.take_sets();
     for _ in 0..3 {
@@ -82,7 +82,7 @@ fn who_manages_no_longer_repeats_nothing_that_it_has_set() {
         seen += 1;
         assert!(seen < 5_000, "it sets nothing");
     }
-    // The last one has not arrived, and is sent again.
+    // The last page was lost and is sent again.
     world.nodes[0].down = true;
     world.run(100);
     world.take_sets();
@@ -122,11 +122,11 @@ fn who_is_gone_is_kept_for_the_grace_time_and_then_left_out() {
             .engine
             .log
             .iter()
-            .any(|l| l.contains("n2") && l.contains("does not answer any more"))
+            .any(|l| l.contains("n2") && l.contains("no longer answers"))
     );
     world.run(60_000);
     world.assert_joined(&[0, 1], 2);
-    // It comes back, and nobody had its LID meanwhile.
+    // It returns; no other port got its LID meanwhile.
     world.nodes[2].down = false;
     world.restart_node(2, 1, 4096);
     world.run(5_000);
@@ -163,7 +163,7 @@ fn a_standby_sets_nothing_and_takes_over_what_there_is() {
     world.run(60_000);
     assert_eq!(world.take_sets(), 0);
     assert_eq!(world.engine.state().members, active.state().members);
-    // E12: it takes the traps, and nothing else has to change.
+    // E12: it sets the traps; nothing else has to change.
     world.engine.set_active(world.now, true);
     world.run(30_000);
     let traps = world.sets.remove(&vnic::mad::attribute::CLASS_PORT_INFO);
@@ -223,7 +223,7 @@ fn a_renumbered_switch_is_never_two_at_once() {
         world.now,
         Config::parse(&ONE.replace("id = 2", "id = 77"), "t").unwrap(),
     );
-    // Held first, with the new number; the old one is never forwarded under the new address.
+    // Stopped first, with the new number; the old port never forwards with the new address.
     for _ in 0..200 {
         world.run(5);
         for n in 0..3 {
@@ -257,7 +257,7 @@ fn draining_holds_and_lets_go_again() {
     assert_eq!(names(&world)[1], PortCondition::Drained);
     world.engine.drain(world.now, &drain("one", false)).unwrap();
     world.run(1_000);
-    // It stays so over a restart.
+    // The drain survives a restart.
     world.restart_engine(ONE);
     world.run(15_000);
     assert_eq!(world.info(0).config_state, ConfigState::DropAll);
@@ -285,7 +285,7 @@ fn a_port_that_the_file_names_is_made() {
         world.nodes[0].agent.port(5).unwrap().config_state,
         ConfigState::Forwarding
     );
-    // The other node does not let managers make ports.
+    // The other node does not let managers create ports.
     assert!(world.nodes[1].agent.port(5).is_none());
     let ports = world.engine.ports(world.now, &Default::default()).unwrap();
     let refused = ports

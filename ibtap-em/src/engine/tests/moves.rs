@@ -1,4 +1,4 @@
-//! Addresses and MTUs that change.
+//! Changes of addresses and of the MTU.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn e03_what_is_behind_a_port_is_published_and_moves_with_it() {
         assert_eq!(world.lookup(n, VM), Some(world.info(1).encap_slid));
     }
     world.take_sets();
-    // The machine moves: where it came to tells first.
+    // The virtual machine moves; its new node reports first.
     world.nodes[2]
         .agent
         .set_unicast_macs(world.now, 0, vec![VM]);
@@ -28,12 +28,12 @@ fn e03_what_is_behind_a_port_is_published_and_moves_with_it() {
     }
     let tables = world.sets[&vnic::mad::attribute::VESW_MAC_ENTRIES];
     assert_eq!(tables, 3, "one message each");
-    let told = world
+    let lines = world
         .engine
         .log
         .iter()
         .filter(|line| line.contains("52:54:00:12:34:56"));
-    assert_eq!(told.count(), 1);
+    assert_eq!(lines.count(), 1);
     world.nodes[1].agent.set_unicast_macs(world.now, 0, vec![]);
     world.run(500);
     assert_eq!(world.lookup(0, VM), Some(world.info(2).encap_slid));
@@ -63,7 +63,7 @@ fn who_has_what_two_say_they_have_does_not_change_with_a_restart() {
             assert_eq!(world.lookup(0, VM), Some(lid), "seed {seed}");
         }
         assert_eq!(world.take_sets(), 0, "seed {seed}");
-        // And from then on the newest has it.
+        // From then on the newest claim wins.
         for macs in [vec![], vec![VM]] {
             let now = world.now;
             world.nodes[first].agent.set_unicast_macs(now, 0, macs);
@@ -111,7 +111,7 @@ fn an_address_that_loops_does_not_keep_the_fabric_busy() {
         .engine
         .log
         .iter()
-        .filter(|line| line.contains("goes to and fro"));
+        .filter(|line| line.contains("moves too often"));
     assert_eq!(damped.count(), 1);
 }
 
@@ -131,7 +131,7 @@ fn e09_a_member_that_carries_less_than_the_mtu_is_named_and_left_out() {
         problem.contains("n2:1:0") && problem.contains("4000") && problem.contains("2005"),
         "{problem}"
     );
-    // Once it carries enough it is one.
+    // It becomes a member once its limit is large enough.
     world.restart_node(2, 1, 4096);
     world.run(3_000);
     world.assert_joined(&[0, 1, 2], 2);
@@ -151,7 +151,7 @@ fn the_mtu_is_lowered_at_once_and_raised_when_all_can() {
     world.run(2_000);
     assert_eq!([0, 1, 2].map(|n| world.info(n).eth_mtu), [2005; 3]);
     world.assert_joined(&[0, 1, 2], 2);
-    // It is away: that it carries more now nobody has heard.
+    // The node is away: its new limit is unknown.
     world.nodes[2].down = true;
     world.run(100_000);
     assert_eq!(world.info(0).eth_mtu, 2005);
@@ -178,7 +178,7 @@ fn pinned_listed_and_static_addresses() {
     assert_eq!(listed.len(), 1, "there was one address left");
     let refused = 2 - listed[0];
     assert_eq!(world.info(refused).vesw_id, 0);
-    // No LID can be seen in these, so that tables have them.
+    // These addresses contain no LID, so they are in the tables.
     let lid = world.info(1).encap_slid;
     assert_eq!(world.lookup(listed[0], [0, 2, 0xc9, 0, 0, 1]), Some(lid));
     assert_eq!(world.info(1).def_port_mask, 1 << 3);
@@ -208,14 +208,14 @@ fn a_frame_is_explained_as_agents_decide() {
             .unwrap()
     };
     let lid = world.info(1).encap_slid;
-    let told = explain(VM, None, 0);
+    let explained = explain(VM, None, 0);
     assert_eq!(
-        (told.dlid, told.sc, told.port.as_deref()),
+        (explained.dlid, explained.sc, explained.port.as_deref()),
         (lid, 1, Some("n1:1:0"))
     );
-    assert!(told.why.contains("reports it"), "{told:?}");
-    let told = explain(world.info(1).base_mac_addr, Some(9), 5);
-    assert_eq!((told.dlid, told.sc), (lid, 7));
+    assert!(explained.why.contains("reported by"), "{explained:?}");
+    let explained = explain(world.info(1).base_mac_addr, Some(9), 5);
+    assert_eq!((explained.dlid, explained.sc), (lid, 7));
     assert_eq!(explain([0xff; 6], None, 0).dlid, Lid::new(0xf0_0002));
     assert_eq!(explain([0xff; 6], None, 0).sc, 4);
     assert_eq!(explain([0x00, 0xaa, 0, 0, 0, 1], None, 0).dlid, Lid::NONE);

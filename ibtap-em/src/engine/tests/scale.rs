@@ -1,4 +1,4 @@
-//! Many.
+//! Large numbers of agents, ports and addresses.
 
 use vnic::attribute::WantedPort;
 
@@ -48,7 +48,7 @@ fn many_new_members_are_saved_together() {
 
 const STRANGERS: &str = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"n*:1:0\"]\n";
 
-/// Announcements of so many agents, so many of them behind each GID.
+/// Announcements of a number of agents, with a number of agents behind each GID.
 fn invade(world: &mut World, agents: u64, of_gid: u64) {
     for n in 0..agents {
         let info = vnic::attribute::NodeInfo {
@@ -75,9 +75,9 @@ fn a_stranger_that_is_many_agents_fills_no_table() {
     invade(&mut world, 6_000, 6_000);
     assert_eq!(world.engine.agents.len(), 1 + roster::AGENTS_OF_GID);
     assert_eq!(world.engine.state().members.len(), 1);
-    assert_eq!(world.told("says that it is 64 agents"), 1);
+    assert_eq!(world.logged("announces 64 agents"), 1);
     assert_eq!(world.done("agents_refused"), 6_000 - 64);
-    // They do not answer, and there is nothing to remember of them.
+    // They do not answer and have no members to remember.
     world.run(120_000);
     assert_eq!(world.engine.agents.len(), 1);
     assert_eq!(world.engine.by_endpoint.len(), 1);
@@ -106,8 +106,8 @@ fn a_stranger_that_has_many_ports_takes_no_place_of_others() {
     let theirs = agents.filter(|agent| agent.at.gid == gid);
     let ports: usize = theirs.map(|agent| agent.ports.len()).sum();
     assert_eq!(ports, roster::PORTS_OF_GID);
-    assert_eq!(world.told("more than 512 virtual ports"), 1);
-    // One that is on a switch already is heard all the same.
+    assert_eq!(world.logged("more than 512 virtual ports"), 1);
+    // An agent with ports on a switch is still accepted.
     world.nodes[1]
         .agent
         .set_qpn(world.now, 0, proto::Qpn::new(77));
@@ -135,7 +135,7 @@ fn lists_of_a_port_on_no_switch_are_not_read() {
         agent.ports[&0].unicast.macs.len()
     };
     assert_eq!((known(&world, 0), known(&world, 1)), (200, 0));
-    // What was read is forgotten with the switch, and read with another one.
+    // The lists are dropped with the switch, and read again with another switch.
     for (members, expected) in [("n1:1:0", (0, 200)), ("*", (200, 200))] {
         let config = format!("[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"{members}\"]\n");
         let config = Config::parse(&config, "t.toml").unwrap();
@@ -159,7 +159,7 @@ fn who_answers_does_not_wait_for_those_that_do_not() {
     assert_eq!(world.lookup(0, vm), Some(lid));
 }
 
-/// 200 agents that say something of themselves each so many seconds, and never answer.
+/// 200 agents that announce themselves at an interval in seconds and never answer.
 fn speak_without_answers(pause: u64) {
     let mut world = World::new(38, 2, STRANGERS);
     world.run(3_000);
@@ -172,10 +172,10 @@ fn speak_without_answers(pause: u64) {
     speak(&mut world, 600);
     let before = world.requests();
     speak(&mut world, 300);
-    // Each of them about once, and two nodes each 15 s.
+    // About one request for each of them, and polls of two nodes each 15 s.
     let asked = world.requests() - before;
     assert!(asked < 700, "{asked} requests in 5 minutes");
-    // Who starts anew does not wait for them.
+    // A restarted agent does not wait for them.
     world.restart_node(1, 1, 4096);
     world.run(1_500);
     world.assert_joined(&[0, 1], 2);
@@ -192,12 +192,12 @@ fn of_too_many_agents_those_go_first_that_do_not_answer() {
     world.run(3_000);
     invade(&mut world, 6_000, 60);
     assert_eq!(world.engine.agents.len(), AGENTS_MAX);
-    assert_eq!(world.told("more than 4096 agents"), 1);
+    assert_eq!(world.logged("more than 4096 agents"), 1);
     world.add_node(1, 1);
     world.run(600);
     let new = AgentKey::of(node_key(1, 0));
     assert!(!world.engine.agents.contains_key(&new));
-    // The first of them were given up, and it announces itself three times.
+    // The first of them were removed; it announces itself three times.
     world.run(8_000);
     world.restart_node(1, 1, 4096);
     world.run(6_000);
@@ -227,8 +227,8 @@ fn a_directory_of_many_pages_arrives_whole() {
     }
 }
 
-/// More virtual ports than one NodeInfo tells of: all are found, and none is lost when the manager starts
-/// again and hears of the first ones first, nor when one of the last ones goes.
+/// More virtual ports than one NodeInfo lists: all are found. None is lost when the manager restarts and
+/// receives the first ones first, or when one of the last ports is removed.
 #[test]
 fn a_node_with_255_ports_is_managed_whole() {
     let config = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\n";

@@ -1,4 +1,4 @@
-//! Agents that do not do what they say, and those that never answer.
+//! Agents that do not do what they confirm, and agents that never answer.
 
 use super::*;
 
@@ -11,22 +11,22 @@ fn what_is_not_taken_is_tried_again_ever_less_often() {
     world.run(60_000);
     assert_eq!(world.info(0).config_state, ConfigState::Forwarding);
     assert_eq!(world.info(1).vesw_id, 0);
-    // Of the port after 1, 2, 4... seconds, of traps each 10 s; the other node has some, too.
+    // Retries of the port after 1, 2, 4... seconds, of traps each 10 s; the other node also needs some.
     let sets = world.take_sets();
     assert!(sets < 30, "{sets} in a minute");
-    let why = "its agent says that it does it, and has other values";
+    let why = "its agent confirmed the values but reports others";
     let ports = world.engine.ports(world.now, &Default::default()).unwrap();
     assert_eq!(ports[1].condition, PortCondition::Refused);
     assert!(ports[1].problem.as_ref().unwrap().starts_with(why));
-    assert_eq!(world.told("n1:1:0 is not set up"), 1);
-    assert_eq!(world.told("sends its traps elsewhere"), 1);
-    // It does it after all.
+    assert_eq!(world.logged("n1:1:0 is not set up"), 1);
+    assert_eq!(world.logged("does not send its traps to this manager"), 1);
+    // In the end the agent accepts the values.
     world.nodes[1].stubborn = false;
     world.run(61_000);
     world.assert_joined(&[0, 1], 2);
 }
 
-/// An inquiry about two nodes, of which one does not answer.
+/// A request for counters of two nodes; one does not answer.
 fn asked(seed: u64) -> (World, crate::seam::Inquiry) {
     let mut world = World::new(seed, 2, ONE);
     world.run(3_000);
@@ -77,7 +77,7 @@ fn too_many_inquiries_are_refused_and_none_is_forgotten() {
 }
 
 #[test]
-fn a_name_that_two_nodes_have_is_told_of() {
+fn a_description_of_two_nodes_is_logged() {
     let config = format!(
         "{ONE}default_ports = [{{ slot = 0, port = \"n0:1:0\" }}]\n\
          static_macs = [{{ mac = \"00:02:c9:00:00:01\", port = \"n0:1:0\" }}]\n"
@@ -93,26 +93,26 @@ fn a_name_that_two_nodes_have_is_told_of() {
     world.run(1_000);
     let [first, second] = [0, 1].map(|n| node_key(n, 0));
     let problem = format!(
-        "one: n0:1:0 is two ports, {first} and {second}; the first is taken, name it by its GUID"
+        "one: n0:1:0 matches two ports, {first} and {second}; the first is used; name the port by its GUID"
     );
     assert_eq!(problems(&world), [problem]);
 }
 
 #[test]
-fn a_pinned_port_that_is_not_there_is_told_of_once_all_were_heard() {
+fn a_missing_pinned_port_is_logged_once_all_agents_are_found() {
     let config = format!(
         "{ONE}pinned_macs = [{{ mac = \"00:02:c9:00:00:01\", port = \"n0:1:0\" }}, \
          {{ mac = \"00:02:c9:00:00:02\", port = \"ghost:1:0\" }}]\n"
     );
     let mut world = World::new(84, 1, &config);
     world.run(1_500);
-    assert_eq!(world.told("pinned_macs"), 0);
+    assert_eq!(world.logged("pinned_macs"), 0);
     world.run(30_000);
     let problem =
-        "00:02:c9:00:00:02 of pinned_macs is for ghost:1:0, which is not there, or no member";
+        "pinned_macs: 00:02:c9:00:00:02 is for ghost:1:0, which is absent or not a member";
     let switches = world.engine.vesws(&Default::default()).unwrap();
     assert_eq!(switches[0].problems, [problem]);
-    assert_eq!(world.told("pinned_macs"), 1);
+    assert_eq!(world.logged("pinned_macs"), 1);
     let problems = world.engine.overview(world.now).problems;
     assert_eq!(problems, [format!("one: {problem}")]);
 }

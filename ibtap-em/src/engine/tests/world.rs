@@ -1,4 +1,4 @@
-//! Nodes with agents, an engine or two, and what is between them.
+//! Nodes with agents, one or two engines, and the fabric between them.
 
 mod change;
 
@@ -20,7 +20,7 @@ use crate::config::{Config, PortKey};
 use crate::seam::{Destination, Endpoint, Manager, Outgoing};
 use crate::state::State;
 
-/// What an interface has of its manager.
+/// Settings of an interface by its manager.
 #[derive(Default)]
 pub struct Interfaces {
     pub macs: BTreeMap<u8, Mac>,
@@ -69,14 +69,14 @@ pub struct Node {
     pub agent: Agent,
     pub host: Interfaces,
     pub at: Endpoint,
-    /// It is unplugged.
+    /// The node is disconnected.
     pub down: bool,
-    /// It says that it takes what is set, and does not.
+    /// The agent confirms settings but does not apply them.
     pub stubborn: bool,
     settings: agent::Config,
 }
 
-/// The chances of each datagram, in thousandths, and how late it may be in milliseconds.
+/// Probabilities for each datagram, in thousandths; delay in milliseconds.
 #[derive(Clone, Copy, Default)]
 pub struct Weather {
     pub lost: u64,
@@ -87,20 +87,20 @@ pub struct Weather {
 pub struct World {
     pub now: Time,
     pub engine: Engine,
-    /// The last state that was written.
+    /// The last saved state.
     pub disk: State,
     pub disk_full: bool,
     pub saves: usize,
     pub nodes: Vec<Node>,
     pub own: Endpoint,
     pub weather: Weather,
-    /// Sets that agents have got, by attribute.
+    /// Set requests that agents received, by attribute.
     pub sets: BTreeMap<u16, usize>,
     pub sent: usize,
     random: u64,
     seed: u64,
     order: u64,
-    /// By the time of arrival, and of those of one time in the order of sending.
+    /// Ordered by time of arrival, then by order of sending.
     air: BTreeMap<(Time, u64), Flying>,
 }
 
@@ -188,7 +188,7 @@ impl World {
         self.restart_node(n, ports, 4096);
     }
 
-    /// The node's daemon ends, and begins with nothing.
+    /// The node's daemon restarts without state.
     pub fn restart_node(&mut self, n: usize, ports: u8, payload_max: u16) {
         let (now, random) = (self.now, self.draw());
         let node = &mut self.nodes[n];
@@ -293,9 +293,9 @@ impl World {
             }
             while let Some(Outgoing { to, mad }) = self.engine.poll_transmit(self.now) {
                 idle = false;
-                // Nothing may be said that is not on the disk.
-                let said = self.engine.save_problem().is_some();
-                assert!(said || self.disk == *self.engine.state());
+                // State must be on disk before it is sent.
+                let reported = self.engine.save_problem().is_some();
+                assert!(reported || self.disk == *self.engine.state());
                 match to {
                     Destination::Agent(to) => self.send(self.own, to, &mad, false),
                     Destination::Group => self.send_all(self.own, &mad),
@@ -326,17 +326,17 @@ impl World {
         }
     }
 
-    /// Goes on for so many milliseconds.
+    /// Runs for a number of milliseconds.
     pub fn run(&mut self, milliseconds: u64) {
         let end = self.now.after(milliseconds);
         loop {
             self.engine.advance(self.now);
             self.drain();
-            // Else the program would turn in circles.
+            // Otherwise the program would spin.
             let deadline = self.engine.next_deadline();
             assert!(
                 deadline.is_none_or(|deadline| deadline > self.now),
-                "seed {}: a deadline has passed, and nothing is done about it",
+                "seed {}: the engine ignores a deadline that has passed",
                 self.seed
             );
             let next = self.nodes.iter().filter_map(|n| n.agent.next_deadline());
@@ -364,17 +364,17 @@ impl World {
         self.nodes[n].agent.port(0).unwrap()
     }
 
-    /// All sets so far, and forgets them.
+    /// Returns and clears all Sets so far.
     pub fn take_sets(&mut self) -> usize {
         std::mem::take(&mut self.sets).values().sum()
     }
 
-    /// What the interface of a node would send to this address.
+    /// Destination of a frame from a node's interface to this address.
     pub fn lookup(&self, n: usize, mac: Mac) -> Option<vnic::Lid> {
         self.nodes[n].host.tables.get(&0)?.lookup(mac)
     }
 
-    /// Whether every port of these nodes forwards on this switch, with all of them in its directory.
+    /// Whether every port of these nodes forwards on this switch and has all of them in its directory.
     pub fn assert_joined(&self, nodes: &[usize], vesw: u16) {
         let seed = self.seed;
         let lids: Vec<_> = nodes.iter().map(|n| self.info(*n).encap_slid).collect();

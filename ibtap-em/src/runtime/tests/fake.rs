@@ -1,9 +1,9 @@
-//! An engine that does what a test wants.
+//! An engine for tests.
 
 use super::*;
 use crate::seam::{Inquiry, Overview};
 
-/// Notes what it is told, and asks the group when it is to manage.
+/// Records its calls, and sends a query to the group when it becomes active.
 #[derive(Debug, Default)]
 pub struct Fake {
     pub attached: Option<Endpoint>,
@@ -13,7 +13,7 @@ pub struct Fake {
     pub forgotten: usize,
     pub answers: Option<Vec<CountersInfo>>,
     pub to_send: Vec<Outgoing>,
-    /// So often it has something to keep, one after the other, of which it tells when that is done.
+    /// Number of states to save, one after the other; each save is reported.
     pub changes: usize,
     pub unsaved: bool,
     pub problem: Option<String>,
@@ -61,7 +61,7 @@ impl Manager for Fake {
     fn overview(&self, _: Time) -> Overview {
         Overview {
             agents: 3,
-            problems: vec!["the state cannot be written".into()],
+            problems: vec!["cannot write the state".into()],
             counters: vec![("requests", 7)],
             ..Overview::default()
         }
@@ -69,7 +69,7 @@ impl Manager for Fake {
     fn vesws(&self, which: &VeswSelection) -> Result<Vec<VeswInfo>, String> {
         match which.vesw.as_deref() {
             None | Some("storage") => Ok(vec![vesw()]),
-            Some(other) => Err(format!("there is no switch {other:?}")),
+            Some(other) => Err(format!("no switch {other:?}")),
         }
     }
     fn ports(&self, _: Time, _: &VeswSelection) -> Result<Vec<PortInfo>, String> {

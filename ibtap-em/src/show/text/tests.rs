@@ -37,7 +37,7 @@ fn status_of_one_that_manages_and_of_one_without_a_port() {
     assert_eq!(
         of(&Reply::Status(status_info(Role::Active)), false),
         "ibtap-em 0000000000001234 (process 42)
-    role:     active: it manages
+    role:     active
     priority: 8
     lease:    15.0 s
     port:     soft/eth0 fe80::1 queue pair 0x000034
@@ -81,7 +81,7 @@ storage: node3:1:0 carries 1500 bytes only
         "PORT                    NAME       IF     SWITCH   LID       MAC                CONDITION   HEARD
 0x00117501016fbe21:1:0  node1:1:0  vnic0  storage  0x000005  06:2c:00:05:00:00  forwarding  2.5 s
 
-node1:1:0: an address of it is another's, too
+node1:1:0: two ports have one of its addresses
 "
     );
     assert_eq!(
@@ -118,13 +118,17 @@ fn explanations_say_where_to_and_why() {
         "52:54:00:12:34:56 on storage
     goes to:       LID 0x000005, node1:1:0
     service class: 0, routing control 1
-    because:       the MAC table has it
+    because:       in the MAC table
 "
     );
     for (dlid, listeners_only, words) in [
         (0, false, "nowhere"),
         (0xf0_0002, false, "all members"),
-        (0xf0_0100, true, "LID 0xf00100, members that listen to it"),
+        (
+            0xf0_0100,
+            true,
+            "LID 0xf00100, members that listen to the group",
+        ),
         (9, false, "no port"),
     ] {
         let one = Explanation {
@@ -139,12 +143,16 @@ fn explanations_say_where_to_and_why() {
 }
 
 #[test]
-fn a_drain_says_what_it_has_changed() {
+fn a_drain_reports_its_changes() {
     for (drained, in_force, words) in [
         (true, true, "storage: drained\n"),
         (false, true, "storage: forwards again\n"),
-        (true, false, "storage: drained when this manager manages"),
-        (false, false, "storage: forwards when this manager manages"),
+        (true, false, "storage: drained once this manager is active"),
+        (
+            false,
+            false,
+            "storage: forwards once this manager is active",
+        ),
     ] {
         let one = Drained {
             targets: vec!["storage".into()],

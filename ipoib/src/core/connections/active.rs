@@ -1,4 +1,4 @@
-//! Connections that we ask for.
+//! Connections requested by this host.
 
 use proto::backoff::doubled;
 use proto::{CloseReason, ConnectError, ConnectionId, Mode, RejectReason, Time};
@@ -9,21 +9,25 @@ use crate::event::Event;
 use crate::private_data::{CONNECTED_MTU, PrivateData};
 use crate::wire::ENCAP_LEN;
 
-/// A request that nobody answered in so long a time, repetitions included, is given up. The kernel
-/// goes on for 98 s, which is long for those who wait.
+/// Time limit of a request, repetitions included. The kernel's limit is 98 s, which is long for waiting
+/// packets.
 const ATTEMPT_MS: u64 = 20_000;
-/// A peer that refuses, or never answers, is not asked again for so long.
+/// The same for a peer that does not advertise connections: it usually has none.
+const SILENT_ATTEMPT_MS: u64 = 4000;
+/// Time without requests to a peer that refused or did not answer.
 const REFUSED_MS: u64 = 60_000;
-/// The pause after a second failure in a row; the next is twice as long.
+/// Maximum of the time for a peer that does not advertise connections; it doubles.
+const SILENT_REFUSED_MAX_MS: u64 = 8 * 60_000;
+/// The pause after the second consecutive failure; later pauses double.
 const BACKOFF_MS: u64 = 100;
 const BACKOFF_MAX_MS: u64 = 5000;
 const FAILURES_MAX: u8 = 8;
-/// A connection that lived for so long did not fail at once: the next one may be made at once.
+/// After this lifetime, the failure of a connection does not count as a consecutive one.
 const STABLE_MS: u64 = 10_000;
 
 impl Ipoib {
-    /// The connection that a unicast IP packet to a neighbour takes, and the largest packet that it
-    /// carries. `None` if there is none now; then one is asked for, if the peer may have one.
+    /// The connection for a unicast IP packet to a neighbour, and the largest packet that it carries.
+    /// `None` if there is none; a connection is then requested if the neighbour may have one.
     #[inline]
     pub(in crate::core) fn connection_to(
         &mut self,
@@ -35,13 +39,17 @@ impl Ipoib {
             self.begin(now, slot);
             return None;
         }
-        // Also while it is being made: who waits for it uses it.
+        // Also during setup: waiting packets are use.
         self.connected.table.touch(at, now);
         let entry = self.connected.table.get(at)?;
         let connection = entry.connection;
         match self.connected.table.active(at)?.state {
             State::Up { mtu, .. } => Some((connection?, mtu)),
             State::Waiting { until } if until <= now => {
+                self.try_again(now, at);
+                None
+            }
+            State::Refused { until } if until <= now && self.is_silent(at) => {
                 self.try_again(now, at);
                 None
             }
@@ -54,12 +62,29 @@ impl Ipoib {
         }
     }
 
-    /// Whether a neighbour may take connections. One that only sent data has not said so, and is
-    /// asked: after a restart of ours it may send for long before it next speaks ARP.
+    /// Whether a neighbour may accept connections: if it advertises some, or on InfiniBand.
     fn may_take_connections(&self, slot: u32) -> bool {
-        let n = self.neighbours.get(slot);
         let ours = self.config.mode == Mode::Connected && self.takes_connections();
-        ours && (n.address.takes_connections() || !n.confirmed)
+        ours && (self.advertises(slot) || self.config.services.is_infiniband())
+    }
+
+    /// Whether a neighbour advertises connections. A neighbour known only from data may: after a restart of
+    /// this host it may send data for long before its next ARP.
+    fn advertises(&self, slot: u32) -> bool {
+        let n = self.neighbours.get(slot);
+        n.address.takes_connections() || !n.confirmed
+    }
+
+    /// Whether the neighbour of an entry does not advertise connections.
+    fn is_silent(&self, at: u32) -> bool {
+        let active = self.connected.table.active(at);
+        let slot = active.and_then(|a| self.neighbours.follow(a.link));
+        slot.is_some_and(|slot| !self.advertises(slot))
+    }
+
+    /// The layouts for a peer, in order.
+    fn layouts(&self, at: u32) -> &'static [Layout] {
+        Layout::order(self.config.services, !self.is_silent(at))
     }
 
     fn begin(&mut self, now: Time, slot: u32) {
@@ -77,8 +102,8 @@ impl Ipoib {
         self.try_again(now, at);
     }
 
-    /// The pause is over. It goes on while too many others are being made; without room for one more,
-    /// the peer is served by datagrams.
+    /// Handles the end of a pause. The pause continues while too many other connections are in setup.
+    /// Without room for a connection, the peer is served by datagrams.
     pub(super) fn try_again(&mut self, now: Time, at: u32) {
         let table = &self.connected.table;
         let link = table.active(at).map(|a| a.link);
@@ -97,27 +122,32 @@ impl Ipoib {
         self.drop_entry(at, Ended::Dropped);
     }
 
-    /// What a peer is asked for first.
+    /// The layout of the first request to a peer.
     fn first_layout(&self, at: u32) -> Layout {
         let active = self.connected.table.active(at);
-        let order = Layout::order(self.config.services);
-        active.and_then(|a| a.takes).unwrap_or(order[0])
+        let order = self.layouts(at);
+        let accepted = active.and_then(|a| a.takes).filter(|l| order.contains(l));
+        accepted.unwrap_or(order[0])
     }
 
-    /// What it is asked for when it does not listen on that; none if it was asked for everything.
+    /// The next layout after `layout` was unknown to the peer; `None` after all were tried.
     fn next_layout(&self, at: u32, layout: Layout) -> Option<Layout> {
-        let order = Layout::order(self.config.services);
+        let order = self.layouts(at);
         let after = order.iter().skip_while(|l| **l != layout).skip(1);
         let next = *after.chain(order).next()?;
         (next != self.first_layout(at)).then_some(next)
     }
 
     fn request(&mut self, now: Time, at: u32, layout: Layout, again: bool) {
+        let limit = match self.is_silent(at) {
+            true => SILENT_ATTEMPT_MS,
+            false => ATTEMPT_MS,
+        };
         let table = &mut self.connected.table;
         let Some(peer) = table.get(at).map(|e| e.peer) else {
             return;
         };
-        let until = now.after(ATTEMPT_MS);
+        let until = now.after(limit);
         table.set_state(
             at,
             State::Connecting {
@@ -137,11 +167,11 @@ impl Ipoib {
         });
     }
 
-    /// The fabric could not even ask.
+    /// Handles a request that the fabric could not start.
     pub(super) fn not_begun(&mut self, now: Time, at: u32, why: &ConnectError) {
         match why {
             ConnectError::Unreachable(_) => self.refused(now, at, CloseReason::TimedOut),
-            // What waits goes on waiting: sent at once, it would ask at once.
+            // Waiting packets stay: released, they would cause a request immediately.
             ConnectError::NoSuchEndpoint(_) | ConnectError::Full | ConnectError::Os(_) => {
                 self.wait(now, at, false, CloseReason::PortGone);
             }
@@ -149,8 +179,8 @@ impl Ipoib {
         }
     }
 
-    /// The peer consents. Its own MTU counts (RFC 4755, section 5.1), and ours. A connection that
-    /// carries less than a datagram is of no use, one that carries nothing the kernel rejects, too.
+    /// Handles a peer's reply. Both MTUs limit the connection (RFC 4755, section 5.1). A connection that
+    /// carries less than a datagram is useless. The kernel also rejects one that carries nothing.
     pub(super) fn replied(&mut self, now: Time, connection: ConnectionId, private_data: &[u8]) {
         let table = &self.connected.table;
         let known = table.by_id(connection);
@@ -189,24 +219,24 @@ impl Ipoib {
         self.counters.connections_made += 1;
         if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
             let role = Role::Active;
-            self.tell_watcher(|| Event::ConnectionUp { peer, role });
+            self.report_if_watched(|| Event::ConnectionUp { peer, role });
         }
     }
 
-    /// It was there, and is no more. The next packet asks for another at once, unless that has failed
-    /// lately.
+    /// Handles the end of an established connection. The next packet requests another immediately, unless
+    /// the last one failed recently.
     pub(super) fn broke(&mut self, now: Time, at: u32, since: Time, reason: CloseReason) {
         let stable = since.after(STABLE_MS) <= now;
         if reason != CloseReason::Disconnected {
             self.counters.connections_failed += 1;
         }
         if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
-            self.tell_down(peer, Role::Active, Ended::Closed(reason));
+            self.report_down(peer, Role::Active, Ended::Closed(reason));
         }
         self.wait(now, at, stable, reason);
     }
 
-    /// It did not come about.
+    /// Handles the failure of a request.
     pub(super) fn not_made(
         &mut self,
         now: Time,
@@ -217,8 +247,8 @@ impl Ipoib {
     ) {
         const NOT_THERE: CloseReason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
         const AT_ONCE: [RejectReason; 2] = [RejectReason::STALE_CONNECTION, RejectReason::CONSUMER];
-        // Where there was a connection: a daemon that is restarted listens no more, is not there, then
-        // does not listen yet; or the underlay's MTU is changed on one host after the other.
+        // Temporary failures if there was a connection before: a restarting daemon stops listening, is
+        // absent, then does not listen yet; or the underlay's MTU changes on one host after the other.
         const PASSING: [CloseReason; 3] = [
             CloseReason::TimedOut,
             NOT_THERE,
@@ -230,7 +260,7 @@ impl Ipoib {
             return self.request(now, at, next, again);
         }
         match reason {
-            // What the peer had of us before is gone now.
+            // The peer has now removed its old connection.
             CloseReason::Rejected(why) if AT_ONCE.contains(&why) && !again => {
                 self.request(now, at, layout, true);
             }
@@ -246,7 +276,7 @@ impl Ipoib {
         }
     }
 
-    /// Whether there was one, or nearly, that ended by itself.
+    /// Whether an established or almost established connection failed before.
     fn has_failed(&self, at: u32) -> bool {
         let active = self.connected.table.active(at);
         active.is_some_and(|a| a.failures > 0)
@@ -258,26 +288,35 @@ impl Ipoib {
         self.refused(now, at, CloseReason::TimedOut);
     }
 
-    /// The peer is served by datagrams for a while; what was too large for that learns so. Not what
-    /// waited in vain for an answer: the peer may be down, and hosts remember a smaller MTU for longer
-    /// than that lasts. If it is not, more will come.
+    /// Serves the peer by datagrams for a while. Waiting large packets are released, to be answered with an
+    /// error. After a timeout they are dropped instead: the peer may be down, and hosts remember a smaller
+    /// MTU for longer than that. If the peer is up, more packets follow. But the usual peer that advertises
+    /// no connections has none.
     fn refused(&mut self, now: Time, at: u32, reason: CloseReason) {
-        let until = now.after(REFUSED_MS);
+        let silent = self.is_silent(at);
         let table = &mut self.connected.table;
-        if reason == CloseReason::TimedOut {
+        let pause = match silent {
+            true => {
+                let before = table.count_refusal(at);
+                doubled(REFUSED_MS, before.into(), SILENT_REFUSED_MAX_MS)
+            }
+            false => REFUSED_MS,
+        };
+        let until = now.after(pause);
+        if reason == CloseReason::TimedOut && !silent {
             self.counters.too_big_hold_full += table.discard(at);
         }
         table.set_state(at, State::Refused { until });
         table.release(at);
         self.counters.connections_refused += 1;
         if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
-            self.tell_watcher(|| Event::ConnectionRefused { peer, reason });
+            self.report_if_watched(|| Event::ConnectionRefused { peer, reason });
         }
         self.drop_surplus();
     }
 
-    /// Nothing is asked for until the pause is over: none after a first failure. After too many in a
-    /// row, the peer may be reached by datagrams, even if it is not by what a connection sends.
+    /// Pauses requests; the first failure causes no pause. After too many consecutive failures the peer
+    /// counts as refusing: datagrams may reach it when connections do not.
     fn wait(&mut self, now: Time, at: u32, forget: bool, reason: CloseReason) {
         let failures = self.connected.table.count_failure(at, forget);
         if failures > FAILURES_MAX {
@@ -292,7 +331,8 @@ impl Ipoib {
         self.drop_surplus();
     }
 
-    /// What waits for the oldest is lost: sent again, it would only make another the oldest.
+    /// Drops the packets that wait for the oldest peer without connection. Released, they would request a
+    /// connection again.
     fn drop_surplus(&mut self) {
         if let Some(at) = self.connected.table.surplus() {
             self.counters.too_big_hold_full += self.connected.table.discard(at);

@@ -1,24 +1,24 @@
-//! Connections that peers ask for, and what comes over any.
+//! Connections requested by peers, and messages on all connections.
 
-use proto::{ConnectionId, Gid, RejectReason, ServiceId, Time};
+use proto::{ConnectionId, Gid, Mode, RejectReason, ServiceId, Time};
 
 use super::super::incoming::Arrived;
 use super::super::{ConnectionAction, Ended, Incoming, Ipoib, Meta, Role};
 use crate::address::HardwareAddress;
-use crate::connections::Share;
+use crate::connections::{Layout, Share};
 use crate::counters::DropReason;
 use crate::event::Event;
 use crate::private_data::PrivateData;
 
-/// Connections that one port may have asked for: one for each thread of each of its interfaces, and
-/// those that a restart of it left behind. Of more, one of its own is ended that nothing came over, or
-/// not lately.
+/// Maximum number of connections requested by a port: one for each thread of each interface, and leftovers
+/// of a restart. Beyond that, one of the port's connections is replaced: one without any message, or an
+/// idle one.
 const PER_PORT_MAX: u32 = 64;
 
 impl Ipoib {
-    /// A peer asks for a connection. In datagram mode, too: it may have cached our flag from before,
-    /// and the kernel's IPoIB consents likewise. Its receive MTU does not matter to us, who never send
-    /// on it.
+    /// Handles a peer's request, also in datagram mode: the peer may have cached the RC flag, and the
+    /// kernel's IPoIB accepts such requests, too. The peer's receive MTU is irrelevant, because nothing is
+    /// sent on the connection.
     pub(super) fn requested(
         &mut self,
         now: Time,
@@ -38,7 +38,7 @@ impl Ipoib {
                     private_data: private_data_out,
                 });
                 let role = Role::Passive;
-                self.tell_watcher(|| Event::ConnectionUp { peer, role });
+                self.report_if_watched(|| Event::ConnectionUp { peer, role });
             }
             Err(reason) => {
                 self.counters.connections_rejected += 1;
@@ -51,8 +51,8 @@ impl Ipoib {
         }
     }
 
-    /// Who asks, or why not. A peer that claims a queue pair that nobody can have, or our own, lies:
-    /// what it sent would be taken for another's.
+    /// The requester, or the reason for a rejection. A peer that claims an impossible queue pair, or the
+    /// interface's own, is a forger: its messages would be attributed to another sender.
     fn consent(
         &mut self,
         now: Time,
@@ -60,7 +60,10 @@ impl Ipoib {
         port: Gid,
         private_data: &[u8],
     ) -> Result<HardwareAddress, RejectReason> {
-        if !self.service_ids().contains(&service) {
+        // Peers request this service without an advertisement.
+        let unadvertised = service == Layout::RdmaIb.service_id(self.config.local.qpn());
+        let refuses = unadvertised && self.config.mode == Mode::Datagram;
+        if refuses || !self.service_ids().contains(&service) {
             return Err(RejectReason::INVALID_SERVICE_ID);
         }
         let data = PrivateData::parse(private_data).ok_or(RejectReason::CONSUMER)?;
@@ -83,12 +86,12 @@ impl Ipoib {
         }
     }
 
-    /// Decides on a message that came over a connection. `head` is its beginning, from the
-    /// encapsulation header on: all of it, or at least 128 bytes of a message of `len` bytes.
+    /// Decides on a message of a connection. `head` starts at the encapsulation header; it is the whole
+    /// message, or at least the first 128 bytes of `len`.
     ///
-    /// [`Incoming::Packet`] then names the part of the packet that is in `head`; the IP packet's own
-    /// length is in its header and not over `len` less the encapsulation header. What must be
-    /// rewritten (ARP, neighbour discovery, DHCP) or kept is only taken whole.
+    /// [`Incoming::Packet`] then has the part of the packet in `head`; the IP header contains the packet's
+    /// length, which is at most `len` minus the encapsulation header. Packets that must be rewritten (ARP,
+    /// neighbour discovery, DHCP) or kept are accepted only if `head` is the whole message.
     pub fn from_connection<'p>(
         &mut self,
         now: Time,
@@ -103,7 +106,7 @@ impl Ipoib {
             self.counters.drop_rx(DropReason::NotConnected);
             return Incoming::Dropped(DropReason::NotConnected);
         };
-        // Also what comes over a connection of ours is taken: the RFC has it used both ways.
+        // Messages on connections of this host are accepted, too: by the RFC both sides may send.
         table.note_carried(at, now);
         let meta = Meta {
             src_qpn: peer.qpn(),

@@ -1,4 +1,4 @@
-//! Packets that are larger than their way takes.
+//! Packets larger than their path allows.
 
 use proto::Time;
 
@@ -6,21 +6,21 @@ use super::super::{Ipoib, Target, TooBig};
 use crate::connections::State;
 use crate::too_big::Offender;
 
-/// What a large packet for a peer meets.
+/// The path of a large packet to a peer.
 enum Way {
-    /// A connection is being made.
+    /// A connection in setup.
     Soon(u32),
-    /// The largest packet that goes, in bytes.
+    /// The largest packet that the path carries, in bytes.
     Takes(usize),
 }
 
 impl Ipoib {
-    /// A frame from the TAP, whose way is `to`, has a packet of `len` bytes that may not be cut, more
-    /// than that way takes.
+    /// Handles a frame from the TAP to the target `to` with a packet of `len` bytes, which exceeds the
+    /// path's limit and must not be cut.
     ///
-    /// It waits while a connection is being made, and is answered otherwise: as the kernel does also
-    /// for IPv4 packets that may be fragmented, which the host's IP then does itself. The answer has
-    /// the destination as its source. Multicast is dropped (`ipoib_set_mode` warns of it).
+    /// The frame waits while a connection is in setup. Otherwise it is answered with an error, as in the
+    /// kernel also for IPv4 packets that may be fragmented; the host's IP then fragments them. The error's
+    /// source is the destination of the packet. Multicast is dropped (`ipoib_set_mode` warns of it).
     pub fn too_big(
         &mut self,
         now: Time,
@@ -47,7 +47,7 @@ impl Ipoib {
         match self.connected.table.active(at).map(|a| a.state) {
             Some(State::Connecting { .. } | State::Waiting { .. }) => Way::Soon(at),
             Some(State::Up { mtu, .. }) if len > mtu => Way::Takes(mtu),
-            // Not a packet for the connection.
+            // The packet is not for the connection.
             Some(State::Up { .. } | State::Refused { .. }) | None => {
                 Way::Takes(self.config.link_mtu)
             }

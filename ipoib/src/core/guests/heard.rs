@@ -1,4 +1,4 @@
-//! What the TAP says of guests: who has which address behind the interface.
+//! Learns guests and their addresses from frames of the TAP.
 
 use std::net::IpAddr;
 
@@ -16,27 +16,27 @@ use crate::own::HostSide;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
 use crate::{DropReason, Event, MAC_BROADCAST};
 
-/// The source of a frame is looked at again after this long.
+/// Time for which the source of a frame is not checked again.
 const CACHED_MS: u64 = 1000;
-/// Replicas are told of an address in use this often, so that it grows old in none.
+/// Minimum time between updates to replicas about an address in use, so that it expires in none of them.
 const REFRESH_MS: u64 = 20_000;
-/// The same for answers, for which another replica may be waiting.
+/// The minimum time for answers; another replica may be waiting for one.
 const ANSWER_REFRESH_MS: u64 = 1000;
-/// For so long after a move somebody may still have the former Ethernet address: Linux believes an
-/// entry for up to 45 s, and uses it for 8 s more while it asks.
+/// Time after a move for which hosts may still use the former MAC: Linux trusts an entry for up to 45 s,
+/// and uses it for 8 s more while it probes.
 const STALE_MS: u64 = 120_000;
 
-/// What a frame from the TAP says about who has which address.
+/// A claim of an IP address by a frame from the TAP.
 #[derive(Clone, Copy)]
 struct Claim {
-    /// Whose the address is.
+    /// The owner of the address.
     mac: Mac,
     ip: IpAddr,
-    /// Made by ARP, neighbour discovery or DHCP; otherwise a hint.
+    /// Made by ARP, neighbour discovery or DHCP; otherwise only a hint.
     strong: bool,
-    /// The frame tells all peers.
+    /// The frame is broadcast, so all peers see the claim.
     broadcast: bool,
-    /// Somebody asked for it.
+    /// The frame answers a query.
     answer: bool,
 }
 
@@ -44,8 +44,7 @@ fn is_host_mac(mac: Mac) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-/// What neighbour discovery from the TAP says; `None` when it is none, or says nothing that can be
-/// believed.
+/// The claim in neighbour discovery from the TAP; `None` for other packets, or without a credible claim.
 fn claim_in_nd(tap: &Tap<'_>) -> Option<Claim> {
     let l3 = tap.l3();
     let header = ip_header(TYPE_IPV6, l3).ok()?;
@@ -69,15 +68,15 @@ fn claim_in_nd(tap: &Tap<'_>) -> Option<Claim> {
 
 /// From the TAP.
 impl Ipoib {
-    /// Whether there may be more than one Ethernet address behind the interface.
+    /// Whether there may be other MACs behind the interface.
     #[inline]
     pub(in crate::core) fn serves_guests(&self) -> bool {
         self.stacked || !self.guests.is_empty()
     }
 
-    /// Learns from an IP packet from the TAP, of at least header length.
+    /// Learns from an IP packet from the TAP, at least as long as its header.
     #[inline]
-    pub(in crate::core) fn hear_ip(
+    pub(in crate::core) fn learn_ip(
         &mut self,
         now: Time,
         tap: &Tap<'_>,
@@ -86,10 +85,10 @@ impl Ipoib {
         if tap.waited || (tap.source() == self.config.mac && !self.serves_guests()) {
             return Ok(());
         }
-        self.hear_guest_ip(now, tap, ethertype)
+        self.learn_guest_ip(now, tap, ethertype)
     }
 
-    fn hear_guest_ip(
+    fn learn_guest_ip(
         &mut self,
         now: Time,
         tap: &Tap<'_>,
@@ -122,8 +121,8 @@ impl Ipoib {
         Ok(())
     }
 
-    /// Learns from ARP from the TAP; from RARP no more than that the guest is there.
-    pub(in crate::core) fn hear_arp(
+    /// Learns from ARP from the TAP. RARP shows only the guest's presence.
+    pub(in crate::core) fn learn_arp(
         &mut self,
         now: Time,
         tap: &Tap<'_>,
@@ -183,7 +182,7 @@ impl Ipoib {
     }
 
     fn take_in(&mut self, now: Time, source: Mac, claim: Claim) {
-        // A host may speak for another, but not for a peer.
+        // A host may send a claim for another host, but not for a peer.
         let for_another = claim.mac != source;
         if for_another && (!is_host_mac(claim.mac) || self.neighbours.by_mac(claim.mac).is_some()) {
             return;
@@ -202,7 +201,7 @@ impl Ipoib {
         }
     }
 
-    /// A guest has the address already.
+    /// Handles a claim by the guest that already has the address.
     fn confirm(&mut self, now: Time, claim: Claim) {
         let Some(known) = self.guests.get(claim.ip).copied() else {
             return;
@@ -218,13 +217,13 @@ impl Ipoib {
         } else {
             REFRESH_MS
         };
-        if now.0.saturating_sub(known.told.0) >= refresh {
-            self.guests.set_told(now, claim.ip);
+        if now.0.saturating_sub(known.published.0) >= refresh {
+            self.guests.set_published(now, claim.ip);
             self.publish_guest(claim.ip);
         }
     }
 
-    /// No guest had the address; maybe a peer has.
+    /// Handles a claim of an address that no guest has; a peer may have it.
     fn take_from_fabric(&mut self, now: Time, claim: Claim) {
         let Some(peer) = self.neighbours.strong_owner(claim.ip) else {
             self.add_guest(now, claim);
@@ -240,13 +239,13 @@ impl Ipoib {
             return;
         }
         self.add_guest(now, claim);
-        if change == Change::Told && !claim.broadcast {
+        if change == Change::Announced && !claim.broadcast {
             self.announcer.announce_guest(now, claim.ip, true);
         }
     }
 
-    /// Peers may know the address at a queue pair that we had before a restart. The host's own are
-    /// announced by who starts us.
+    /// Announces a guest's address: peers may know it at a queue pair from before a restart. The daemon
+    /// announces the host's own addresses.
     fn announce_found(&mut self, now: Time, claim: Claim) {
         if claim.strong && !claim.broadcast && claim.mac != self.config.mac {
             self.announcer.announce_guest(now, claim.ip, false);
@@ -256,7 +255,7 @@ impl Ipoib {
     fn add_guest(&mut self, now: Time, claim: Claim) {
         let Claim { ip, mac, .. } = claim;
         let standing = if claim.strong {
-            Standing::Said
+            Standing::Claimed
         } else {
             Standing::Weak
         };
@@ -273,12 +272,12 @@ impl Ipoib {
         self.settle(now, ip);
         if claim.strong || mac != self.config.mac {
             let weak = !claim.strong;
-            self.tell(Event::GuestLearned { ip, mac, weak });
+            self.report(Event::GuestLearned { ip, mac, weak });
         }
         self.publish_guest(ip);
     }
 
-    /// An address is a guest's now: no peer has it, and nobody waits for it.
+    /// Handles an address that is a guest's now: removes it from peers and releases waiting frames.
     pub(super) fn settle(&mut self, now: Time, ip: IpAddr) {
         if self.neighbours.by_ip(ip).is_some() {
             self.host_side.stale_until = now.after(STALE_MS);
@@ -299,7 +298,7 @@ impl Ipoib {
         }
     }
 
-    /// Nothing is stacked on the interface any more: whoever was behind it is not.
+    /// Removes all guests, because no interface is stacked on this one any more.
     pub(in crate::core) fn forget_guests(&mut self) {
         let own = self.config.mac;
         let former = std::mem::replace(
@@ -321,11 +320,11 @@ impl Ipoib {
         self.last_guest = None;
         if guest.is_real() {
             self.withdraw_guest(guest);
-            self.tell(Event::GuestForgotten { ip: guest.ip });
+            self.report(Event::GuestForgotten { ip: guest.ip });
         }
     }
 
-    /// Asks for an address that was seen as the source of data only, so that its owner says so.
+    /// Queries an address that was seen only as the source of data, so that its owner confirms it.
     fn verify(&mut self, now: Time, tap: &Tap<'_>, ip: IpAddr, destination: IpAddr) {
         let (source, peer) = (tap.source(), tap.destination());
         let answerable = source != self.config.mac
@@ -346,7 +345,7 @@ impl Ipoib {
         }
     }
 
-    /// DHCP gave an address to a guest, or to the host.
+    /// Learns the address that DHCP gave to a guest or to the host.
     pub(in crate::core) fn leased(&mut self, now: Time, ip: IpAddr, mac: Mac) {
         let of_peer = self.neighbours.by_mac(mac).is_some();
         if is_claimable(ip) && is_host_mac(mac) && !of_peer && self.serves_guests() {
@@ -354,7 +353,7 @@ impl Ipoib {
                 mac,
                 ip,
                 strong: true,
-                // It will tell the link itself when it has made sure that nobody else has it.
+                // The client announces the address itself after duplicate address detection.
                 broadcast: true,
                 answer: false,
             };

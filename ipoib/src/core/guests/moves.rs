@@ -1,5 +1,4 @@
-//! Between the two sides: addresses that move from a guest to a peer and back, and what other replicas say
-//! of guests.
+//! IP addresses that move between guests and peers, and updates of other replicas about guests.
 
 use std::net::IpAddr;
 
@@ -13,18 +12,18 @@ use crate::guests::{Guest, Standing};
 use crate::own::{Holder, HostSide};
 use crate::{DropReason, Event};
 
-/// Whether an address may change its owner.
+/// The decision on a change of owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::core) enum Change {
-    /// Yes, and the link is to be told.
-    Told,
+    /// Follow and announce it.
+    Announced,
     Quiet,
     Refused,
 }
 
 /// Between the two sides.
 impl Ipoib {
-    /// An address changes from `one` to `other`, unless it does that too often.
+    /// Decides whether an address may change from `one` to `other`; not if it changes too often.
     pub(in crate::core) fn may_change(
         &mut self,
         now: Time,
@@ -33,12 +32,12 @@ impl Ipoib {
         other: Mac,
     ) -> Change {
         match self.conflicts.change(now, ip, one, other) {
-            Verdict::Follow => Change::Told,
+            Verdict::Follow => Change::Announced,
             Verdict::FollowQuietly => Change::Quiet,
             Verdict::Keep { first } => {
                 if first {
                     self.counters.address_conflicts += 1;
-                    self.tell(Event::AddressConflict { ip, one, other });
+                    self.report(Event::AddressConflict { ip, one, other });
                     self.publish(Update::Conflict { ip });
                 }
                 Change::Refused
@@ -46,7 +45,7 @@ impl Ipoib {
         }
     }
 
-    /// A peer said that it has an address. False if it is and stays a guest's.
+    /// Handles a peer's claim of an address. False if a guest keeps the address.
     pub(in crate::core) fn yield_to_peer(&mut self, now: Time, ip: IpAddr, peer: Mac) -> bool {
         let Some(guest) = self.guests.get(ip).copied() else {
             return true;
@@ -59,7 +58,7 @@ impl Ipoib {
         true
     }
 
-    /// Another replica gave an address to the peer that `peer` stands for.
+    /// Notes that another replica gave an address from a guest to the peer with the MAC `peer`.
     pub(in crate::core) fn guest_lost(&mut self, now: Time, ip: IpAddr, peer: Mac) {
         self.last_guest = None;
         if let Some(guest) = self.guests.forget(ip).filter(Guest::is_real) {
@@ -68,7 +67,7 @@ impl Ipoib {
         }
     }
 
-    /// Whether a guest said that it has an address, or used it lately.
+    /// Whether a guest claimed an address, or used it recently.
     pub(in crate::core) fn is_at_guest(&self, now: Time, ip: IpAddr) -> bool {
         let recent = |g: &Guest| !g.is_weak() || g.idle_ms(now) < SILENT_MS;
         self.guests
@@ -76,9 +75,9 @@ impl Ipoib {
             .is_some_and(|g| g.is_real() && recent(g))
     }
 
-    /// Refuses a frame that goes to a peer while its IP address has moved from there to a guest, and
-    /// tells the sender where the guest is. Others learn that from the guest's broadcasts, but
-    /// neighbour discovery is multicast, which they need not hear.
+    /// Refuses a frame to a peer whose IP address has moved to a guest, and sends the guest's MAC to the
+    /// sender. The guest's broadcasts inform other hosts, but they may not receive neighbour discovery,
+    /// which is multicast.
     #[inline]
     pub(in crate::core) fn is_not_stale(
         &mut self,
@@ -91,9 +90,9 @@ impl Ipoib {
         }
         let (source, destination) = endpoints(ethertype, tap.l3());
         let stale = tap.destination();
-        // A hint moves nothing away from a peer.
-        let said = |guest: &&Guest| guest.is_real() && !guest.is_weak();
-        match self.guests.get(destination).filter(said).map(|g| g.mac) {
+        // A hint takes nothing from a peer.
+        let claimed = |guest: &&Guest| guest.is_real() && !guest.is_weak();
+        match self.guests.get(destination).filter(claimed).map(|g| g.mac) {
             Some(mac) if mac != stale => {
                 self.host_side.push(HostSide::Correct {
                     stale,
@@ -112,19 +111,19 @@ impl Ipoib {
         }
     }
 
-    /// Whether a guest has an address, and no hint may take it away.
+    /// Whether a guest has an address that a hint must not take away.
     pub(in crate::core) fn is_guests(&self, ip: IpAddr) -> bool {
         self.guests.get(ip).is_some_and(Guest::is_real)
     }
 
-    /// A guest has the Ethernet address of a peer, which gets another.
+    /// Handles a guest with the MAC of a peer: the peer gets another MAC.
     pub(super) fn clash(&mut self, slot: u32) {
         let guest = self.neighbours.get(slot).mac;
         let peer = self.remap(slot);
-        self.tell(Event::MacClash { guest, peer });
+        self.report(Event::MacClash { guest, peer });
     }
 
-    /// Gives a peer another Ethernet address than it has, and tells the host's side.
+    /// Gives a peer another MAC and announces it on the host side.
     pub(in crate::core) fn remap(&mut self, slot: u32) -> Mac {
         let (own, guests) = (self.config.mac, &self.guests);
         let former = self.neighbours.get(slot).mac;
@@ -140,7 +139,7 @@ impl Ipoib {
         mac
     }
 
-    /// Takes in the news of another replica about guests.
+    /// Applies another replica's update about a guest.
     pub(in crate::core) fn apply_guest(&mut self, now: Time, ip: IpAddr, mac: Mac, weak: bool) {
         self.make_way(mac);
         let known = self.guests.get(ip).filter(|g| g.is_real()).copied();
@@ -152,10 +151,14 @@ impl Ipoib {
         match known {
             Some(g) if g.mac == mac && (weak || !g.is_weak()) => {
                 self.guests.touch(now, ip);
-                self.guests.set_told(now, ip);
+                self.guests.set_published(now, ip);
             }
             _ => {
-                let standing = if weak { Standing::Weak } else { Standing::Said };
+                let standing = if weak {
+                    Standing::Weak
+                } else {
+                    Standing::Claimed
+                };
                 if let Some(Some(evicted)) = self.guests.set(now, ip, mac, standing) {
                     self.counters.guests_evicted += u64::from(evicted.is_real());
                 }
@@ -165,7 +168,7 @@ impl Ipoib {
         self.settle(now, ip);
     }
 
-    /// Another replica heard of a guest.
+    /// Applies another replica's update about a guest's MAC.
     pub(in crate::core) fn apply_guest_mac(&mut self, now: Time, mac: Mac) {
         self.make_way(mac);
         self.guests.note_mac(now, mac);

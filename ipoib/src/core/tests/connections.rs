@@ -1,7 +1,8 @@
-//! Connected mode: connections that are asked for, taken, used and ended.
+//! Connected mode: setup, use and end of connections.
 
 mod asking;
 mod ends;
+mod infiniband;
 mod packets;
 mod refusals;
 mod requests;
@@ -52,7 +53,7 @@ fn data(to: Mac, ip: [u8; 4], len: usize) -> Vec<u8> {
     frame(to, MAC_A, 0x0800, &packet)
 }
 
-/// The connection that a small packet takes, or `None` for a datagram.
+/// The connection of a small packet, or `None` for a datagram.
 fn way(c: &mut Ipoib, now: u64, mac: Mac) -> Option<(ConnectionId, usize)> {
     match c.from_tap(Time(now), &NO_OFFLOAD, &data(mac, IP_B, 60)) {
         Outgoing::Message {
@@ -67,7 +68,7 @@ fn actions(c: &mut Ipoib, now: u64) -> Vec<ConnectionAction> {
     std::iter::from_fn(|| c.poll_connection(Time(now))).collect()
 }
 
-/// The one request that is there: its number and the service.
+/// The only pending request: its number and the service.
 fn asked(c: &mut Ipoib, now: u64) -> (u32, ServiceId) {
     let all = actions(c, now);
     let [
@@ -127,7 +128,7 @@ fn request_for(
     );
 }
 
-/// Makes a connection to `b`; its Ethernet address.
+/// Makes a connection to `b`; returns its MAC.
 fn up(c: &mut Ipoib, now: u64, connection: ConnectionId) -> Mac {
     let mac = teach(c, b(), IP_B);
     assert_eq!(way(c, now, mac), None);
@@ -155,7 +156,7 @@ fn accept(connection: ConnectionId) -> ConnectionAction {
     }
 }
 
-/// Lets time pass as a data thread does.
+/// Passes time as a data thread does.
 fn wait_until(c: &mut Ipoib, from: u64, to: u64) {
     let mut now = from;
     while let Some(due) = c.next_deadline().filter(|due| due.0 <= to) {
@@ -169,7 +170,7 @@ fn wait_until(c: &mut Ipoib, from: u64, to: u64) {
     c.handle_timeout(Time(to));
 }
 
-/// Sends a frame that is too large for a datagram as a data thread does.
+/// Sends a frame that is too large for a datagram, as a data thread does.
 fn offer<'c>(c: &'c mut Ipoib, now: u64, large: &[u8]) -> TooBig<'c> {
     let to = match c.from_tap(Time(now), &NO_OFFLOAD, large) {
         Outgoing::Forward { to, .. } | Outgoing::Message { to, .. } => to,

@@ -122,7 +122,7 @@ fn c22_the_mgid_comes_from_the_ip_destination() {
 #[test]
 fn c23_reports_go_to_their_groups() {
     let mut c = a();
-    // MLDv2 with its hop-by-hop header, no ND inside.
+    // MLDv2 with its hop-by-hop header, without neighbour discovery.
     let mut mld = icmpv6("fe80::a", "ff02::16", &[143, 0, 0, 0, 0, 0, 0, 0]);
     mld[6] = 0;
     let f = frame([0x33, 0x33, 0, 0, 0, 0x16], MAC_A, 0x86dd, &mld);

@@ -1,4 +1,4 @@
-//! What an interface that goes down forgets.
+//! State that an interface removes when it goes down.
 
 use proto::{ConnectionEvent, ConnectionId, EndpointId, Mode};
 
@@ -45,11 +45,11 @@ fn neighbours_go_with_their_handles_and_guests_stay() {
     assert_eq!(left, [(false, None), (false, None)]);
     assert_eq!(c.guests().map(|g| g.mac).collect::<Vec<_>>(), [GUEST]);
     let peer = address(0xb, 0x4b);
-    let told = Event::NeighbourForgotten { address: peer };
-    assert_eq!(c.pop_event(), Some(told));
+    let removed = Event::NeighbourForgotten { address: peer };
+    assert_eq!(c.pop_event(), Some(removed));
     assert!(!c.has_updates() && c.next_deadline().is_none_or(|t| t > Time(1000)));
 
-    // And is found again.
+    // The peer is found again.
     let host = data(mac, MAC_A, [10, 0, 0, 1], [10, 0, 0, 2]);
     assert_eq!(send(&mut c, T0, &host), Sent::Held);
     assert_eq!(teach(&mut c, peer, [10, 0, 0, 2]), mac);
@@ -74,7 +74,7 @@ fn frames_that_wait_are_dropped_and_counted_and_nothing_is_asked_or_announced() 
     assert_eq!(c.poll_transmit(T0), None);
     assert_eq!(c.poll_tap(T0), None);
     assert_eq!(c.pop_released(), None);
-    // The next thing is that the guests grow old.
+    // The next deadline is the expiry of the guests.
     assert!(c.next_deadline().is_none_or(|t| t > Time(1000)));
 }
 
@@ -91,7 +91,7 @@ fn connections_of_both_sides_end_with_what_waits_for_them() {
         panic!("there is no connection yet")
     };
     let Some(ConnectionAction::Connect { request, .. }) = c.poll_connection(T0) else {
-        panic!("one is asked for")
+        panic!("a connection is requested")
     };
     c.connecting(T0, request, Ok(ConnectionId(1)));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Guests behind the interface: a bridge's other ports.
+//! Guests behind the interface: other ports of a bridge.
 
 mod asking;
 mod learning;
@@ -28,7 +28,7 @@ fn v6(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A guest asks everybody for `tpa`; with `tpa` its own, that is a gratuitous request.
+/// A guest sends a broadcast request for `tpa`; with its own address as `tpa` it is gratuitous.
 fn guest_asks(c: &mut Ipoib, now: u64, mac: Mac, spa: [u8; 4], tpa: [u8; 4]) -> Sent {
     let request = arp(1, &mac, spa, &[0; 6], tpa);
     send(c, Time(now), &frame(MAC_BROADCAST, mac, 0x0806, &request))
@@ -45,7 +45,7 @@ fn guest_data(c: &mut Ipoib, now: u64, mac: Mac, src: [u8; 4], peer: Mac) -> Sen
     send(c, Time(now), &f)
 }
 
-/// The peer asks everybody, so that it has `ip`.
+/// The peer sends a broadcast request, which claims `ip`.
 fn peer_asks(c: &mut Ipoib, now: u64, peer: HardwareAddress, ip: [u8; 4]) {
     let p = payload(0x0806, &arp(1, &peer.0, ip, &[0; 20], [10, 0, 0, 99]));
     let m = meta(peer, c.broadcast_mgid());
@@ -55,7 +55,7 @@ fn peer_asks(c: &mut Ipoib, now: u64, peer: HardwareAddress, ip: [u8; 4]) {
     ));
 }
 
-/// What a unicast packet from the peer becomes; `None` when it is held.
+/// The frame for a unicast packet from the peer; `None` if it is held.
 fn arrive(c: &mut Ipoib, now: u64, ethertype: u16, l3: &[u8]) -> Option<Vec<u8>> {
     let m = meta(b(), c.local().gid());
     let p = payload(ethertype, l3);
@@ -67,7 +67,7 @@ fn arrive(c: &mut Ipoib, now: u64, ethertype: u16, l3: &[u8]) -> Option<Vec<u8>>
     }
 }
 
-/// The Ethernet destination of data from the peer to `dst`.
+/// The destination MAC of data from the peer to `dst`.
 fn goes_to(c: &mut Ipoib, now: u64, dst: [u8; 4]) -> Option<Mac> {
     let f = arrive(c, now, 0x0800, &ipv4(IP_B, dst, b"data"))?;
     Some(f[..6].try_into().unwrap())
@@ -81,7 +81,7 @@ fn tap_frames(c: &mut Ipoib, now: u64) -> Vec<Vec<u8>> {
     all
 }
 
-/// What is sent on the fabric of our own accord.
+/// Packets sent to the fabric by the core itself.
 fn sent(c: &mut Ipoib, now: u64) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while let Some((_, p)) = c.poll_transmit(Time(now)) {

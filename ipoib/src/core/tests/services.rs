@@ -1,4 +1,4 @@
-//! Membership reports, DHCP, router advertisements' MTU, echoes.
+//! Membership reports, DHCP, the MTU of router advertisements, echoes.
 
 use super::*;
 use crate::event::Event;
@@ -13,20 +13,20 @@ fn configured(dhcp: DhcpMode, link_mtu: usize) -> Ipoib {
     c
 }
 
-/// Events, but for those of guests that are learned on the way.
+/// Events, except those of learned guests.
 fn events(c: &mut Ipoib) -> Vec<Event> {
     std::iter::from_fn(|| c.pop_event())
         .filter(|e| !matches!(e, Event::GuestLearned { .. }))
         .collect()
 }
 
-/// What came as a multicast to the group of an IP address.
+/// The metadata of a multicast to the group of an IP address.
 fn multicast(c: &Ipoib, ip: &str) -> Meta {
     meta(address(0xb, 0x4b), group(c, ip))
 }
 
 #[test]
-fn reports_from_the_tap_are_told_and_pass_unchanged() {
+fn reports_from_the_tap_become_events_and_pass_unchanged() {
     let mut c = a();
     for frame in frames("igmpv2-mldv1.pcap") {
         assert!(matches!(send(&mut c, T0, &frame), Sent::Forward(..)));
@@ -44,7 +44,7 @@ fn reports_from_the_tap_are_told_and_pass_unchanged() {
 }
 
 #[test]
-fn a_report_with_a_wrong_checksum_passes_and_tells_nothing() {
+fn a_report_with_a_wrong_checksum_passes_without_an_event() {
     let mut c = a();
     let mut frame = frames("igmpv2-mldv1.pcap").remove(1);
     frame[14 + 24 + 2] ^= 1;
@@ -62,15 +62,15 @@ fn a_storm_of_reports_is_bounded_and_counted() {
         f[10..12].copy_from_slice(&n.to_be_bytes());
         send(&mut c, T0, &f);
     }
-    // One more event told of the guest that sent them.
-    let told = events(&mut c).len();
-    assert_eq!(told, 1023);
+    // One more event for the guest that sent the reports.
+    let reported = events(&mut c).len();
+    assert_eq!(reported, 1023);
     assert_eq!(c.counters().events_lost, 3001 - 1024);
     assert_eq!(c.counters().reports_snooped, 3000);
 }
 
 #[test]
-fn reports_from_the_fabric_are_told_to_a_router_once() {
+fn reports_from_the_fabric_are_reported_once_to_a_router() {
     let mut c = a();
     let m = multicast(&c, "239.1.2.3");
     let report = payload(0x0800, &frames("igmpv2-mldv1.pcap")[1][14..]);
@@ -90,7 +90,7 @@ fn dhcp_frame(kind: u8) -> Vec<u8> {
     all.find(|f| f.windows(3).any(|w| w == typed)).unwrap()
 }
 
-/// The UDP checksum of a packet with a 20-byte header, all in: 0 if it is right.
+/// The UDP checksum of a packet with a 20-byte header; 0 if its field is valid.
 fn udp_sum(l3: &[u8]) -> u16 {
     crate::checksum::udp_v4(l3, &l3[20..])
 }
@@ -104,7 +104,7 @@ fn c122_a_clients_discover_asks_for_broadcast_and_the_offer_is_delivered() {
         panic!()
     };
     assert_eq!((gid, qpn), (c.broadcast_mgid(), Qpn::MULTICAST));
-    // Encapsulation, IPv4, UDP, flags; the checksum sinks by as much as the flag adds.
+    // Encapsulation, IPv4, UDP, flags; the checksum decreases by the value of the flag.
     expected[4 + 28 + 10] = 0x80;
     expected[30..32].copy_from_slice(&sent[30..32]);
     assert_eq!(sent, expected);
@@ -118,7 +118,7 @@ fn c122_a_clients_discover_asks_for_broadcast_and_the_offer_is_delivered() {
     assert_eq!(c.counters().dhcp_translated, 1);
 }
 
-/// The reply of the capture as a server on the link has it that knows RFC 4390.
+/// The reply of the capture in the form of a server on the link that supports RFC 4390.
 fn bare_reply(kind: u8) -> Vec<u8> {
     let mut l3 = dhcp_frame(kind)[14..].to_vec();
     l3[28 + 1] = 32;
@@ -134,7 +134,7 @@ fn bare_reply(kind: u8) -> Vec<u8> {
 fn c123_dhcp_leaves_as_rfc_4390_has_it_and_the_reply_gets_chaddr_back() {
     let mut c = configured(DhcpMode::Rfc4390, 2044);
     let mut discover = dhcp_frame(1);
-    // udhcpc's identifier becomes an option that nobody knows.
+    // udhcpc's identifier becomes an unknown option.
     let identifier = [61, 7, 1, 2, 0, 0, 0, 0, 0x0a];
     let at = discover.windows(9).position(|w| w == identifier).unwrap();
     discover[at] = 250;
@@ -187,17 +187,17 @@ fn a_reply_that_comes_to_another_replica_is_translated_there() {
     let (mut one, mut two) = (a(), a());
     send(&mut one, T0, &dhcp_frame(1));
     let updates: Vec<Update> = one.drain_updates().collect();
-    let told = |u: &Update| matches!(u, Update::Dhcp { client: CLIENT, .. });
-    assert!(updates.iter().any(told), "{updates:?}");
+    let published = |u: &Update| matches!(u, Update::Dhcp { client: CLIENT, .. });
+    assert!(updates.iter().any(published), "{updates:?}");
     for update in &updates {
         two.apply(T0, update);
     }
     assert!(!two.has_updates());
-    // A unicast copy: it goes to the client, not to the interface.
+    // A unicast copy: the client gets it, not the interface.
     let m = meta(address(0xb, 0x4b), two.local().gid());
     let got = receive(&mut two, &m, &payload(0x0800, &bare_reply(5))).unwrap();
     assert_eq!(got[..6], CLIENT);
-    // What it was given is known of it from now on.
+    // The core has learned the assigned address.
     let leased = two.guests().next().map(|g| (g.mac, g.weak));
     assert_eq!(leased, Some((CLIENT, false)));
     assert!(
@@ -217,7 +217,7 @@ fn replies_for_others_are_not_touched() {
     let reply = bare_reply(5);
     let got = receive(&mut c, &m, &payload(0x0800, &reply)).unwrap();
     assert_eq!((&got[..6], &got[14..]), (&MAC_A[..], &reply[..]));
-    // Another client has chosen the same number.
+    // Another client uses the same transaction id.
     let mut other = dhcp_frame(1);
     other[14 + 28 + 28 + 5] ^= 1;
     other[14 + 26..14 + 28].fill(0);
@@ -248,7 +248,7 @@ fn dhcp_that_is_off_or_malformed_or_relayed_or_cut_up_passes() {
         }
     };
     let mut c = a();
-    // A wrong checksum; and with right ones: a relay's address, a fragment, an option that lies.
+    // A wrong checksum; then, with valid ones: a relay's address, a fragment, an invalid option.
     for (at, value, right) in [
         (42 + 100, 1, false),
         (42 + 24, 10, true),
@@ -292,24 +292,24 @@ fn mtu_option(mtu: u32) -> Vec<u8> {
 
 #[test]
 fn a_routers_mtu_is_lowered_to_the_links_both_ways() {
-    for (said, link, lowered) in [
+    for (mtu, link, lowered) in [
         (9000, 2044, Some(2044)),
         (2044, 2044, None),
         (1280, 2044, None),
         (1500, 1280, Some(1280)),
         (1500, 1020, None),
     ] {
-        let before = advertisement(&mtu_option(said));
-        let after = advertisement(&mtu_option(lowered.unwrap_or(said)));
+        let before = advertisement(&mtu_option(mtu));
+        let after = advertisement(&mtu_option(lowered.unwrap_or(mtu)));
         let mut c = configured(DhcpMode::Broadcast, link);
         let m = multicast(&c, "ff02::1");
         let got = receive(&mut c, &m, &payload(0x86dd, &before)).unwrap();
-        assert_eq!(got[14..], after, "{said} over {link}");
+        assert_eq!(got[14..], after, "{mtu} over {link}");
         let f = frame([0x33, 0x33, 0, 0, 0, 1], MAC_A, 0x86dd, &before);
         match send(&mut c, T0, &f) {
             Sent::Rewritten(.., packet) if lowered.is_some() => assert_eq!(packet[4..], after),
             Sent::Forward(..) if lowered.is_none() => {}
-            other => panic!("{said} over {link}: {other:?}"),
+            other => panic!("{mtu} over {link}: {other:?}"),
         }
         let clamped = 2 * u64::from(lowered.is_some());
         assert_eq!(c.counters().ra_mtu_clamped, clamped);
@@ -327,7 +327,7 @@ fn a_signed_advertisement_keeps_its_mtu() {
     assert_eq!(c.counters().ra_mtu_clamped, 0);
 }
 
-/// Two interfaces, and what the one sends given to the other until nothing is left.
+/// Two interfaces; the packets of each go to the other until none is left.
 struct Pair(Ipoib, Ipoib);
 
 impl Pair {
@@ -335,7 +335,7 @@ impl Pair {
         Pair(a(), core(address(0xb, 0x4b), [6, 0, 0, 0, 0, 0xb]))
     }
 
-    /// Payloads delivered: from the first, from the second.
+    /// Number of delivered payloads: from the first, from the second.
     fn run(&mut self, now: Time) -> (usize, usize) {
         (
             deliver(&mut self.0, &mut self.1, now),

@@ -8,7 +8,7 @@ use crate::{Sibling, TooBig};
 const IP_B: [u8; 4] = [10, 0, 0, 2];
 const MAC_B: Mac = [6, 0, 0, 0, 0, 0xb];
 
-/// On the same port as [`a`].
+/// Another interface on the port of [`a`].
 fn b() -> HardwareAddress {
     address(0xa, 0x4b)
 }
@@ -48,7 +48,7 @@ fn a_sibling_needs_no_datagram_and_no_connection() {
     }
 }
 
-/// Its queue pair number says nothing elsewhere, and neither does the port's GID alone.
+/// The queue pair number means nothing on another port, and the port's GID alone is not enough.
 #[test]
 fn only_the_port_s_own_queue_pairs_are_siblings() {
     let (mut c, _) = with_sibling(Mode::Datagram, 2044);
@@ -103,7 +103,7 @@ fn arp_is_translated_for_a_sibling_too() {
     assert_eq!(far.neighbours().next().map(|n| n.address), Some(c.local()));
 }
 
-/// What ARP taught before decides the addresses of data, large sends as they are.
+/// The addresses learned by ARP go into the header of data, also of large sends.
 #[test]
 fn a_packet_of_a_sibling_gets_the_header_that_it_would_have_from_the_fabric() {
     let mut far = core(b(), MAC_B);
@@ -114,7 +114,7 @@ fn a_packet_of_a_sibling_gets_the_header_that_it_would_have_from_the_fabric() {
         let header = far.from_sibling(T0, &meta, 0x0800, &packet).unwrap();
         assert_eq!(header[..], frame(MAC_B, from_a, 0x0800, &[])[..]);
     }
-    // A sender that is not known yet is learned from data, as from the fabric.
+    // An unknown sender is learned from data, as from the fabric.
     let mut fresh = core(b(), MAC_B);
     let packet = ipv4([10, 0, 0, 1], IP_B, b"x");
     let header = fresh.from_sibling(T0, &meta, 0x0800, &packet).unwrap();
@@ -149,7 +149,7 @@ fn what_must_be_read_or_kept_is_taken_as_datagrams_only() {
     assert!(far.from_sibling(T0, &meta, 0x0800, &known).is_some());
 }
 
-/// Two interfaces of one port, and an address that moves from one to the other: the first goes on.
+/// An address moves between two interfaces of a port: the first keeps its other addresses.
 #[test]
 fn an_address_that_moves_between_interfaces_of_one_port_takes_nothing_else_along() {
     let (one, other) = (address(0xb, 0x4b), address(0xb, 0x4c));
@@ -165,7 +165,7 @@ fn an_address_that_moves_between_interfaces_of_one_port_takes_nothing_else_along
     c.from_fabric(Time(60_000), &m, &shared);
     let sent = send(&mut c, Time(60_001), &data(mac, 100));
     assert_eq!(sent, Sent::Forward(one.gid(), one.qpn(), [8, 0, 0, 0]));
-    // And who has it now is found by it.
+    // The new owner is found by the address.
     let packet = ipv4([10, 0, 0, 1], [10, 0, 0, 9], b"x");
     let unknown = frame([2, 9, 9, 9, 9, 9], MAC_A, 0x0800, &packet);
     let sent = send(&mut c, Time(60_002), &unknown);

@@ -17,10 +17,10 @@ fn c55_restarted_peer_heals_at_once_and_its_old_address_goes_on_working() {
         }
     };
     assert_eq!((to(&mut c, old), to(&mut c, new)), (0x99, 0x99));
-    // The address moves to another port: another host, whose frames are its own.
+    // The address moves to another port, so to another host; frames for the old MAC stay with the old host.
     let elsewhere = teach(&mut c, address(0xc, 0x11), ip);
     assert_eq!((to(&mut c, new), to(&mut c, elsewhere)), (0x99, 0x11));
-    // The old queue pair speaks again: it was no restart.
+    // The old queue pair sends packets again: it had not restarted.
     teach(&mut c, address(0xb, 0x4b), [10, 0, 0, 7]);
     assert_eq!((to(&mut c, old), to(&mut c, new)), (0x4b, 0x99));
     assert_eq!(c.counters().neighbours_superseded, 1);

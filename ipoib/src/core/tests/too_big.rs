@@ -1,4 +1,4 @@
-//! Packets larger than their way takes, and the answers, read by a parser that is not ours.
+//! Packets larger than their path allows, and the errors, checked by an independent parser.
 
 use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, SlicedPacket, TransportSlice, icmpv4, icmpv6};
 
@@ -7,7 +7,7 @@ use super::*;
 const IP_B: [u8; 4] = [10, 0, 0, 2];
 const MAC_B_UNKNOWN: Mac = [2, 9, 9, 9, 9, 9];
 
-/// An interface that knows one peer without connections, and the way to it.
+/// An interface with a known peer without connections, and the target.
 fn with_peer() -> (Ipoib, Mac, Target) {
     let mut c = a();
     let mac = teach(&mut c, address(0xb, 0x4b), IP_B);
@@ -26,7 +26,7 @@ fn too_big(c: &mut Ipoib, to: Target, frame: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The MTU and the quote of an answer to a frame, with all else checked.
+/// The MTU and the quote of an error; verifies everything else.
 fn read_answer(answer: &[u8], offender: &[u8]) -> (u32, Vec<u8>) {
     assert_eq!(answer[..6], offender[6..12]);
     assert_eq!(answer[6..12], offender[..6]);
@@ -212,9 +212,9 @@ fn frames_that_are_no_ip_are_not_answered() {
     }
 }
 
-/// As for a neighbour without connection, where nobody has the slot.
+/// As for a neighbour without connection; the slot is empty.
 #[test]
-fn a_target_that_nobody_has_gets_an_answer_as_well() {
+fn an_empty_slot_gets_an_answer_as_well() {
     let (mut c, mac, to) = with_peer();
     let f = frame(mac, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], IP_B, &[7; 2100]));
     let expected = too_big(&mut c, to, &f);

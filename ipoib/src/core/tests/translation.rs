@@ -1,4 +1,4 @@
-//! ARP and neighbour discovery, both ways.
+//! Translation of ARP and neighbour discovery in both directions.
 
 use super::*;
 

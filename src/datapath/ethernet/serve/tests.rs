@@ -1,4 +1,4 @@
-//! VNICs in a data thread: a host behind the TAP, and a fabric that keeps what it is told.
+//! VNICs in a data thread, with a host behind each TAP and a fabric that records calls.
 
 mod classes;
 mod management;
@@ -12,7 +12,7 @@ use fabric::{EndpointId, Gid, PKey, Qpn, UdDestination, UdReceived};
 use netdev::tap::TapQueue;
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, VnetHeader};
 use rustix::event::epoll;
-use vnic::carriage::{data_qkey, group_mgid};
+use vnic::carriage::group_mgid;
 use vnic::counters::Counters;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::packet::{Decoded, FRAME_MAX, Header16B, Profile, Strictness, decode, encode};
@@ -29,7 +29,7 @@ use super::super::EthernetSettings;
 use super::super::testing::*;
 use super::*;
 
-/// The address of the peer's VNIC, as a manager generates it: its LID is in it.
+/// The MAC of the peer's VNIC, as a manager generates it: it contains the LID.
 const PEER_MAC: Mac = [6, 0x2c, 0, 0x45, 0x23, 0x01];
 const PLAIN: VnetHeader = VnetHeader {
     flags: 0,
@@ -41,7 +41,7 @@ const PLAIN: VnetHeader = VnetHeader {
     num_buffers: U16::ZERO,
 };
 
-/// A thread with so many VNICs, and a host behind each.
+/// A thread with VNICs, and a host behind each.
 struct Vnics {
     rig: Rig,
     hosts: Vec<OwnedFd>,
@@ -69,11 +69,11 @@ impl Vnics {
         vnics
     }
 
-    /// Two, of which each knows that the other is of the same daemon.
+    /// Two VNICs that are siblings.
     fn siblings(eth_mtu: u16) -> Vnics {
         let mut vnics = Vnics::new(2, eth_mtu);
         let sibling = |n| EthernetSibling {
-            device: vnic_id(n),
+            link: vnic_id(n),
             lid: vnic_lid(n),
         };
         for (of, other) in [(0, 1), (1, 0)] {
@@ -84,7 +84,7 @@ impl Vnics {
     }
 
     fn round(&mut self) {
-        // Without an event it would sleep for ever.
+        // Without an event the thread would sleep for ever.
         self.rig.commands.send(Command::Watch(false));
         self.rig.thread.round(&mut self.events).unwrap();
     }
@@ -94,7 +94,7 @@ impl Vnics {
         self.round();
     }
 
-    /// The first VNIC is so from now on.
+    /// Changes the settings of the first VNIC.
     fn set(&mut self, settings: EthernetSettings) {
         self.command(Command::Ethernet(vnic_id(0), Box::new(settings)));
     }
@@ -106,7 +106,7 @@ impl Vnics {
         self.round();
     }
 
-    /// What a host reads next: virtio-net header and frame.
+    /// The next frame that a host reads, with its virtio-net header.
     fn read(&self, n: usize) -> Option<(VnetHeader, Vec<u8>)> {
         let mut frame = vec![0; 1 << 17];
         let len = rustix::io::read(&self.hosts[n], &mut frame).ok()?;
@@ -114,7 +114,7 @@ impl Vnics {
         Some((vnet, frame[VNET_HEADER_LEN..len].to_vec()))
     }
 
-    /// Trains that left since the last time: where to, and their packets.
+    /// Destinations and packets of the trains sent since the previous call.
     fn sent(&mut self) -> Vec<(UdDestination, Vec<Vec<u8>>)> {
         let calls = std::mem::take(&mut self.rig.state.lock().unwrap().calls);
         let sent = |call| match call {
@@ -124,14 +124,14 @@ impl Vnics {
         calls.into_iter().filter_map(sent).collect()
     }
 
-    /// The only train that left.
+    /// The only train sent since the previous call.
     fn only_train(&mut self) -> (UdDestination, Vec<Vec<u8>>) {
         let mut sent = self.sent();
         assert_eq!(sent.len(), 1, "{sent:x?}");
         sent.remove(0)
     }
 
-    /// Datagrams arrive from the peer, by a group or not.
+    /// Datagrams arrive from the peer; `multicast`: by a group.
     fn arrive(&mut self, endpoint: EndpointId, multicast: bool, payloads: &[Vec<u8>]) {
         let received = UdReceived {
             endpoint,
@@ -163,7 +163,7 @@ impl Vnics {
         self.snapshot(n).counters
     }
 
-    /// Where an address handle leads.
+    /// The GID of an address handle.
     fn gid_of(&self, to: &UdDestination) -> Gid {
         self.rig.state.lock().unwrap().handles[to.ah.0 as usize].dgid
     }
@@ -173,12 +173,12 @@ fn decoded(packet: &[u8]) -> Decoded<'_> {
     decode(packet, Profile::Wire0, Strictness::Strict).unwrap()
 }
 
-/// From the peer to the first VNIC.
+/// A packet from the peer to the first VNIC.
 fn packet(frame: &[u8]) -> Vec<u8> {
     packet_of(PEER, frame)
 }
 
-/// From a LID of the peer's.
+/// A packet from a LID to the first VNIC.
 fn packet_of(slid: Lid, frame: &[u8]) -> Vec<u8> {
     packet_between(slid, vnic_lid(0), frame)
 }
@@ -211,8 +211,8 @@ fn bytes(hex: &serde_json::Value) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// The vectors that are from LID 5 to the peer's, with a service class that is the priority: all but the
-/// ICRC, which the carrier has, and the entropy, which is ours to choose.
+/// The vectors from LID 5 to the peer's LID, with the priority as service class. Compares all bytes except
+/// the ICRC, which 16B packets in datagrams do not use, and the entropy, which the sender chooses.
 #[test]
 fn frames_leave_as_the_packets_of_the_vectors() {
     let vectors = vectors();
@@ -231,7 +231,7 @@ fn frames_leave_as_the_packets_of_the_vectors() {
         let mut vnics = Vnics::new(1, 2000);
         vnics.send(0, &PLAIN, &frame);
         let (to, mut packets) = vnics.only_train();
-        assert_eq!((to.qpn, to.qkey), (peer().qpn, data_qkey(VESW)));
+        assert_eq!((to.qpn, to.qkey), (peer().qpn, fabric::QKey::OWN));
         assert_eq!(vnics.gid_of(&to), peer().gid);
         packets[0][12..14].fill(0);
         assert_eq!(packets, [expected], "{}", v["name"]);
@@ -241,7 +241,7 @@ fn frames_leave_as_the_packets_of_the_vectors() {
     assert!(tried > 15, "{tried} vectors fit");
 }
 
-/// A TCP segment over IPv4 from this host to the peer, with what its virtio-net header says.
+/// A large TCP send over IPv4 from this host to the peer, with its virtio-net header.
 fn large_send(tag: &[u8], payload: usize, size: u16) -> (VnetHeader, Vec<u8>) {
     let builder = etherparse::PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
         .tcp(1000, 2000, 7, 1000)
@@ -264,7 +264,7 @@ fn large_send(tag: &[u8], payload: usize, size: u16) -> (VnetHeader, Vec<u8>) {
     (vnet, frame)
 }
 
-/// Checks the checksums of a frame, and gives the sequence number and the payload of its segment.
+/// Checks the checksums of a frame; returns the sequence number and the payload of its segment.
 fn segment(frame: &[u8], header: usize) -> (u32, Vec<u8>) {
     let ip = etherparse::Ipv4Slice::from_slice(&frame[header..]).unwrap();
     let ip_header = ip.header();
@@ -316,7 +316,7 @@ fn a_large_send_leaves_as_packets_of_frames_that_fit() {
 }
 
 #[test]
-fn what_is_longer_than_the_mtu_or_does_not_add_up_is_dropped_and_counted() {
+fn frames_over_the_mtu_or_with_wrong_headers_are_dropped_and_counted() {
     let mut vnics = Vnics::new(1, 1500);
     let frame = |len: usize| {
         let mut frame = [&PEER_MAC[..], &vnic_mac(0), &[0x88, 0xb5]].concat();
@@ -341,7 +341,7 @@ fn what_is_longer_than_the_mtu_or_does_not_add_up_is_dropped_and_counted() {
     assert_eq!((counters.tx_packets, counters.tx_dropped), (4, 3));
 }
 
-/// The fabric's packets have less room than the switch's MTU wants.
+/// The fabric's largest payload is smaller than the switch's MTU.
 #[test]
 fn a_fabric_with_smaller_packets_limits_frames() {
     let mut vnics = Vnics::new(1, 4053);
@@ -360,7 +360,7 @@ fn a_fabric_with_smaller_packets_limits_frames() {
 
 /// The length in a 16B header has 11 bits.
 #[test]
-fn no_frame_is_longer_than_a_packet_can_say() {
+fn the_header_s_length_field_limits_frames() {
     let mut vnics = Vnics::new(1, 60_000);
     vnics.set(EthernetSettings {
         payload_max: 60_000,
@@ -376,7 +376,7 @@ fn no_frame_is_longer_than_a_packet_can_say() {
 }
 
 #[test]
-fn frames_for_all_and_for_unknown_addresses_go_to_the_group() {
+fn broadcasts_and_unknown_addresses_go_to_the_group() {
     let mut vnics = Vnics::new(1, 1500);
     let mgid = group_mgid(PKey::new(0x8001), 0, VESW, MULTICAST);
     for (n, destination) in [[0xff; 6], [0x52, 0x54, 0, 1, 2, 3]]
@@ -397,9 +397,9 @@ fn frames_for_all_and_for_unknown_addresses_go_to_the_group() {
     );
 }
 
-/// Nobody answers to it but the member with that LID.
+/// Only the member with the LID accepts the packet.
 #[test]
-fn a_member_whose_queue_pair_is_not_known_is_reached_by_the_group() {
+fn a_member_with_an_unknown_queue_pair_is_reached_by_the_group() {
     let mut vnics = Vnics::new(1, 1500);
     let nowhere = NodeAddress {
         qpn: Qpn::new(0),
@@ -416,7 +416,7 @@ fn a_member_whose_queue_pair_is_not_known_is_reached_by_the_group() {
     let (to, packets) = vnics.only_train();
     assert_eq!(to.qpn, Qpn::MULTICAST);
     assert_eq!(decoded(&packets[0]).header.dlid, other);
-    // Its answer says where it is.
+    // The answer has the member's address.
     let answer = [&vnic_mac(0)[..], &other_mac, &[8, 6], &[0; 46]].concat();
     vnics.arrive(vnic_endpoint(0), false, &[packet_of(other, &answer)]);
     vnics.send(0, &PLAIN, &frame);
@@ -424,7 +424,7 @@ fn a_member_whose_queue_pair_is_not_known_is_reached_by_the_group() {
 }
 
 #[test]
-fn a_fabric_without_room_mutes_the_tap_until_there_is_some() {
+fn the_tap_is_muted_while_the_fabric_has_no_room() {
     let mut vnics = Vnics::new(2, 1500);
     let frame = [&PEER_MAC[..], &vnic_mac(0), &[8, 6], &[0; 46]].concat();
     vnics.rig.state.lock().unwrap().full = true;
@@ -436,11 +436,11 @@ fn a_fabric_without_room_mutes_the_tap_until_there_is_some() {
     vnics.round();
     assert!(vnics.rig.thread.pace.muted.is_empty());
     vnics.round();
-    assert_eq!(vnics.only_train().1.len(), 1, "it waited in the TAP");
+    assert_eq!(vnics.only_train().1.len(), 1, "the frame waited in the TAP");
     assert_eq!(vnics.counters(0).tx_dropped, 0);
 }
 
-/// Segments of a stream from the peer, each in a frame of its own.
+/// Segments of a stream from the peer, each in a separate frame.
 fn segments(tag: &[u8], count: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
     let (_, whole) = large_send(tag, count * 1000, 1000);
     let vnet = large_send(tag, count * 1000, 1000).0;
@@ -458,7 +458,7 @@ fn segments(tag: &[u8], count: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn segments_are_merged_with_their_tag_and_not_over_tags() {
+fn segments_of_the_same_tag_are_merged() {
     let tags: [&[u8]; 3] = [&[], &[0x81, 0, 0xb0, 0x64], &[0x88, 0xa8, 0xf0, 7]];
     for tag in tags {
         let mut vnics = Vnics::new(1, 1500);
@@ -492,7 +492,7 @@ fn segments_are_merged_with_their_tag_and_not_over_tags() {
 }
 
 #[test]
-fn what_is_refused_is_counted_and_not_written() {
+fn refused_packets_are_counted_and_not_written() {
     let mut vnics = Vnics::new(1, 1500);
     let frame = [&vnic_mac(0)[..], &PEER_MAC, &[8, 6], &[0; 46]].concat();
     let good = packet(&frame);
@@ -524,9 +524,9 @@ fn what_is_refused_is_counted_and_not_written() {
     assert_eq!(vnics.read(0), Some((PLAIN, frame)));
 }
 
-/// The host's interface is down: what it does not take is counted, and goes on with the next.
+/// The host's interface is down. Refused frames are counted, and do not stop later ones.
 #[test]
-fn frames_that_the_tap_does_not_take_are_counted() {
+fn frames_that_the_tap_refuses_are_counted() {
     let mut vnics = Vnics::new(1, 1500);
     let frame = [&vnic_mac(0)[..], &PEER_MAC, &[8, 6], &[0; 46]].concat();
     vnics.rig.thread.ethernet.lanes.get_mut(0).unwrap().base.tap = {
@@ -546,7 +546,7 @@ fn frames_that_the_tap_does_not_take_are_counted() {
 }
 
 #[test]
-fn a_sibling_gets_a_large_send_uncut_and_nothing_leaves() {
+fn a_sibling_receives_a_large_send_uncut_without_the_fabric() {
     let mut vnics = Vnics::siblings(1500);
     let (vnet, mut frame) = large_send(&[0x81, 0, 0, 9], 30_000, 1448);
     frame[..6].copy_from_slice(&vnic_mac(1));
@@ -581,7 +581,7 @@ fn a_sibling_gets_a_large_send_uncut_and_nothing_leaves() {
 }
 
 #[test]
-fn a_sibling_that_is_going_gets_nothing_and_frames_too_long_neither() {
+fn a_removed_sibling_receives_nothing_and_too_long_frames_are_dropped() {
     let mut vnics = Vnics::siblings(1500);
     let mut frame = [&vnic_mac(1)[..], &vnic_mac(0), &[0x88, 0xb5]].concat();
     frame.resize(1519, 1);
@@ -606,9 +606,9 @@ fn a_sibling_that_is_going_gets_nothing_and_frames_too_long_neither() {
     assert_eq!((counters.tx_too_big, counters.tx_carrier_errors), (1, 1));
 }
 
-/// What a thread learns, the others are told before its round ends.
+/// A thread sends learned addresses to the other threads before the end of its round.
 #[test]
-fn what_is_learned_is_told_to_the_other_threads() {
+fn learned_addresses_are_sent_to_the_other_threads() {
     let mut vnics = Vnics::new(1, 1500);
     let (mailbox, inbox) = mailbox().unwrap();
     vnics.rig.thread.control.replicas = vec![mailbox];
@@ -618,7 +618,7 @@ fn what_is_learned_is_told_to_the_other_threads() {
     let updates: Vec<Command> = inbox.receiver.try_iter().collect();
     assert!(!updates.is_empty());
     let mut other = Vnics::new(1, 1500);
-    // The answer is there before the news, and waits in the TAP.
+    // The host's answer is in the TAP before the update arrives.
     let back = [&guest[..], &vnic_mac(0), &[8, 6], &[0; 46]].concat();
     let raw = [PLAIN.as_bytes(), &back].concat();
     rustix::io::write(&other.hosts[0], &raw).unwrap();
@@ -653,7 +653,7 @@ fn the_tables_of_one_vnic_are_copied_without_those_of_the_others() {
 }
 
 #[test]
-fn handles_are_given_back_when_a_vnic_goes() {
+fn handles_are_destroyed_with_their_vnic() {
     let mut vnics = Vnics::new(1, 1500);
     for destination in [PEER_MAC, [0xff; 6]] {
         let frame = [&destination[..], &vnic_mac(0), &[8, 6], &[0; 46]].concat();
@@ -671,14 +671,14 @@ fn handles_are_given_back_when_a_vnic_goes() {
     assert_eq!((state.handles.len(), destroyed), (2, vec![0, 1]));
 }
 
-/// The control thread gets addresses behind the interface when the core has waited, and not before.
+/// The control thread receives addresses behind the interface after the core's delay.
 #[test]
-fn addresses_behind_the_interface_are_told_when_it_is_time() {
+fn addresses_behind_the_interface_are_reported_after_a_delay() {
     let mut vnics = Vnics::new(2, 1500);
     assert_eq!(
         vnics.rig.thread.timeout(),
         None,
-        "idle VNICs sleep for ever"
+        "idle VNICs have no deadline"
     );
     let guest = [0x52, 0x54, 0, 1, 2, 3];
     let frame = [&[0xff; 6][..], &guest, &[8, 6], &[0; 46]].concat();

@@ -8,7 +8,7 @@ use rustix::event::epoll;
 
 use super::super::super::command::Command;
 use super::super::super::testing::{
-    Call, DEVICE, ENDPOINT, Rig, address, lane, lengths, settings, udp_frame,
+    Call, ENDPOINT, LINK, Rig, address, lane, lengths, settings, udp_frame,
 };
 use super::super::super::thread::now;
 use super::super::IpSettings;
@@ -18,7 +18,7 @@ fn add(connections: usize) -> Command {
     Command::AddLane(Box::new(lane(connections).0))
 }
 
-/// The end of the thread's last device.
+/// The calls at the end of a thread's last lane.
 const ENDED: [Call; 2] = [Call::CloseAll(ENDPOINT), Call::Flush];
 
 fn listens(qpn: u64) -> [Call; 3] {
@@ -29,22 +29,22 @@ fn listens(qpn: u64) -> [Call; 3] {
 }
 
 #[test]
-fn a_device_listens_by_all_service_ids_and_says_goodbye_at_the_end() {
+fn a_lane_listens_on_all_service_ids_and_disconnects_at_the_end() {
     let calls = Rig::new().run([add(16)]);
     assert_eq!(calls, [&listens(0x17)[..], &[Call::Flush], &ENDED].concat());
 }
 
 #[test]
-fn a_device_that_takes_no_connections_does_not_listen() {
+fn a_lane_without_connections_does_not_listen() {
     let calls = Rig::new().run([add(0)]);
     assert_eq!(calls, [&[Call::Flush][..], &ENDED].concat());
 }
 
-/// A disconnect request that stays behind leaves the peer with a dead connection.
+/// Without the disconnect request the peer would keep a dead connection.
 #[test]
-fn what_a_removed_device_says_to_its_peers_leaves() {
+fn a_removed_lane_sends_its_disconnect_requests() {
     let (done, _) = unbounded();
-    let calls = Rig::new().run([add(16), Command::RemoveLane(DEVICE, done)]);
+    let calls = Rig::new().run([add(16), Command::RemoveLane(LINK, done)]);
     assert_eq!(
         calls[3..],
         [Call::CloseAll(ENDPOINT), Call::Flush, Call::Flush]
@@ -52,13 +52,13 @@ fn what_a_removed_device_says_to_its_peers_leaves() {
 }
 
 #[test]
-fn another_queue_pair_is_listened_for_anew_and_another_gid_is_not() {
+fn a_new_queue_pair_needs_new_listeners_and_a_new_gid_does_not() {
     let at = |local| {
         let settings = IpSettings {
             local,
             ..settings(0)
         };
-        Command::Ip(DEVICE, settings)
+        Command::Ip(LINK, settings)
     };
     let mut moved = address(0x17);
     moved.0[19] = 77;
@@ -87,7 +87,7 @@ fn requested(connection: u32, endpoint: EndpointId) -> ConnectionEvent {
 }
 
 #[test]
-fn a_request_for_a_device_that_has_gone_is_rejected() {
+fn a_request_for_a_removed_lane_is_rejected() {
     let rig = Rig::new();
     let event = requested(4, EndpointId(99));
     rig.state.lock().unwrap().events.push_back(event);
@@ -97,7 +97,7 @@ fn a_request_for_a_device_that_has_gone_is_rejected() {
 }
 
 #[test]
-fn which_device_a_connection_is_of_is_known_until_it_ends() {
+fn the_lane_of_a_connection_is_known_until_the_connection_ends() {
     let mut rig = Rig::new();
     rig.commands.send(add(16));
     let now = now();
@@ -115,12 +115,12 @@ fn which_device_a_connection_is_of_is_known_until_it_ends() {
     assert!(!rig.thread.ip.connections.contains_key(&ConnectionId(5)));
     assert_eq!(rig.snapshot(false).connection_count, 2, "without tables");
     let (done, _) = unbounded();
-    rig.commands.send(Command::RemoveLane(DEVICE, done));
+    rig.commands.send(Command::RemoveLane(LINK, done));
     rig.thread.commands(now);
     assert!(rig.thread.ip.connections.is_empty());
 }
 
-/// A device with one peer, which takes connections or does not.
+/// A lane with one peer. `flags` of the peer's address select whether it accepts connections.
 struct Pair {
     rig: Rig,
     host: OwnedFd,
@@ -139,7 +139,7 @@ impl Pair {
             mac: PEER_MAC,
             ip: Some(std::net::IpAddr::from([10, 0, 0, 2])),
         };
-        rig.commands.send(Command::Update(DEVICE, update));
+        rig.commands.send(Command::Update(LINK, update));
         let mut pair = Pair {
             rig,
             host,
@@ -154,7 +154,7 @@ impl Pair {
         self.rig.thread.round(&mut self.events).unwrap();
     }
 
-    /// The calls since the last time, without the flushes.
+    /// The calls since the previous call of this function, without flushes and timeouts.
     fn calls(&mut self) -> Vec<Call> {
         let mut calls = std::mem::take(&mut self.rig.state.lock().unwrap().calls);
         calls.retain(|call| !matches!(call, Call::Flush | Call::Timeout));
@@ -171,7 +171,7 @@ impl Pair {
         self.round();
     }
 
-    /// Something happened to the connection.
+    /// The fabric reports a connection event.
     fn happens(&mut self, event: ConnectionEvent) {
         let mut state = self.rig.state.lock().unwrap();
         state.events.push_back(event);
@@ -184,7 +184,7 @@ impl Pair {
         *self.rig.thread.ip.connections.keys().next().unwrap()
     }
 
-    /// What the host reads, from the Ethernet header on.
+    /// The next frame that the host reads, from the Ethernet header on.
     fn read(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 1 << 17];
         let len = rustix::io::read(&self.host, &mut frame).ok()?;
@@ -194,7 +194,7 @@ impl Pair {
 
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Takes connections (RFC 4755, section 3.1).
+/// Flag of an address whose host accepts connections (RFC 4755, section 3.1).
 const RC: u8 = 0x80;
 
 #[test]
@@ -221,11 +221,11 @@ fn a_large_packet_waits_for_the_connection_and_small_ones_do_not() {
     pair.send(60_000);
     pair.send(100);
     assert_eq!(lengths(&pair.calls()), [(true, 60_032), (true, 132)]);
-    assert_eq!(pair.read(), None, "nobody was told of a small MTU");
+    assert_eq!(pair.read(), None, "no ICMP");
 }
 
 #[test]
-fn a_refused_connection_is_asked_for_the_other_ways_and_then_its_packets_are_answered() {
+fn a_rejected_connection_is_requested_by_the_other_service_ids_and_then_packets_are_answered() {
     let mut pair = Pair::new(RC);
     pair.send(5000);
     pair.calls();
@@ -246,7 +246,7 @@ fn a_refused_connection_is_asked_for_the_other_ways_and_then_its_packets_are_ans
 }
 
 #[test]
-fn a_peer_s_request_is_accepted_and_its_end_noticed() {
+fn a_peer_s_request_is_accepted_and_its_end_is_noticed() {
     let mut pair = Pair::new(RC);
     let connection = ConnectionId(7);
     pair.happens(requested(7, ENDPOINT));
@@ -259,9 +259,9 @@ fn a_peer_s_request_is_accepted_and_its_end_noticed() {
     assert!(pair.rig.thread.ip.connections.is_empty());
 }
 
-/// RFC 1191, section 4: the next hop's MTU in the second half of the unused word.
+/// RFC 1191, section 4: the lower half of the unused word has the next hop's MTU.
 #[test]
-fn a_peer_without_connections_has_large_packets_answered() {
+fn large_packets_to_a_peer_without_connections_are_answered() {
     let mut pair = Pair::new(0);
     pair.send(2016);
     assert_eq!(lengths(&pair.calls()), [(false, 2048)]);

@@ -16,12 +16,12 @@ const CONNECTION: ConnectionId = ConnectionId(7);
 const PEER_QPN: u8 = 0x99;
 const IPV4: [u8; 4] = [8, 0, 0, 0];
 
-/// One poll's arrivals, as a provider has them in its memory.
+/// Arrivals of one poll, as in a provider's memory.
 #[derive(Default)]
 struct Arrivals {
     arrived: Vec<u8>,
     kept: Vec<u8>,
-    /// Whether the device found the checksums of datagrams right.
+    /// Whether the RDMA device verified the checksums of datagrams.
     checked: bool,
     datagrams: Vec<UdReceived>,
     messages: Vec<RcReceived>,
@@ -46,7 +46,7 @@ impl Arrivals {
         self
     }
 
-    /// A message in parts of these lengths and one for the rest; every second part was kept.
+    /// Adds a message in parts of these lengths, and one for the rest. Every second part is in kept memory.
     fn message_over(mut self, over: ConnectionId, payload: &[u8], cuts: &[usize]) -> Arrivals {
         let first = self.parts.len();
         let mut rest = payload;
@@ -88,7 +88,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A device with a connection that the peer asked for.
+    /// A lane with a connection that the peer requested.
     fn new() -> Rig {
         let (mut lane, host) = lane(16);
         let mut private_data = [0; 92];
@@ -128,7 +128,7 @@ impl Rig {
         .batch(&batch)
     }
 
-    /// What the host reads next, without the virtio-net header.
+    /// The next frame that the host reads, without the virtio-net header.
     fn read(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 1 << 17];
         let len = rustix::io::read(&self.host, &mut frame).ok()?;
@@ -196,7 +196,7 @@ fn messages_keep_their_order_and_come_behind_datagrams() {
     assert_eq!(rig.stats().rx_packets, 6);
 }
 
-/// A TCP segment of 100 bytes in IPv4, encapsulated, whose checksums nobody made.
+/// A TCP segment of 100 bytes in IPv4, encapsulated, without checksums.
 fn segment(sequence: u32) -> Vec<u8> {
     let ip = [
         &[0x45, 0, 0, 140, 0, 0, 0x40, 0, 64, 6, 0, 0][..],
@@ -213,7 +213,7 @@ fn segment(sequence: u32) -> Vec<u8> {
 }
 
 #[test]
-fn segments_whose_checksums_the_device_verified_are_merged_unseen() {
+fn segments_with_checksums_verified_by_the_device_are_merged_unchecked() {
     for (checked, expected) in [(true, vec![340]), (false, vec![140; 3])] {
         let mut rig = Rig::new();
         let arrivals = Arrivals {
@@ -231,7 +231,7 @@ fn segments_whose_checksums_the_device_verified_are_merged_unseen() {
     }
 }
 
-/// The peer counts with its queue pair, whichever way it sends.
+/// The queue pair identifies the peer, in datagrams and in messages.
 #[test]
 fn a_peer_is_one_ethernet_address_in_datagrams_and_in_messages() {
     let mut rig = Rig::new();
@@ -250,7 +250,7 @@ fn a_peer_is_one_ethernet_address_in_datagrams_and_in_messages() {
 }
 
 #[test]
-fn what_no_connection_or_no_device_stands_for_is_counted_and_not_written() {
+fn arrivals_without_a_connection_or_a_lane_are_counted_and_not_written() {
     let mut rig = Rig::new();
     let (small, large) = (packet(100), packet(9000));
     let unknown = ConnectionId(8);
@@ -273,9 +273,9 @@ fn what_no_connection_or_no_device_stands_for_is_counted_and_not_written() {
     assert_eq!((rig.read(), rig.unserved), (None, 3));
 }
 
-/// A header that promises more than came, and what lies behind the packet.
+/// A header with a length beyond the message, and bytes behind the packet.
 #[test]
-fn lengths_that_lie_write_nothing_beyond_the_message() {
+fn wrong_lengths_write_nothing_beyond_the_message() {
     let mut rig = Rig::new();
     let mut short = packet(9000);
     short.truncate(8000);

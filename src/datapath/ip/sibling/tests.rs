@@ -1,5 +1,4 @@
-//! Devices of one port that reach each other without the fabric, in a data thread with two of them and
-//! a host behind each.
+//! Siblings: a data thread with two IP links of one port, and a host behind each.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -36,7 +35,7 @@ struct Two {
 }
 
 impl Two {
-    /// The devices A and B and `others`, with the hosts' addresses known to each other.
+    /// The links A, B and `others`. A and B know the address of each other's host.
     fn with(others: u32, mtu: u32) -> Two {
         let rig = Rig::new();
         let mut hosts: Vec<OwnedFd> = Vec::new();
@@ -46,20 +45,20 @@ impl Two {
             hosts.push(host);
         }
         let near = |n: u32| Sibling {
-            device: LinkId(100 + n),
+            link: LinkId(100 + n),
             qpn: Qpn::new(0x17 + n),
             mtu,
         };
         let all: Arc<[Sibling]> = (0..2 + others).map(near).collect();
-        for (device, n, ip) in [(A, 1, IP_B), (B, 0, IP_A)] {
-            rig.commands.send(Command::SetSiblings(device, all.clone()));
+        for (link, n, ip) in [(A, 1, IP_B), (B, 0, IP_A)] {
+            rig.commands.send(Command::SetSiblings(link, all.clone()));
             let address = address(0x17 + n);
             let update = Update::Learned {
                 address,
                 mac: peer_mac(&address),
                 ip: Some(IpAddr::from(ip)),
             };
-            rig.commands.send(Command::Update(device, update));
+            rig.commands.send(Command::Update(link, update));
         }
         let rest = hosts.split_off(2);
         let mut two = Two {
@@ -69,7 +68,7 @@ impl Two {
         };
         two.round();
         two.fabric_calls();
-        // Their ends stay open.
+        // Keep the host ends open.
         std::mem::forget(rest);
         two
     }
@@ -95,7 +94,7 @@ impl Two {
         self.round();
     }
 
-    /// What a host reads next: virtio-net header and frame.
+    /// The next frame that a host reads, with its virtio-net header.
     fn read(&self, host: usize) -> Option<(VnetHeader, Vec<u8>)> {
         let mut frame = vec![0; 1 << 17];
         let len = rustix::io::read(&self.hosts[host], &mut frame).ok()?;
@@ -103,23 +102,23 @@ impl Two {
         Some((vnet, frame[VNET_HEADER_LEN..len].to_vec()))
     }
 
-    fn stats(&mut self, device: usize) -> IpStats {
-        self.rig.thread.ip.lanes.get(device).unwrap().stats
+    fn stats(&mut self, lane: usize) -> IpStats {
+        self.rig.thread.ip.lanes.get(lane).unwrap().stats
     }
 
-    fn tap_stats(&self, device: usize) -> TapStats {
-        self.rig.thread.ip.lanes.get(device).unwrap().base.stats
+    fn tap_stats(&self, lane: usize) -> TapStats {
+        self.rig.thread.ip.lanes.get(lane).unwrap().base.stats
     }
 }
 
-/// From the host of A to that of B.
+/// The frame, addressed from the host of A to the host of B.
 fn to_b(mut frame: Vec<u8>) -> Vec<u8> {
     frame[..6].copy_from_slice(&peer_mac(&address(0x18)));
     frame[6..12].copy_from_slice(&MAC_A);
     frame
 }
 
-/// With a UDP checksum that is left to the device.
+/// A header that leaves the UDP checksum to the TAP.
 fn unfinished(gso_type: u8, gso_size: u16) -> VnetHeader {
     VnetHeader {
         flags: FLAG_NEEDS_CSUM,
@@ -140,7 +139,7 @@ fn tcp_frame(payload: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_crosses_as_it_is_but_for_the_ethernet_addresses() {
+fn a_frame_crosses_unchanged_except_for_the_ethernet_addresses() {
     let mut two = Two::new(60_000);
     let cases = [
         (VnetHeader::default(), udp_frame(100), 1, 42),
@@ -172,7 +171,7 @@ fn a_frame_crosses_as_it_is_but_for_the_ethernet_addresses() {
     assert_eq!(two.read(0), None);
 }
 
-/// The host that gets a large send finds in it what the fabric would have brought.
+/// A large send contains the packets that the fabric would have carried.
 #[test]
 fn a_large_send_holds_the_packets_that_the_fabric_would_have_carried() {
     let cases = [
@@ -218,7 +217,7 @@ fn a_large_send_holds_the_packets_that_the_fabric_would_have_carried() {
 }
 
 #[test]
-fn what_is_larger_than_the_sibling_takes_is_answered() {
+fn packets_larger_than_the_sibling_s_mtu_are_answered() {
     let mut two = Two::new(1500);
     let large = [
         (VnetHeader::default(), udp_frame(1473)),
@@ -241,11 +240,11 @@ fn what_is_larger_than_the_sibling_takes_is_answered() {
     assert_eq!(two.stats(1).rx_packets, 7);
     two.send(&VnetHeader::default(), &to_b(udp_frame(1472)));
     assert_eq!(two.read(1).unwrap().1.len(), 14 + 1500);
-    assert_eq!(two.fabric_calls(), [], "and no connection is asked for");
+    assert_eq!(two.fabric_calls(), [], "no connection is requested");
 }
 
 #[test]
-fn a_header_that_lies_is_not_written() {
+fn a_frame_with_a_wrong_header_is_not_written() {
     let mut two = Two::new(60_000);
     let outside = VnetHeader {
         csum_start: U16::new(5000),
@@ -254,10 +253,10 @@ fn a_header_that_lies_is_not_written() {
     for vnet in [unfinished(GSO_TCPV4, 0), unfinished(0x77, 100), outside] {
         two.send(&vnet, &to_b(udp_frame(100)));
     }
-    // TCP is promised, UDP is there.
+    // The header announces TCP; the packet is UDP.
     two.send(&unfinished(GSO_TCPV4, 500), &to_b(udp_frame(5000)));
     assert_eq!((two.read(1), two.stats(0).tx_bad_frame), (None, 4));
-    // What Ethernet puts behind a short packet stays behind.
+    // Ethernet padding is removed.
     let mut padded = to_b(udp_frame(2));
     padded.extend([0xee; 16]);
     two.send(&VnetHeader::default(), &padded);
@@ -272,11 +271,11 @@ fn arp(operation: u8, sender: [u8; 6], from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
 }
 
 #[test]
-fn arp_is_translated_and_teaches_and_sends_what_waited() {
+fn arp_is_translated_and_learned_and_releases_held_frames() {
     let mut two = Two::new(60_000);
     two.rig.commands.send(Command::Flush(B));
     two.round();
-    // The host of B sends to A, whom nobody knows there any more: the frame waits.
+    // The host of B sends to A. The core of B has forgotten A and holds the frame.
     let mut waiting = udp_frame(64);
     waiting[..6].copy_from_slice(&peer_mac(&address(0x17)));
     waiting[6..12].copy_from_slice(&MAC_B);
@@ -292,12 +291,14 @@ fn arp_is_translated_and_teaches_and_sends_what_waited() {
     let (_, request) = two.read(1).unwrap();
     assert_eq!(request[..6], MAC_B);
     assert_eq!(request[22..28], peer_mac(&address(0x17)));
-    let (_, late) = two.read(0).expect("what waited is sent in the same round");
+    let (_, late) = two
+        .read(0)
+        .expect("the held frame is sent in the same round");
     assert_eq!((&late[..6], &late[12..]), (&MAC_A[..], &waiting[12..]));
     assert_eq!(two.fabric_calls(), []);
 }
 
-/// The Internet checksum's sum (RFC 1071).
+/// The sum of an Internet checksum (RFC 1071).
 fn sum(words: &[u8]) -> u16 {
     let sum = words
         .chunks(2)
@@ -306,13 +307,13 @@ fn sum(words: &[u8]) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// The client's hardware address is given back to a reply, which takes a checksum that is right.
+/// The core restores the client's hardware address in a reply, and needs a complete checksum for that.
 #[test]
-fn dhcp_that_must_be_read_is_finished_first() {
+fn dhcp_for_the_core_is_completed_first() {
     let mut two = Two::new(60_000);
     let mut reply = udp_frame(240);
     reply[34..38].copy_from_slice(&[0, 67, 0, 68]);
-    // What the host leaves in the field: the sum of the pseudo header.
+    // The host leaves the sum of the pseudo header in the field.
     let pseudo = sum(&[&reply[26..34], &[0, 17], &reply[38..40]].concat());
     reply[40..42].copy_from_slice(&pseudo.to_be_bytes());
     two.send(&unfinished(GSO_NONE, 0), &to_b(reply));
@@ -324,7 +325,7 @@ fn dhcp_that_must_be_read_is_finished_first() {
 }
 
 #[test]
-fn a_sibling_that_does_not_take_a_frame_counts_it() {
+fn a_sibling_whose_tap_refuses_a_frame_counts_it() {
     let mut two = Two::new(60_000);
     let [_, host] = &two.hosts;
     rustix::net::shutdown(host, rustix::net::Shutdown::Read).unwrap();
@@ -348,19 +349,19 @@ fn without_its_lane_a_sibling_is_reached_by_datagrams() {
 }
 
 #[test]
-fn a_flush_forgets_the_sibling_until_it_speaks() {
+fn a_flush_forgets_the_sibling_until_it_sends() {
     let mut two = Two::new(60_000);
     two.rig.commands.send(Command::Flush(A));
     two.round();
     two.send(&VnetHeader::default(), &to_b(udp_frame(100)));
     assert_eq!(two.read(1), None);
     let question = two.fabric_calls();
-    assert_eq!(lengths(&question), [(false, 60)], "the link is asked");
+    assert_eq!(lengths(&question), [(false, 60)], "a query to the link");
 }
 
-/// A hundred idle devices are not looked at when one is busy.
+/// A round with one busy link does not touch a hundred idle links.
 #[test]
-fn a_round_looks_at_the_lanes_that_it_used() {
+fn a_round_serves_only_the_lanes_that_it_used() {
     let mut two = Two::with(126, 60_000);
     two.rig.thread.timeout();
     two.send(&VnetHeader::default(), &to_b(udp_frame(100)));
@@ -371,9 +372,9 @@ fn a_round_looks_at_the_lanes_that_it_used() {
     assert_eq!(two.rig.thread.timeout(), None);
 }
 
-/// While the fabric has no room, only the TAPs that have something are muted, and all are heard again.
+/// While the fabric has no room, only the TAPs with frames are muted. The end of the pause unmutes all.
 #[test]
-fn a_pause_touches_the_taps_that_have_something() {
+fn a_pause_mutes_only_the_taps_with_frames() {
     let mut two = Two::with(126, 60_000);
     two.rig.thread.timeout();
     two.rig.thread.pause(true).unwrap();

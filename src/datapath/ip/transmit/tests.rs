@@ -7,7 +7,7 @@ use super::*;
 
 const CONNECTION: ConnectionId = ConnectionId(3);
 
-/// A connection whose peer takes packets of `mtu` bytes.
+/// A connection whose peer accepts packets of `mtu` bytes.
 fn over(mtu: usize) -> Way {
     Way {
         to: Target::Neighbour(0),
@@ -92,7 +92,7 @@ fn a_large_send_is_cut_as_the_sender_asked() {
 }
 
 #[test]
-fn what_a_connection_does_not_take_is_dropped_and_counted() {
+fn packets_that_a_connection_refuses_are_dropped_and_counted() {
     let mut rig = Rig::new();
     rig.fabric.state().takes = 0;
     for payload in [100, 5000] {
@@ -105,7 +105,7 @@ fn what_a_connection_does_not_take_is_dropped_and_counted() {
     assert!(rig.posted().is_empty());
 }
 
-/// The link's broadcast group is always there, and nobody is told about its MTU.
+/// The core knows the broadcast group from the start. The host receives no ICMP for multicast.
 #[test]
 fn a_multicast_over_the_mtu_is_dropped_and_counted() {
     let mut rig = Rig::new();

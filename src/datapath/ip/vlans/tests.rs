@@ -10,9 +10,7 @@ use rustix::event::epoll;
 
 use super::super::super::command::{Command, Tables};
 use super::super::super::lane::LaneInit;
-use super::super::super::testing::{
-    Call, DEVICE, ENDPOINT, Rig, address, lane, settings, udp_frame,
-};
+use super::super::super::testing::{Call, ENDPOINT, LINK, Rig, address, lane, settings, udp_frame};
 use super::super::{IpInit, IpParts, IpSettings};
 use super::*;
 
@@ -29,12 +27,11 @@ struct Trunk {
 fn vlan(vid: u16) -> VlanLane {
     let init = IpInit {
         base: LaneInit {
+            pkey: fabric::PKey::new(0x8000 | vid),
             id: VLAN,
             endpoint: VLAN_ENDPOINT,
-            qkey: fabric::QKey::IPOIB_DEFAULT,
             uso: false,
         },
-        pkey: fabric::PKey::new(0x8000 | vid),
         scope: 2,
         services: fabric::Services::Any,
         connections: ipoib::Limits::default().connections,
@@ -46,7 +43,7 @@ fn vlan(vid: u16) -> VlanLane {
         ..settings(0)
     };
     VlanLane {
-        trunk: DEVICE,
+        trunk: LINK,
         vid,
         parts: IpParts::new(&init, settings),
     }
@@ -57,7 +54,7 @@ impl Trunk {
         let rig = Rig::new();
         let (lane, host) = lane(0);
         rig.commands.send(Command::AddLane(Box::new(lane)));
-        rig.commands.send(Command::SetVlans(DEVICE, true));
+        rig.commands.send(Command::SetVlans(LINK, true));
         let events = Vec::with_capacity(8);
         let mut trunk = Trunk { rig, host, events };
         trunk.round();
@@ -86,7 +83,7 @@ impl Trunk {
         self.round();
     }
 
-    /// What left as datagrams.
+    /// The sent datagrams.
     fn sent(&mut self) -> Vec<(EndpointId, Vec<u8>)> {
         let mut state = self.rig.state.lock().unwrap();
         let froms = std::mem::take(&mut state.from);
@@ -104,10 +101,10 @@ impl Trunk {
         Some(frame[VNET_HEADER_LEN..len].to_vec())
     }
 
-    /// VLAN ids that were reported since the last time.
+    /// VLAN ids reported since the previous call.
     fn reported(&self) -> Vec<u16> {
         let vid = |report| match report {
-            Report::Vlan(DEVICE, vid) => Some(vid),
+            Report::Vlan(LINK, vid) => Some(vid),
             _ => None,
         };
         self.rig.reports.try_iter().filter_map(vid).collect()
@@ -120,12 +117,12 @@ impl Trunk {
             reply,
         });
         self.round();
-        let devices = snapshot.try_recv().unwrap().ip;
-        devices.into_iter().find(|d| d.id == id).unwrap().stats
+        let links = snapshot.try_recv().unwrap().ip;
+        links.into_iter().find(|l| l.id == id).unwrap().stats
     }
 }
 
-/// A broadcast of the host's, with these tags.
+/// A broadcast of the host, with these tags.
 fn broadcast(tags: &[u16]) -> Vec<u8> {
     let mut frame = udp_frame(40);
     frame[..6].fill(0xff);
@@ -140,7 +137,7 @@ fn broadcast(tags: &[u16]) -> Vec<u8> {
 }
 
 #[test]
-fn a_tag_chooses_who_sends_the_frame_and_is_taken_out() {
+fn a_tag_selects_the_lane_and_is_removed() {
     let mut trunk = Trunk::with(5);
     trunk.send(&broadcast(&[]));
     trunk.send(&broadcast(&[5]));
@@ -160,11 +157,11 @@ fn a_tag_chooses_who_sends_the_frame_and_is_taken_out() {
 }
 
 #[test]
-fn what_comes_for_a_vlan_has_its_tag() {
+fn packets_for_a_vlan_are_written_with_its_tag() {
     let mut trunk = Trunk::with(5);
     trunk.command(Command::ToTap(VLAN, broadcast(&[]).into()));
     assert_eq!(trunk.read().unwrap(), broadcast(&[5]));
-    trunk.command(Command::ToTap(DEVICE, broadcast(&[]).into()));
+    trunk.command(Command::ToTap(LINK, broadcast(&[]).into()));
     assert_eq!(trunk.read().unwrap(), broadcast(&[]));
 }
 
@@ -178,17 +175,17 @@ fn a_vlan_that_is_not_served_is_counted_and_reported_once() {
     // Reserved (IEEE 802.1Q-2018, table 9-2).
     trunk.send(&broadcast(&[0xfff]));
     assert_eq!(trunk.reported(), [6, 7]);
-    trunk.command(Command::SetVlans(DEVICE, true));
+    trunk.command(Command::SetVlans(LINK, true));
     trunk.send(&broadcast(&[6]));
     trunk.send(&broadcast(&[5]));
     assert_eq!(trunk.reported(), [6]);
-    assert_eq!(trunk.sent().len(), 1, "VLAN 5 is served on");
-    let stats = trunk.stats(DEVICE);
+    assert_eq!(trunk.sent().len(), 1, "VLAN 5 is still served");
+    let stats = trunk.stats(LINK);
     assert_eq!((stats.tx_vlan_unserved, stats.tx_dropped), (6, 6));
 }
 
 #[test]
-fn tags_in_tags_and_pieces_of_tags_are_dropped() {
+fn double_and_truncated_tags_are_dropped() {
     let mut trunk = Trunk::with(5);
     let mut hostile = vec![broadcast(&[5, 6]), broadcast(&[0, 5])];
     hostile.extend((0..18).map(|len| broadcast(&[5])[..len].to_vec()));
@@ -197,12 +194,12 @@ fn tags_in_tags_and_pieces_of_tags_are_dropped() {
         trunk.send(&frame);
     }
     assert!(trunk.sent().is_empty() && trunk.read().is_none());
-    let dropped = trunk.stats(DEVICE).tx_dropped + trunk.stats(VLAN).tx_dropped;
+    let dropped = trunk.stats(LINK).tx_dropped + trunk.stats(VLAN).tx_dropped;
     assert_eq!(dropped, count);
 }
 
 #[test]
-fn a_vlan_ends_alone_and_its_tap_goes_on() {
+fn removing_a_vlan_leaves_its_tap_in_service() {
     let mut trunk = Trunk::with(5);
     let (done, _) = unbounded();
     trunk.command(Command::RemoveLane(VLAN, done));
@@ -211,18 +208,18 @@ fn a_vlan_ends_alone_and_its_tap_goes_on() {
     assert_eq!(trunk.reported(), [5]);
     let sent = trunk.sent();
     assert_eq!((sent.len(), sent[0].0), (1, ENDPOINT));
-    // Tags select nothing any more.
-    trunk.command(Command::SetVlans(DEVICE, false));
+    // Tags no longer select partitions.
+    trunk.command(Command::SetVlans(LINK, false));
     trunk.send(&broadcast(&[5]));
     assert!(trunk.reported().is_empty());
-    assert_eq!(trunk.stats(DEVICE).tx_vlan_unserved, 1);
+    assert_eq!(trunk.stats(LINK).tx_vlan_unserved, 1);
 }
 
 #[test]
 fn a_vlan_without_its_interface_is_not_served() {
     let mut trunk = Trunk::new();
     let (done, _) = unbounded();
-    trunk.command(Command::RemoveLane(DEVICE, done));
+    trunk.command(Command::RemoveLane(LINK, done));
     trunk.command(Command::AddVlan(Box::new(vlan(5))));
     assert!(trunk.rig.thread.ip.lanes.places().is_empty());
 }

@@ -27,8 +27,8 @@ fn packets(message: &[u8], payload_max: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What is said about `message` behind the transport's headers.
-fn said(message: &[u8]) -> String {
+/// The text of `message` after the transport headers.
+fn printed(message: &[u8]) -> String {
     let (summary, text) = lines(&pcap(&packets(message, 4096), usize::MAX));
     assert_eq!(
         (summary.roce, summary.good, summary.malformed),
@@ -49,7 +49,7 @@ fn gid(last: u16) -> Gid {
 fn questions_say_what_is_asked() {
     let get = |attribute| mad::write_empty(&header(method::GET, attribute));
     assert_eq!(
-        said(&get(attribute::VESW_PORT_INFO)),
+        printed(&get(attribute::VESW_PORT_INFO)),
         "VNIC Get VeswPortInfo ..."
     );
     let query = MacEntriesQuery {
@@ -58,7 +58,7 @@ fn questions_say_what_is_asked() {
     };
     let asked = mad::write(&header(method::GET, attribute::VESW_MAC_ENTRIES), &query);
     assert_eq!(
-        said(&asked),
+        printed(&asked),
         "VNIC Get VeswPortMacEntries ... offset 250 count 125"
     );
     let query = mad::MacListQuery {
@@ -67,11 +67,11 @@ fn questions_say_what_is_asked() {
     };
     let asked = mad::write(&header(method::GET, attribute::IFACE_UCAST_MACS), &query);
     assert_eq!(
-        said(&asked),
+        printed(&asked),
         "VNIC Get IfaceUcastMacs ... start 333 count 0"
     );
     assert_eq!(
-        said(&mad::write_empty(&header(0x77, 0x1234))),
+        printed(&mad::write_empty(&header(0x77, 0x1234))),
         "VNIC method 0x77 attribute 0x1234 ..."
     );
 }
@@ -80,7 +80,7 @@ fn questions_say_what_is_asked() {
 fn refusals_say_why_and_nothing_else() {
     let asked = header(method::GET, attribute::VESW_MAC_ENTRIES);
     assert_eq!(
-        said(&mad::write_empty(&asked.response(status::INVALID))),
+        printed(&mad::write_empty(&asked.response(status::INVALID))),
         "VNIC GetResp VeswPortMacEntries tid 0xabc0000000000007 \
          status 0x001c (invalid attribute value) vport 1"
     );
@@ -116,9 +116,9 @@ fn a_switch_and_a_port_on_it_field_by_field() {
          oper_state drop-all{of_port}"
     );
     let set = mad::write(&header(method::SET, attribute::VESW_PORT_INFO), &info);
-    assert_eq!(said(&set), expected);
+    assert_eq!(printed(&set), expected);
     let delete = mad::write(&header(method::SET, attribute::DELETE_VESW), &info);
-    assert_eq!(said(&delete), "VNIC Set DeleteVesw ...");
+    assert_eq!(printed(&delete), "VNIC Set DeleteVesw ...");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn tables_and_lists_show_their_entries() {
     };
     let set = header(method::SET, attribute::VESW_MAC_ENTRIES);
     assert_eq!(
-        said(&mad::write(&set, &entries)),
+        printed(&mad::write(&set, &entries)),
         "VNIC Set VeswPortMacEntries ... offset 10 count 2 mac_tbl_digest 0x77 \
          entries 52:54:00:00:00:01=0x000005/0x00,52:54:00:00:00:02&ff:ff:ff:ff:ff:ff=0x000006/0x20"
     );
@@ -147,7 +147,7 @@ fn tables_and_lists_show_their_entries() {
     };
     let answer = header(method::GET_RESP, attribute::IFACE_MCAST_MACS);
     assert_eq!(
-        said(&mad::write(&answer, &macs)),
+        printed(&mad::write(&answer, &macs)),
         "VNIC GetResp IfaceMcastMacs ... start 0 count 2 total 2 gen_count 9 \
          macs 01:00:5e:00:00:01,33:33:00:00:00:01"
     );
@@ -163,7 +163,7 @@ fn tables_and_lists_show_their_entries() {
     };
     let set = header(method::SET, attribute::LID_DIRECTORY);
     assert_eq!(
-        said(&mad::write(&set, &directory)),
+        printed(&mad::write(&set, &directory)),
         "VNIC Set LidDirectory ... start 0 count 1 total 1 digest 0x99 \
          entries 0x000007=fe80::7/0x000123"
     );
@@ -184,16 +184,16 @@ fn counters_have_the_names_of_the_driver() {
         counters,
     };
     let answer = header(method::GET_RESP, attribute::SUMMARY_COUNTERS);
-    let said_summary = said(&mad::write(&answer, &summary));
+    let said_summary = printed(&mad::write(&answer, &summary));
     assert!(said_summary.starts_with(
         "VNIC GetResp VeswPortSummaryCounters ... vp_instance 1 vesw_id 2 port_num 3 rx_packets 0 tx_packets 5 "
     ));
     assert!(said_summary.ends_with(" rx_1519_max 3"), "{said_summary}");
-    // 28 counters behind three fields.
+    // 28 counters after three fields.
     assert_eq!(said_summary.split("x_").count() - 1, 28);
     let errors = ErrorCounters::of(1, 2, 3, &counters);
     let answer = header(method::GET_RESP, attribute::ERROR_COUNTERS);
-    let said_errors = said(&mad::write(&answer, &errors));
+    let said_errors = printed(&mad::write(&answer, &errors));
     assert!(
         said_errors.contains(" rx_runt 2 rx_oversize 0 "),
         "{said_errors}"
@@ -211,7 +211,7 @@ fn what_is_of_a_whole_node_has_no_virtual_port() {
         &of_node(method::GET_RESP, attribute::CLASS_PORT_INFO),
         &info,
     );
-    let said_class = said(&class);
+    let said_class = printed(&class);
     assert!(said_class.starts_with(
         "VNIC GetResp ClassPortInfo tid 0xabc0000000000007 base_version 0x80 class_version 0x80 \
          cap_mask 0xff01 cap_mask2 0x0 response_time 18 (1.1 s) redirect_gid :: "
@@ -229,7 +229,7 @@ fn what_is_of_a_whole_node_has_no_virtual_port() {
         kind: TrapKind::LinkStatus,
     };
     let trap = mad::write(&of_node(method::TRAP, attribute::NOTICE), &notice);
-    assert!(said(&trap).ends_with(
+    assert!(printed(&trap).ends_with(
         "opcode 3 (link status changed) issuer_lid 0x000005 fabric_id 0x301 vesw_id 2 port_num 7 \
          opa_port 1 vport 4"
     ));
@@ -248,7 +248,7 @@ fn what_is_of_a_whole_node_has_no_virtual_port() {
         }],
     };
     let send = mad::write(&of_node(method::SEND, attribute::NODE_INFO), &node);
-    assert!(said(&send).ends_with(
+    assert!(printed(&send).ends_with(
         "guid 0202:0202:0202:0202 incarnation 0x000000000000f00d port 1 payload_max 4096 \
          description \"host a\" first 0 next 0 ports 0:vnic0/0x000011"
     ));
@@ -260,11 +260,11 @@ fn what_is_of_a_whole_node_has_no_virtual_port() {
         gid: gid(9),
     };
     let send = mad::write(&of_node(method::SEND, attribute::MANAGER_INFO), &manager);
-    assert!(said(&send).ends_with("priority 5 active 1 lease_ms 15000 gid fe80::9"));
+    assert!(printed(&send).ends_with("priority 5 active 1 lease_ms 15000 gid fe80::9"));
 }
 
 #[test]
-fn a_datagram_in_pieces_is_told_with_the_one_that_completes_it() {
+fn a_datagram_in_pieces_is_in_the_record_of_its_last_piece() {
     let entries = MacEntries {
         offset: 0,
         digest: 1,
@@ -281,7 +281,7 @@ fn a_datagram_in_pieces_is_told_with_the_one_that_completes_it() {
     assert_eq!(set.len(), 2048);
     let mut pieces = packets(&set, 1036);
     assert_eq!(pieces.len(), 2);
-    // In the other order, the same.
+    // The other order gives the same.
     pieces.reverse();
     let file = pcap(&pieces, usize::MAX);
     let (summary, text) = lines(&file);
@@ -317,18 +317,18 @@ fn what_is_no_management_is_malformed() {
         );
         text[0].clone()
     };
-    assert!(wrong(b"ping").contains("malformed: no piece of a management datagram of VNIC"));
+    assert!(wrong(b"ping").contains("malformed: not a piece of a VNIC management datagram"));
     let piece = |message: &[u8]| Splitter::new(1, 4096).split(message).next().unwrap();
-    assert!(wrong(&piece(&[0; 24])).contains("malformed: a management datagram has 40 to 2048"));
+    assert!(wrong(&piece(&[0; 24])).contains("malformed: management datagram has 24 bytes"));
     let info = header(method::SET, attribute::VESW_PORT_INFO);
     let cut = wrong(&piece(&mad::write_empty(&info)));
     assert!(
         cut.contains("| VNIC Set VeswPortInfo tid ")
-            && cut.contains("malformed: the attribute has 0 bytes")
+            && cut.contains("malformed: attribute has 0 bytes")
     );
-    // Text of a stranger does not reach the terminal as it is.
+    // Foreign text is escaped before it reaches the terminal.
     let mut node = mad::write_empty(&header(method::SEND, attribute::NODE_INFO));
     node.resize(40 + 88, 0);
     node[40 + 24..40 + 28].copy_from_slice(b"\x1b[2J");
-    assert!(wrong(&piece(&node)).contains("malformed: description is no text"));
+    assert!(wrong(&piece(&node)).contains("malformed: description is not valid text"));
 }

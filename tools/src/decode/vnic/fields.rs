@@ -1,4 +1,4 @@
-//! What the attributes of VNIC management say, field by field.
+//! Fields of the attributes of VNIC management.
 
 use fabric::{Gid, Qpn};
 use vnic::Lid;
@@ -11,19 +11,19 @@ use vnic::mad::{
     MacList, MacListQuery, Mad, Malformed, Notice, SummaryCounters, TrapKind, attribute, method,
 };
 
-use super::values::{count, list, mac, number, text};
 use crate::decode::record::{Fields, Value};
+use crate::decode::values::{count, list, mac, number, text};
 
-/// What the header says beside class, method, attribute and transaction.
+/// Fields of the header other than class, method, attribute and transaction.
 pub fn header(h: &Header) -> Fields {
     let mut fields = Fields::new();
     let status = h.status.get();
     if status != mad::status::OK {
-        let said = match mad::status_name(status) {
+        let named = match mad::status_name(status) {
             Some(name) => format!("{status:#06x} ({name})"),
             None => format!("{status:#06x}"),
         };
-        fields.push(("status", Value::Text(said)));
+        fields.push(("status", Value::Text(named)));
     }
     match h.attribute_id.get() {
         attribute::CLASS_PORT_INFO
@@ -38,14 +38,14 @@ pub fn header(h: &Header) -> Fields {
     fields
 }
 
-/// What the attribute says: of a refusal nothing, and of a question only what is asked.
+/// Fields of the attribute. A refusal has none; a request has the fields of its query.
 pub fn attribute(mad: &Mad<'_>) -> Result<Fields, Malformed> {
     if mad.header.status.get() != mad::status::OK {
         return Ok(Fields::new());
     }
     match (mad.header.method, mad.header.attribute_id.get()) {
         (method::GET, attribute) => question(attribute, mad),
-        // Its data is ignored.
+        // The data of this attribute is ignored.
         (method::SET, attribute::DELETE_VESW) => Ok(Fields::new()),
         (_, attribute) => statement(attribute, mad),
     }
@@ -195,7 +195,7 @@ fn mac_list(page: &MacList) -> Fields {
     ]
 }
 
-/// The driver's counters up to the sizes, without the sums of drops: those that the attribute has.
+/// The driver's counters that the attribute has: all up to the packet sizes, except the sums of drops.
 fn summary_counters(summary: &SummaryCounters) -> Fields {
     let mut fields = of_port(summary.index, summary.vesw_id, summary.port_num);
     let left_out = ["rx_dropped", "tx_dropped"];

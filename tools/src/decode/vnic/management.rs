@@ -1,4 +1,4 @@
-//! The management of VNIC: datagrams of its own class, which travel in pieces.
+//! VNIC management: datagrams of class 0x34, sent in pieces.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ use crate::decode::record::{Content, MadRecord, Record};
 /// A piece of a management datagram.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Fragment {
-    /// Which of the sender's messages it is of.
+    /// The sender's number of the message.
     pub message: u32,
-    /// Where it lies in that, in bytes.
+    /// Offset in the message, in bytes.
     pub offset: usize,
-    /// Its own bytes.
+    /// Length of the piece, in bytes.
     pub length: usize,
-    /// Those of the whole message.
+    /// Length of the message, in bytes.
     pub message_length: usize,
-    /// It as it came.
+    /// The received datagram.
     #[serde(skip)]
     datagram: Vec<u8>,
 }
 
 impl Fragment {
-    /// Whether it is all of the message.
+    /// Whether the piece is the whole message.
     pub fn is_whole(&self) -> bool {
         self.length == self.message_length
     }
 }
 
-/// Whether datagrams with this Q_Key are pieces of management.
+/// Whether datagrams with this Q_Key are pieces of management datagrams.
 pub fn is_management(qkey: QKey) -> bool {
     qkey == carriage::MANAGEMENT_QKEY
 }
 
-/// Reads a piece; `None` if it is none.
+/// Reads a piece; `None` for other data.
 pub fn fragment(datagram: &[u8]) -> Option<Fragment> {
     let piece = Piece::parse(datagram)?;
     Some(Fragment {
@@ -51,7 +51,7 @@ pub fn fragment(datagram: &[u8]) -> Option<Fragment> {
     })
 }
 
-/// Puts the pieces of a capture together, of which it keeps no more than an agent does.
+/// Joins the pieces in a capture, within the memory limits of an agent.
 #[derive(Default)]
 pub struct Joiner(Reassembler);
 
@@ -84,7 +84,8 @@ impl Joiner {
     }
 }
 
-/// The record of `mad`; where its attribute cannot be read, without that and with the reason.
+/// The record of `mad`. If its attribute cannot be read, the record has only the header's fields, and the error
+/// has the reason.
 fn record_of(mad: &Mad<'_>) -> Result<MadRecord, (MadRecord, mad::Malformed)> {
     let h = &mad.header;
     let (method, attribute) = (h.method, h.attribute_id.get());

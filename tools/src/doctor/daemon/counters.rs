@@ -1,10 +1,10 @@
-//! Counters that tell why packets are lost.
+//! Counters that show why packets are lost.
 
 use control::api::InterfaceStats;
 
 use crate::doctor::finding::{Finding, Level};
 
-/// One that should be zero: its name, how bad it is, what it means, what to do.
+/// A counter that should be zero: name, severity, meaning, advice.
 struct Sign {
     name: &'static str,
     level: Level,
@@ -21,49 +21,49 @@ const fn sign(name: &'static str, level: Level, means: &'static str, advice: &'s
     }
 }
 
-/// In the order in which a user should see to them.
-const SIGNS: [Sign; 25] = [
+/// The counters, in the order in which a user should read them.
+const SIGNS: [Sign; 27] = [
     sign(
         "rx_pkey_violations",
         Level::Warn,
-        "packets of another partition, or of a limited member to a limited one",
-        "the same P_Key on all hosts of a link, full (bit 15 set) on one of any two",
+        "packets of another partition, or between two limited members",
+        "use the same P_Key on all hosts of a link; of any two hosts, one needs full membership (bit 15)",
     ),
     sign(
         "rx_qkey_violations",
         Level::Warn,
         "packets with another Q_Key",
-        "the same qkey on all hosts of a partition",
+        "use the same qkey on all hosts of a partition",
     ),
     sign(
         "rx_icrc_errors",
         Level::Warn,
-        "packets changed on their way, or of a sender whose ICRC is wrong",
-        "look for a device that rewrites packets (NAT, a broken offload); ibtap decode judges captures",
+        "packets changed on their way, or sent with a wrong ICRC",
+        "look for a device that rewrites packets (NAT, a broken offload); ibtap decode checks captures",
     ),
     sign(
         "rx_socket_drops",
         Level::Warn,
-        "packets came faster than they were taken",
-        "raise net.core.rmem_max where the daemon has no CAP_NET_ADMIN; more --queues; idle CPUs",
+        "packets arrived faster than the daemon read them",
+        "use more --queues or CPUs; without CAP_NET_ADMIN, raise net.core.rmem_max",
     ),
     sign(
         "rx_truncated",
         Level::Warn,
-        "packets longer than this link's MTU, or empty ones",
-        "one MTU on the underlays of all hosts, or the smaller --mtu everywhere",
+        "packets longer than the link's MTU, or empty packets",
+        "use one MTU on the underlays of all hosts, or the smallest --mtu on all hosts",
     ),
     sign(
         "rx_length_errors",
         Level::Note,
-        "packets whose lengths do not add up",
+        "packets with inconsistent lengths",
         "capture them: tcpdump -i UNDERLAY -w x.pcap udp port 4791; ibtap decode x.pcap",
     ),
     sign(
         "rx_dropped",
         Level::Note,
-        "packets that the host did not take",
-        "the interface was down or a reader too slow; ip -s link show",
+        "packets that the host did not accept",
+        "the interface was down or a reader was too slow; see ip -s link show",
     ),
     sign(
         TX_ERRORS,
@@ -80,102 +80,114 @@ const SIGNS: [Sign; 25] = [
     sign(
         TOO_BIG,
         Level::Note,
-        "packets larger than their way takes; unicast was answered by \"packet too big\", or did not \
-         find room to wait for a connection",
-        "usual with peers that take no connections (ibtap conn lists who does), and after a change \
-         of MTU; multicast has to be as small as datagrams are",
+        "packets larger than the path MTU; unicast was answered by \"packet too big\", or could not wait \
+         for a connection",
+        "usual with peers that accept no connections (ibtap conn lists connections), and after a change \
+         of the MTU; multicast must fit a datagram",
     ),
     sign(
         "tx_no_room",
         Level::Note,
-        "packets dropped because the underlay's queue was full, or a peer in connected mode \
-         acknowledged nothing for a while",
-        "a faster underlay, or a longer queue (txqueuelen); look at the peer where \
-         local_ack_timeout_err of ibtap stats grows, too",
+        "packets dropped because the underlay's queue was full, or a peer in connected mode sent no \
+         acknowledgements",
+        "use a faster underlay, or a longer queue (txqueuelen); if local_ack_timeout_err of ibtap stats \
+         also grows, check the peer",
     ),
     sign(
         "connections_no_room",
         Level::Warn,
-        "packets that went as datagrams, since there were as many connections as there may be",
-        "more --connections, or datagram mode, which keeps nothing for each peer",
+        "packets sent as datagrams because the maximum number of connections was reached",
+        "use more --connections, or datagram mode",
     ),
     sign(
         "cm_rx_rate_limited",
         Level::Warn,
-        "requests for connections over what one host may ask for",
-        "find who asks: ibtap decode a capture of udp port 4791; keep the underlay to yourself",
+        "connection requests over the limit for one host",
+        "find the sender: ibtap decode a capture of udp port 4791; use a private underlay",
     ),
     sign(
         "cm_rx_wrong_source",
         Level::Warn,
         "messages about a connection that are not from its peer",
-        "find who sends them: ibtap decode a capture of udp port 4791; keep the underlay to yourself",
+        "find the sender: ibtap decode a capture of udp port 4791; use a private underlay",
     ),
     sign(
         "rx_not_peer",
         Level::Warn,
         "packets to a connection that are not from its peer",
-        "find who sends them: ibtap decode a capture of udp port 4791; keep the underlay to yourself",
+        "find the sender: ibtap decode a capture of udp port 4791; use a private underlay",
     ),
     sign(
         "resp_local_length_error",
         Level::Warn,
-        "messages longer than connected mode carries",
-        "ibtap conn names the peers; one of them does not keep to what was agreed on",
+        "messages longer than the negotiated size",
+        "a peer exceeds the negotiated size; ibtap conn lists the peers",
     ),
     sign(
         "retry_rnr_exceeded_err",
         Level::Warn,
-        "connections that failed since the peer had no receive buffer for too long",
-        "a peer that is overloaded, or whose receive queue is too short; ibtap conn names the peers",
+        "connections that failed because the peer had no receive buffers for too long",
+        "the peer is overloaded, or its receive queue is too short; ibtap conn lists the peers",
     ),
     sign(
         "retry_exceeded_err",
         Level::Note,
-        "connections that failed since the peer did not acknowledge",
-        "a peer that went away; persisting: ibtap ping it, and look at the network between",
+        "connections that failed because the peer did not acknowledge",
+        "usual if a peer ended; otherwise ibtap ping the peer, and check the network between the hosts",
     ),
     sign(
         "packet_seq_err",
         Level::Note,
-        "times that a peer missed a packet of a connection, which was then sent again",
-        "losses of the underlay or of the peer's socket: rx_socket_drops there; ip -s link show",
+        "packets of connections that a peer missed; they were sent again",
+        "the underlay or the peer's socket loses packets: see rx_socket_drops on the peer, ip -s link show",
+    ),
+    sign(
+        "sa_timed_out",
+        Level::Warn,
+        "requests that the subnet administrator did not answer",
+        "usual while a subnet manager restarts; otherwise check the subnet manager (sminfo) and the fabric",
+    ),
+    sign(
+        "sa_refused",
+        Level::Note,
+        "requests that the subnet administrator refused",
+        "usual for destinations that have left the subnet; the log of ibtapd has the reasons",
     ),
     sign(
         "neighbours_refused",
         Level::Warn,
-        "neighbours that found no room",
-        "more hosts than the table takes: spread them over partitions",
+        "neighbours refused because the table was full",
+        "spread the hosts over more partitions",
     ),
     sign(
         "neighbours_evicted",
         Level::Note,
-        "neighbours forgotten to make room",
-        "more hosts than the table takes: spread them over partitions",
+        "neighbours removed because the table was full",
+        "spread the hosts over more partitions",
     ),
     sign(
         "mac_collisions",
         Level::Note,
-        "neighbours whose synthetic MACs are equal",
-        "nothing: one got another MAC",
+        "neighbours with equal synthetic MACs",
+        "no action: one neighbour got another MAC",
     ),
     sign(
         "mac_clashes",
         Level::Warn,
-        "guests whose MAC is one that ibtap gave to a neighbour",
+        "guests with the MAC of a neighbour",
         "give the guest another MAC",
     ),
     sign(
         "address_conflicts",
         Level::Warn,
         "IP addresses that two hosts or guests claim",
-        "the log of ibtapd names them; give one of them another address",
+        "the log of ibtapd names the hosts; give one of them another address",
     ),
     sign(
         "tx_unsegmented",
         Level::Note,
-        "trains that the kernel would not cut and that went out packet by packet",
-        "look at the underlay's offloads (ethtool -k)",
+        "trains that the kernel did not segment; they were sent packet by packet",
+        "check the offloads of the underlay (ethtool -k)",
     ),
 ];
 
@@ -197,17 +209,17 @@ pub fn judge(name: &str, stats: &InterfaceStats) -> Vec<Finding> {
         })
         .collect();
     if findings.is_empty() {
-        let found = "tell of no loss";
+        let found = "show no loss";
         findings.push(Finding::new("counters", Level::Ok, name, found));
     }
     findings
 }
 
-/// What is too big is an error to the kernel's counter, and told apart here.
+// tx_errors, a counter of the kernel, includes tx_too_big. The findings separate both.
 const TX_ERRORS: &str = "tx_errors";
 const TOO_BIG: &str = "tx_too_big";
 
-/// What a sign counts.
+/// The value of a sign.
 fn count(stats: &InterfaceStats, name: &str) -> u64 {
     match name {
         TX_ERRORS => {
@@ -222,7 +234,7 @@ fn count(stats: &InterfaceStats, name: &str) -> u64 {
 fn total(stats: &InterfaceStats, name: &str) -> u64 {
     let kernel = stats.kernel();
     let named = kernel.iter().filter(|(n, _)| *n == name).map(|(_, v)| *v);
-    let sets = [&stats.device, &stats.protocol].into_iter();
+    let sets = [&stats.device, &stats.protocol, &stats.subnet].into_iter();
     let others = sets
         .chain(stats.workers.iter().map(|w| &w.counters))
         .flat_map(|set| &set.0)
@@ -238,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_to_tell() {
+    fn no_loss() {
         let stats = InterfaceStats {
             name: "ib0".into(),
             rx_packets: 7,
@@ -248,9 +260,9 @@ mod tests {
         assert_eq!((found.len(), found[0].level), (1, Level::Ok));
     }
 
-    /// In a network where some take no connections, "packet too big" is no trouble.
+    /// "Packet too big" is usual if some peers accept no connections.
     #[test]
-    fn what_was_answered_by_packet_too_big_is_no_error() {
+    fn packets_answered_by_packet_too_big_are_no_errors() {
         let judged = |tx_errors| {
             judge(
                 "ib0",
@@ -272,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_on_the_fabric_are_told_of() {
+    fn strangers_on_the_fabric_are_reported() {
         for name in ["rx_not_peer", "cm_rx_wrong_source", "cm_rx_rate_limited"] {
             let stats = InterfaceStats {
                 name: "ib0".into(),

@@ -1,4 +1,4 @@
-//! An interface's partition: whether its port is in it, and as what.
+//! The membership of an interface's port in the interface's partition.
 
 use control::api::{InterfaceInfo, PkeyTable};
 use fabric::PKey;
@@ -7,7 +7,7 @@ use crate::doctor::finding::{Finding, Level};
 
 const CHECK: &str = "pkey";
 
-/// Judges an interface's P_Key by the table of its port; silent where both are as they mostly are.
+/// Judges an interface's P_Key by the table of its port; no finding for a full member.
 pub fn judge(interface: &InterfaceInfo, tables: &[PkeyTable]) -> Option<Finding> {
     let table = tables.iter().find(|t| t.port == interface.port)?;
     let (name, pkey) = (interface.qualified_name(), interface.pkey);
@@ -16,15 +16,21 @@ pub fn judge(interface: &InterfaceInfo, tables: &[PkeyTable]) -> Option<Finding>
     if of_partition.is_empty() {
         return Some(waits(interface, table));
     }
-    // IBA vol. 1, 10.9.3. Two of them exchange nothing at all, so that not even ARP gets through.
+    // IBA vol. 1, 10.9.3: two limited members exchange no packets, not even ARP.
     of_partition.iter().all(|entry| !entry.is_full()).then(|| {
         let found = format!(
-            "it is a limited member of partition {}: it reaches full members only",
+            "is a limited member of partition {} and reaches full members only",
             pkey.full()
         );
-        let entries = table.pkeys.iter().map(|e| if e.full() == pkey.full() { e.full() } else { *e });
+        let entries = table.pkeys.iter().map(|e| {
+            if e.full() == pkey.full() {
+                e.full()
+            } else {
+                *e
+            }
+        });
         Finding::new(CHECK, Level::Note, name, found).advise(format!(
-            "if it is to reach other limited members, make one side of each pair a full one: here {}",
+            "to reach a limited member, one side must be a full member: here {}",
             set(table, entries)
         ))
     })
@@ -33,19 +39,19 @@ pub fn judge(interface: &InterfaceInfo, tables: &[PkeyTable]) -> Option<Finding>
 fn waits(interface: &InterfaceInfo, table: &PkeyTable) -> Finding {
     let (name, pkey) = (interface.qualified_name(), interface.pkey);
     let found = format!(
-        "it waits: its P_Key {pkey} is not in the table of {}, which has {}",
+        "waits: its P_Key {pkey} is not in the table of {}, which has {}",
         table.port,
         list(table.pkeys.iter().copied())
     );
     if !table.settable {
         return Finding::new(CHECK, Level::Fail, name, found).advise(format!(
-            "add {} to the partitions of this host, in the subnet manager; without one there is the \
-             default partition alone",
+            "add {} to the partitions of this host in the subnet manager; without a subnet manager, \
+             only the default partition exists",
             pkey.full()
         ));
     }
     Finding::new(CHECK, Level::Fail, name, found).advise(format!(
-        "{}; or \"auto\" for all that the interfaces ask for; for good: pkeys in the configuration",
+        "{}; or \"auto\" for the P_Keys of all interfaces; permanently: pkeys in the configuration",
         set(table, table.pkeys.iter().copied().chain([pkey.full()]))
     ))
 }
@@ -57,7 +63,7 @@ fn set(table: &PkeyTable, entries: impl Iterator<Item = PKey>) -> String {
     format!("ibtap pkey set {} {}", table.port, list(entries))
 }
 
-/// The entries that are in use.
+/// The valid entries, as a list.
 fn list(entries: impl Iterator<Item = PKey>) -> String {
     let used: Vec<String> = entries
         .filter(|entry| entry.is_valid())
@@ -90,13 +96,13 @@ mod tests {
     #[test]
     fn a_full_member_is_as_it_should_be() {
         assert_eq!(judged(0xffff, &[0xffff]), None);
-        // The full entry counts where both are there, and however the device's key is written.
+        // The full entry counts, also beside a limited entry and for an interface with a limited P_Key.
         assert_eq!(judged(0x0001, &[0x0001, 0x8001]), None);
         assert_eq!(judge(&super::super::tests::interface(), &[]), None);
     }
 
     #[test]
-    fn limited_members_do_not_hear_each_other() {
+    fn limited_members_do_not_reach_each_other() {
         let (level, found, advice) = judged(0x0001, &[0xffff, 0x0001]).unwrap();
         assert_eq!(level, Level::Note);
         assert!(

@@ -1,11 +1,11 @@
 use std::io;
 
-use control::api::{LinkAddress, LinkLayer, LogLevel, Mode};
+use control::api::{LinkAddress, LogLevel, Mode};
 use fabric::{Gid, PKey, QKey, Qpn};
 
 use super::*;
 
-/// An interface as a healthy daemon shows it.
+/// An interface of a healthy daemon.
 pub fn interface() -> InterfaceInfo {
     InterfaceInfo {
         name: "ib0".into(),
@@ -14,6 +14,8 @@ pub fn interface() -> InterfaceInfo {
         underlay: Some("eth0".into()),
         link_layer: LinkLayer::Ethernet,
         lid: None,
+        sm_lid: None,
+        sm_sl: None,
         state: PortState::Active,
         reason: None,
         up: true,
@@ -30,6 +32,7 @@ pub fn interface() -> InterfaceInfo {
         address: LinkAddress([0; 20]),
         mac: LinkAddress([2; 6]),
         broadcast: Gid([0xff; 16]),
+        broadcast_record: None,
         mtu: 4092,
         link_mtu: 4096,
         queues: 2,
@@ -132,8 +135,11 @@ fn a_daemon_that_is_not_there_fails_unless_it_is_only_to_be() {
 
 #[test]
 fn a_table_that_fills_up() {
-    assert_eq!(neighbours("ib0", 3).level, Level::Ok);
-    assert_eq!(neighbours("ib0", 16000).level, Level::Warn);
+    assert_eq!(neighbours("ib0", LinkLayer::Ethernet, 3).level, Level::Ok);
+    assert_eq!(
+        neighbours("ib0", LinkLayer::Ethernet, 16000).level,
+        Level::Warn
+    );
 }
 
 #[test]
@@ -152,7 +158,7 @@ fn another_queue_pair_with_our_gid_is_a_duplicate() {
         queuelen: None,
     };
     let other = Gid([0xfd; 16]);
-    // Another interface of ours on the same port has the same GID.
+    // Another interface of this daemon on the same port has the same GID.
     let child = InterfaceInfo {
         name: "ib1".into(),
         qpn: Qpn::new(8),

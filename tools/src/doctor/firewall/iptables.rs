@@ -7,7 +7,7 @@ use super::rules::{
     Action, Base, Chain, ChainId, Condition, Family, Field, Hook, Rule, Step, Tool, Value,
 };
 
-/// Matches whose options are all among those read below, or say nothing about the packet.
+/// Matches with options that `field` knows or that do not select packets.
 const KNOWN_MATCHES: [&str; 9] = [
     "udp",
     "tcp",
@@ -20,13 +20,13 @@ const KNOWN_MATCHES: [&str; 9] = [
     "sctp",
 ];
 
-/// Whether these rules are kept by nftables, which then lists them too.
+/// Whether nftables keeps these rules; `nft` then also lists them.
 pub fn is_nftables(text: &str) -> bool {
     text.lines()
         .any(|line| line.starts_with('#') && line.contains("(nf_tables)"))
 }
 
-/// Reads the chains and their rules. What is not understood becomes unknown.
+/// Reads the chains and their rules. Anything that is not understood becomes unknown.
 pub fn parse(text: &str, tool: Tool) -> Vec<Chain> {
     let family = match tool {
         Tool::Iptables => Family::Ipv4,
@@ -68,7 +68,8 @@ pub fn parse(text: &str, tool: Tool) -> Vec<Chain> {
     chains
 }
 
-fn program(tool: Tool) -> &'static str {
+/// The name of the program.
+pub fn program(tool: Tool) -> &'static str {
     match tool {
         Tool::Iptables => "iptables",
         Tool::Ip6tables => "ip6tables",
@@ -101,7 +102,7 @@ fn base(table: &str, name: &str, drops: bool) -> Option<Base> {
     })
 }
 
-/// Words between spaces; a quoted one may hold spaces.
+/// Words between spaces; a quoted word may contain spaces.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -163,7 +164,7 @@ fn steps(words: &[String]) -> Vec<Step> {
                 };
                 steps.push(Step::Match(condition));
                 if known.is_none() {
-                    // The values of an option that is not known.
+                    // Skip the values of the unknown option.
                     while words
                         .peek()
                         .is_some_and(|w| !w.starts_with('-') && *w != "!")
@@ -184,7 +185,7 @@ fn action(target: &str, untracks: bool) -> Option<Action> {
         "DROP" | "REJECT" => Action::Drop,
         "RETURN" => Action::Return,
         _ if untracks => Action::Untrack,
-        // These leave the packet's fate alone.
+        // These do not decide about the packet.
         "LOG" | "NFLOG" | "MARK" | "CONNMARK" | "CT" | "TRACE" | "AUDIT" | "DSCP" | "TOS"
         | "CLASSIFY" | "CHECKSUM" | "TCPMSS" | "TTL" | "HL" | "SET" | "SECMARK" | "CONNSECMARK"
         | "TEE" => return None,

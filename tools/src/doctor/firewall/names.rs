@@ -18,8 +18,8 @@ pub fn protocol(name: &str) -> Option<u32> {
     })
 }
 
-/// An ICMPv6 type (IANA, "ICMPv6 Parameters") by nft's name, one of iptables', or its number,
-/// which iptables may follow by a code.
+/// An ICMPv6 type (IANA, "ICMPv6 Parameters") by the name of nft or iptables, or by its number. In iptables a
+/// code may follow the number.
 pub fn icmpv6_type(name: &str) -> Option<u32> {
     Some(match name {
         "destination-unreachable" => 1,

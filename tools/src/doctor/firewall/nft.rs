@@ -9,16 +9,16 @@ use super::rules::{
     Action, Base, Chain, ChainId, Condition, Family, Field, Hook, Rule, Step, Tool, Value,
 };
 
-/// Reads the chains and their rules. What is not understood becomes unknown; families that see no
-/// IP packets for this host are left out.
+/// Reads the chains and their rules. Anything that is not understood becomes unknown. Families that see no
+/// IP packets of this host are left out.
 ///
 /// # Errors
-/// A sentence if the text is not what nft prints.
+/// A sentence if the text is not output of nft.
 pub fn parse(text: &str) -> Result<Vec<Chain>, String> {
-    let json: Json = serde_json::from_str(text).map_err(|e| format!("nft's answer: {e}"))?;
+    let json: Json = serde_json::from_str(text).map_err(|e| format!("output of nft: {e}"))?;
     let objects = json["nftables"]
         .as_array()
-        .ok_or("nft's answer holds no \"nftables\"")?;
+        .ok_or("the output of nft has no \"nftables\"")?;
     let mut chains: Vec<Chain> = objects.iter().filter_map(|o| chain(&o["chain"])).collect();
     for object in objects {
         let rule = &object["rule"];
@@ -73,7 +73,7 @@ fn chain(object: &Json) -> Option<Chain> {
     })
 }
 
-/// A word, or a list of them.
+/// A word, or a list of words.
 fn words(json: &Json) -> Vec<String> {
     let word = |j: &Json| j.as_str().map(str::to_owned);
     match json {
@@ -82,7 +82,7 @@ fn words(json: &Json) -> Vec<String> {
     }
 }
 
-/// The named sets and maps that rules of a chain may refer to.
+/// The named sets and maps that rules of a chain may use.
 struct Sets<'a> {
     objects: &'a [Json],
     of: &'a ChainId,
@@ -95,7 +95,7 @@ impl<'a> Sets<'a> {
         let found = self.objects.iter().map(|o| &o[kind]).find(|set| {
             set["name"] == name && set["table"] == self.of.table && set["family"] == family
         })?;
-        // An empty one has no member "elem".
+        // An empty set has no member "elem".
         Some(found["elem"].as_array().map_or(&[], Vec::as_slice))
     }
 }
@@ -103,7 +103,7 @@ impl<'a> Sets<'a> {
 fn steps(expressions: &Json, sets: &Sets<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     for expression in expressions.as_array().into_iter().flatten() {
-        // {"accept": null}: one member, whose name is the statement.
+        // {"accept": null}: the name of the only member is the statement.
         let Some((name, body)) = expression.as_object().and_then(only) else {
             steps.push(Step::Match(Condition::Unknown));
             continue;
@@ -113,7 +113,7 @@ fn steps(expressions: &Json, sets: &Sets<'_>) -> Vec<Step> {
             "vmap" => select(body, sets, &mut steps),
             "limit" | "quota" | "connlimit" => steps.push(Step::Match(Condition::Unknown)),
             "xt" if body["type"] == "match" => steps.push(Step::Match(Condition::Unknown)),
-            // These leave the packet's fate alone.
+            // These do not decide about the packet.
             "counter" | "log" | "mangle" | "set" | "map" | "comment" | "meter" | "ct helper"
             | "ct timeout" | "ct expectation" | "last" | "flow" | "dup" | "secmark" => {}
             _ => steps.push(Step::Do(action(name, body))),
@@ -167,7 +167,7 @@ fn compare(body: &Json, op: &str, steps: &mut Vec<Step>) {
     let Some(n) = number else {
         return steps.push(Step::Match(Condition::Unknown));
     };
-    // "< n" is "not n and above", so that nothing is lost at the ends.
+    // "< n" becomes "not n and above", which is also right for n = 0.
     let (range, negated) = match op {
         "<" => (n..=u32::MAX, true),
         "<=" => (0..=n, false),
@@ -202,8 +202,8 @@ fn select(body: &Json, sets: &Sets<'_>, steps: &mut Vec<Step>) {
     steps.push(Step::Select(field, cases));
 }
 
-/// The property that an expression stands for. What else the expression asks of the packet is added
-/// to the steps, and so is doubt where the property is not known here.
+/// The property that an expression reads. Other conditions of the expression are added to the steps, and an
+/// unknown condition for an unknown property.
 fn subject(left: &Json, steps: &mut Vec<Step>) -> Option<Field> {
     let (field, needs) = match left.as_object().and_then(only) {
         Some(("meta", body)) => (meta(body["key"].as_str().unwrap_or_default()), None),
@@ -232,8 +232,8 @@ fn meta(key: &str) -> Option<Field> {
     })
 }
 
-/// The property that a header field is, and what the header asks of the packet: nft leaves out what
-/// is implied, such as that "udp dport 1" is for UDP alone.
+/// The property of a header field, and the condition of its header. nft does not print implied conditions:
+/// "udp dport 1" implies UDP.
 fn payload(header: &str, name: &str) -> (Option<Field>, Option<Condition>) {
     let is = |field, value| Condition::Is {
         field,
@@ -328,7 +328,7 @@ fn value(field: Field, json: &Json) -> Value {
                 other => Value::Name(other.into()),
             };
         }
-        // nft says "unicast" for what the kernel calls PACKET_HOST.
+        // nft's "unicast" is the kernel's PACKET_HOST.
         Field::PacketType if text == "unicast" => return Value::Name("host".into()),
         Field::InInterface | Field::OutInterface | Field::PacketType | Field::State => {
             return Value::Name(text.into());

@@ -1,4 +1,4 @@
-//! The packets that a fabric port lives on, as a firewall sees them.
+//! The packets that a fabric port needs, from the firewall's view.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -20,25 +20,25 @@ const MLD_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 /// All nodes (RFC 4291, 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What is lost if a packet is.
+/// Effect of a lost packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing works without it.
+    /// No traffic.
     Traffic,
-    /// Switches that snoop forget the groups.
+    /// Snooping switches forget the groups.
     Snooping,
 }
 
-/// A port as far as a firewall sees it.
+/// A port from the firewall's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct PortAddress {
     /// The underlay.
     pub interface: String,
     /// The GID.
     pub address: IpAddr,
-    /// Bits of its prefix, in which its peers are.
+    /// Prefix length; peers are in this prefix.
     pub prefix_len: u8,
-    /// The broadcast group's address; none where multicast goes as unicast copies.
+    /// The address of the broadcast group; `None` if multicast is sent as unicast copies.
     pub broadcast: Option<IpAddr>,
 }
 
@@ -47,13 +47,13 @@ pub struct Site {
 pub struct Sample {
     /// Its name in sentences.
     pub what: &'static str,
-    /// What its loss means.
+    /// Effect of a loss.
     pub loss: Loss,
-    /// The hosts' own way: in, or out.
+    /// Direction: into the host, or out of it.
     pub inbound: bool,
-    /// What matches it, in nft's words.
+    /// The match of nft.
     pub nft: &'static str,
-    /// The same for iptables.
+    /// The match of iptables.
     pub iptables: &'static str,
     interface: String,
     source: (IpAddr, u8),
@@ -62,14 +62,14 @@ pub struct Sample {
     hop_limit: u32,
 }
 
-/// The packets that must get through.
-pub fn samples(site: &Site) -> Vec<Sample> {
-    let mut all = roce(site);
-    if site.address.is_ipv6() {
-        all.extend(discovery(site));
+/// The packets that must pass.
+pub fn samples(port: &PortAddress) -> Vec<Sample> {
+    let mut all = roce(port);
+    if port.address.is_ipv6() {
+        all.extend(discovery(port));
     }
-    if site.broadcast.is_some() {
-        all.extend(listeners(site));
+    if port.broadcast.is_some() {
+        all.extend(listeners(port));
     }
     all
 }
@@ -78,44 +78,44 @@ fn whole(address: IpAddr) -> (IpAddr, u8) {
     (address, if address.is_ipv4() { 32 } else { 128 })
 }
 
-fn peers(site: &Site) -> (IpAddr, u8) {
-    match site.address {
-        // A prefix of a link-local address is /64 on the wire but says nothing more.
+fn peers(port: &PortAddress) -> (IpAddr, u8) {
+    match port.address {
+        // Link-local peers are in a /64, whatever the configured prefix length is.
         IpAddr::V6(a) if a.is_unicast_link_local() => (a.into(), 64),
-        address => (address, site.prefix_len),
+        address => (address, port.prefix_len),
     }
 }
 
-fn roce(site: &Site) -> Vec<Sample> {
+fn roce(port: &PortAddress) -> Vec<Sample> {
     let sample = |what, inbound, destination| Sample {
         what,
         loss: Loss::Traffic,
         inbound,
         nft: "udp dport 4791",
         iptables: "-p udp --dport 4791",
-        interface: site.interface.clone(),
+        interface: port.interface.clone(),
         source: if inbound {
-            peers(site)
+            peers(port)
         } else {
-            whole(site.address)
+            whole(port.address)
         },
         destination,
         icmpv6: None,
         hop_limit: 64,
     };
     let mut all = vec![
-        sample("RoCEv2 packets (UDP port 4791)", true, whole(site.address)),
-        sample("RoCEv2 packets (UDP port 4791)", false, peers(site)),
+        sample("RoCEv2 packets (UDP port 4791)", true, whole(port.address)),
+        sample("RoCEv2 packets (UDP port 4791)", false, peers(port)),
     ];
-    if let Some(group) = site.broadcast.map(whole) {
+    if let Some(group) = port.broadcast.map(whole) {
         let what = "multicast RoCEv2 packets (UDP port 4791)";
         all.extend([sample(what, true, group), sample(what, false, group)]);
     }
     all
 }
 
-/// Neighbour discovery on the underlay (RFC 4861), without which no peer finds the other's MAC.
-fn discovery(site: &Site) -> Vec<Sample> {
+/// Neighbour discovery on the underlay (RFC 4861): peers need it to find MACs.
+fn discovery(port: &PortAddress) -> Vec<Sample> {
     let kinds = [
         (135, "neighbour solicitations (ICMPv6 type 135)", "135"),
         (136, "neighbour advertisements (ICMPv6 type 136)", "136"),
@@ -130,17 +130,17 @@ fn discovery(site: &Site) -> Vec<Sample> {
         } else {
             "-p ipv6-icmp --icmpv6-type 136"
         },
-        interface: site.interface.clone(),
+        interface: port.interface.clone(),
         source: if inbound {
-            peers(site)
+            peers(port)
         } else {
-            whole(site.address)
+            whole(port.address)
         },
-        // To the address itself, which is where a check of an old neighbour goes.
+        // Unicast, as for the check of an old neighbour.
         destination: if inbound {
-            whole(site.address)
+            whole(port.address)
         } else {
-            peers(site)
+            peers(port)
         },
         icmpv6: Some(number),
         hop_limit: 255,
@@ -152,7 +152,7 @@ fn discovery(site: &Site) -> Vec<Sample> {
 }
 
 /// Multicast listener discovery (RFC 3810).
-fn listeners(site: &Site) -> Vec<Sample> {
+fn listeners(port: &PortAddress) -> Vec<Sample> {
     let link_local = (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 64);
     let query = Sample {
         what: "MLD queries (ICMPv6 type 130)",
@@ -160,7 +160,7 @@ fn listeners(site: &Site) -> Vec<Sample> {
         inbound: true,
         nft: "icmpv6 type mld-listener-query",
         iptables: "-p ipv6-icmp --icmpv6-type 130",
-        interface: site.interface.clone(),
+        interface: port.interface.clone(),
         source: link_local,
         destination: whole(ALL_NODES.into()),
         icmpv6: Some(130),
@@ -184,7 +184,7 @@ impl Packet for Sample {
         let name = |text: &str| Some(Value::Name(text.to_owned()));
         let udp = self.icmpv6.is_none();
         match field {
-            // On its way out it has none: the empty name of the kernel.
+            // Without an interface, the kernel's name is empty.
             Field::InInterface if !self.inbound => name(""),
             Field::OutInterface if self.inbound => name(""),
             Field::InInterface | Field::OutInterface => name(&self.interface),
@@ -201,8 +201,8 @@ impl Packet for Sample {
             Field::PacketType if !self.inbound => Some(Value::Unknown),
             Field::PacketType if self.destination.0.is_multicast() => name("multicast"),
             Field::PacketType => name("host"),
-            // Replies go to port 4791 too, so that nothing is ever established. Discovery is not
-            // tracked (kernel net/netfilter/nf_conntrack_proto_icmpv6.c).
+            // Replies also go to port 4791, so no connection is ever established. Discovery is not tracked
+            // (kernel net/netfilter/nf_conntrack_proto_icmpv6.c).
             Field::State if udp => name("new"),
             Field::State => name("untracked"),
         }

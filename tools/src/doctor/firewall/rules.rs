@@ -1,27 +1,26 @@
-//! Firewall rules as far as a packet of known properties can be judged by them: what nftables and
-//! iptables have in common, and an evaluator that says "unknown" where it does not know.
+//! Common model of the rules of nftables and iptables, and its evaluator for a packet with known properties.
+//! Anything that the model does not express is unknown.
 //!
-//! Order and meaning of hooks, priorities and verdicts: nft(8), "ADDRESS FAMILIES" and "CHAINS";
-//! an accept ends the base chain that it is in, a drop ends everything.
+//! Order and meaning of hooks, priorities and verdicts: nft(8), "ADDRESS FAMILIES" and "CHAINS". Accept ends
+//! the current base chain; drop ends all chains.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Jumps within jumps that the kernel allows (include/net/netfilter/nf_tables.h,
-/// NFT_JUMP_STACK_SIZE).
+/// Maximum depth of jumps in the kernel (include/net/netfilter/nf_tables.h, NFT_JUMP_STACK_SIZE).
 const JUMPS_MAX: usize = 16;
 
-/// Which packets a table sees.
+/// The packets that a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     Inet,
     Ipv4,
     Ipv6,
-    /// Everything on one device.
+    /// All packets of one device.
     Netdev,
 }
 
-/// Where in the stack a base chain is.
+/// The place of a base chain in the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     Ingress,
@@ -32,7 +31,7 @@ pub enum Hook {
     Egress,
 }
 
-/// Whose rules they are, and who can change them.
+/// The program that owns the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     Nft,
@@ -48,7 +47,7 @@ pub struct Chain {
     pub rules: Vec<Rule>,
 }
 
-/// What a chain is called.
+/// The name of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainId {
     pub tool: Tool,
@@ -57,46 +56,46 @@ pub struct ChainId {
     pub name: String,
 }
 
-/// What makes a chain one that packets enter by themselves.
+/// The attachment of a base chain to a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     pub hook: Hook,
     /// The devices of an ingress or egress chain.
     pub devices: Vec<String>,
     pub priority: i64,
-    /// The policy is drop.
+    /// Whether the policy is drop.
     pub drops: bool,
 }
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// How the user finds it.
+    /// Its place or text, for the user.
     pub text: String,
     pub steps: Vec<Step>,
 }
 
-/// Part of a rule, in order.
+/// A part of a rule. Parts apply in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The rule goes on if this holds.
+    /// The rule continues if the condition holds.
     Match(Condition),
-    /// What happens.
+    /// The action.
     Do(Action),
-    /// A verdict map: what happens depends on a property.
+    /// A verdict map: the action depends on a property.
     Select(Field, Vec<(Value, Action)>),
 }
 
 /// A test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// The property is, or is not, among these values.
+    /// The property is, or is not, one of these values.
     Is {
         field: Field,
         values: Vec<Value>,
         negated: bool,
     },
-    /// One that is not understood here.
+    /// A condition outside the model.
     Unknown,
 }
 
@@ -117,71 +116,71 @@ pub enum Field {
     HopLimit,
     /// `host` or `multicast`.
     PacketType,
-    /// Of connection tracking: `new`, `untracked`, ...
+    /// State in connection tracking: `new`, `untracked`, ...
     State,
 }
 
-/// A value of a property, or several in one.
+/// A value of a property, or a set of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A word; at the end `*` stands for any rest.
+    /// A word; a `*` at the end matches any rest.
     Name(String),
     Numbers(RangeInclusive<u32>),
     Prefix(IpAddr, u8),
-    /// One that is not understood here.
+    /// A value outside the model.
     Unknown,
 }
 
-/// What a rule does with a packet.
+/// The action of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Accept,
     Drop,
     Return,
-    /// The next rule, as if this one did not apply.
+    /// Go to the next rule.
     Continue,
     Jump(String),
     Goto(String),
-    /// Connection tracking leaves the packet out.
+    /// Exclude the packet from connection tracking.
     Untrack,
-    /// Something with the packet's fate that is not understood here.
+    /// An action outside the model, which may accept or drop.
     Unknown,
 }
 
-/// A packet as far as it is known.
+/// A packet with known properties.
 pub trait Packet {
-    /// A property; `None` if such a packet has none, [`Value::Unknown`] if it is not known. A
-    /// range or a prefix: it is somewhere in there.
+    /// A property; `None` if the packet does not have it, [`Value::Unknown`] if it is unknown. A range or a
+    /// prefix contains the property.
     fn field(&self, field: Field) -> Option<Value>;
-    /// Whether chains of the family see it.
+    /// Whether chains of the family see the packet.
     fn is_of(&self, family: Family) -> bool;
-    /// Whether chains of the device see it.
+    /// Whether chains of the device see the packet.
     fn is_on(&self, device: &str) -> bool;
-    /// The hooks that it passes, in order.
+    /// The hooks that the packet passes, in order.
     fn hooks(&self) -> &'static [Hook];
 }
 
-/// What the rules do with a packet.
+/// The result of the rules for a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What drops it, if something does.
+    /// The rule or policy that drops the packet, if any.
     pub dropped: Option<Dropped>,
-    /// Rules that might have let it through before that.
+    /// Earlier rules that perhaps accept the packet.
     pub perhaps_accepted: Vec<String>,
-    /// Rules that might drop it.
+    /// Rules that perhaps drop the packet.
     pub perhaps_dropped: Vec<String>,
 }
 
-/// What drops a packet.
+/// A drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// The rule or policy.
     pub by: String,
-    /// The base chain in which that happens.
+    /// The base chain.
     pub base: ChainId,
 }
 
-/// Takes a packet through all chains.
+/// Evaluates all chains for a packet.
 pub fn evaluate(chains: &[Chain], packet: &dyn Packet) -> Outcome {
     let mut walk = Walk {
         chains,
@@ -192,7 +191,7 @@ pub fn evaluate(chains: &[Chain], packet: &dyn Packet) -> Outcome {
     for hook in packet.hooks() {
         for (chain, base) in bases(chains, packet, *hook) {
             let drop = walk.base(chain, base);
-            // nft 1.0 does not print the device of a chain that belongs to one.
+            // nft 1.0 does not print the device of a netdev chain.
             let doubtful = chain.id.family == Family::Netdev && base.devices.is_empty();
             if doubtful {
                 walk.outcome.perhaps_dropped.extend(drop);
@@ -203,14 +202,14 @@ pub fn evaluate(chains: &[Chain], packet: &dyn Packet) -> Outcome {
                 });
                 return walk.outcome;
             }
-            // Accepted or not, the packet is through this chain.
+            // The packet has passed this chain.
             walk.outcome.perhaps_accepted.clear();
         }
     }
     walk.outcome
 }
 
-/// The base chains of a hook that see the packet, in the order of their priorities.
+/// The base chains of a hook that see the packet, by priority.
 fn bases<'a>(chains: &'a [Chain], packet: &dyn Packet, hook: Hook) -> Vec<(&'a Chain, &'a Base)> {
     let mut found: Vec<_> = chains
         .iter()
@@ -225,16 +224,16 @@ fn bases<'a>(chains: &'a [Chain], packet: &dyn Packet, hook: Hook) -> Vec<(&'a C
     found
 }
 
-/// How a chain ended.
+/// The end of a chain.
 enum End {
-    /// Its rules were through, or one returned.
+    /// No rule decided, or a rule returned.
     Through,
     Accepted,
-    /// By what.
+    /// The rule.
     Dropped(String),
 }
 
-/// A third answer where two are not enough.
+/// A three-valued answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Yes,
@@ -250,7 +249,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// What drops the packet in a base chain.
+    /// The rule or policy of a base chain that drops the packet.
     fn base(&mut self, chain: &Chain, base: &Base) -> Option<String> {
         match self.chain(chain, 0) {
             End::Dropped(by) => Some(by),
@@ -300,7 +299,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// What a rule does, and whether it surely applies.
+    /// The action of a rule, and whether the rule certainly applies.
     fn rule(&self, rule: &Rule) -> (Option<Action>, bool) {
         let mut sure = true;
         for step in &rule.steps {
@@ -390,7 +389,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether all that a packet may have is covered by a value, or none of it.
+/// Whether a value covers all possible values of a packet's property (yes), none (no), or some (unknown).
 fn covers(value: &Value, seen: &Value) -> Answer {
     let decide = |all: bool, some: bool| match (all, some) {
         (true, _) => Answer::Yes,
@@ -425,7 +424,7 @@ fn same_bits(a: IpAddr, b: IpAddr, bits: u8) -> bool {
         _ => return false,
     };
     let bits = u32::from(bits).min(width);
-    // A shift by the whole width of u128 is none.
+    // Shifting a u128 by 128 bits overflows.
     bits == 0 || (a ^ b) >> (width - bits) == 0
 }
 

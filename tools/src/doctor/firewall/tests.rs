@@ -1,5 +1,4 @@
-//! Rulesets as the programs print them (tests/data/firewall), small ones besides, and what becomes
-//! of a port's packets.
+//! Verdicts of recorded (tests/data/firewall) and small rulesets on a port's packets.
 
 use std::net::IpAddr;
 
@@ -9,9 +8,9 @@ use super::*;
 const NFT: &str = include_str!("../../../../tests/data/firewall/nft-ruleset.json");
 const IP6TABLES: &str = include_str!("../../../../tests/data/firewall/ip6tables-save.txt");
 
-fn site(address: &str) -> Site {
+fn port(address: &str) -> PortAddress {
     let address: IpAddr = address.parse().unwrap();
-    Site {
+    PortAddress {
         interface: "eth0".into(),
         address,
         prefix_len: if address.is_ipv4() { 24 } else { 64 },
@@ -42,7 +41,7 @@ fn input(policy: &str, rules: &[&str]) -> Facts {
 }
 
 fn judged(facts: &Facts) -> Vec<Finding> {
-    judge(facts, &[site("fe80::1")])
+    judge(facts, &[port("fe80::1")])
 }
 
 fn worst(facts: &Facts) -> Level {
@@ -65,7 +64,7 @@ fn no_rules_let_everything_through() {
 #[test]
 fn a_rule_that_drops_the_port_is_named_with_the_command_against_it() {
     let found = judged(&input("accept", &[&format!("[{ROCE},{DROP}]")]));
-    assert_eq!(found.len(), 1, "one rule is told once: {found:?}");
+    assert_eq!(found.len(), 1, "one rule is reported once: {found:?}");
     assert_eq!(found[0].level, Level::Fail);
     assert!(found[0].found.contains("rule 0 of nft chain inet t in"));
     let advice = found[0].advice.as_ref().unwrap();
@@ -77,7 +76,7 @@ fn a_rule_that_drops_the_port_is_named_with_the_command_against_it() {
 fn a_policy_drops_what_no_rule_lets_in() {
     let facts = input("drop", &[&format!("[{ROCE},{ACCEPT}]")]);
     let found = judged(&facts);
-    // Neighbour discovery, which nothing works without, and MLD, which switches need.
+    // All traffic needs neighbour discovery; snooping switches need MLD.
     let fails: Vec<_> = found.iter().filter(|f| f.level == Level::Fail).collect();
     assert_eq!(fails.len(), 1, "{found:?}");
     assert!(fails[0].found.contains("neighbour") && fails[0].found.contains("policy"));
@@ -91,8 +90,8 @@ fn a_policy_drops_what_no_rule_lets_in() {
         &format!("[{ICMPV6},{ACCEPT}]"),
     ];
     assert_eq!(worst(&input("drop", &open)), Level::Ok);
-    // Over IPv4 with peers there is neither.
-    let found = judge(&facts, &[site("192.0.2.1")]);
+    // IPv4 with peers needs neither.
+    let found = judge(&facts, &[port("192.0.2.1")]);
     assert_eq!((found.len(), found[0].level), (1, Level::Ok), "{found:?}");
 }
 
@@ -139,18 +138,18 @@ fn sets_ranges_and_comparisons_that_hold_the_port() {
 }
 
 #[test]
-fn what_is_not_understood_is_said_and_not_guessed() {
+fn unknown_rules_are_reported_and_not_guessed() {
     let fib = r#"{"match":{"op":"==","left":{"fib":{"result":"type"}},"right":"local"}}"#;
     let found = judged(&input("accept", &[&format!("[{fib},{DROP}]")]));
     let note = found.iter().find(|f| f.level == Level::Note).unwrap();
     assert!(note.found.contains("cannot judge") && note.found.contains("rule 0"));
     assert!(found.iter().all(|f| f.level < Level::Warn), "{found:?}");
-    // A drop behind it is not sure either.
+    // A later drop is not certain either.
     let icmp = format!("[{ICMPV6},{ACCEPT}]");
     let found = judged(&input("drop", &[&format!("[{fib},{ACCEPT}]"), &icmp]));
     assert_eq!(found.iter().map(|f| f.level).max(), Some(Level::Warn));
     assert!(found[0].found.contains("unless rule 0"), "{found:?}");
-    // A rule that only counts is nobody's concern.
+    // A rule that only counts has no effect.
     let count = format!("[{fib},{{\"counter\":null}}]");
     assert_eq!(worst(&input("accept", &[&count])), Level::Ok);
 }
@@ -195,7 +194,7 @@ fn the_ruleset_of_nft_is_read() {
         chains.iter().map(unknown).collect::<Vec<_>>(),
         [0, 2, 1, 0, 0]
     );
-    // The set's elements have taken the place of its name.
+    // The elements of the set replace its name.
     let rdma = &chains[0].rules[1].steps[1];
     let expected = Step::Match(Condition::Is {
         field: Field::DestinationPort,
@@ -256,7 +255,7 @@ fn the_rules_of_ip6tables_are_read_and_judged() {
     };
     let found = judged(&facts(IP6TABLES));
     let fails: Vec<_> = found.iter().filter(|f| f.level == Level::Fail).collect();
-    // Solicitations are let in, advertisements are not; the ports are.
+    // The rules accept solicitations and the ports, but not advertisements.
     assert_eq!(fails.len(), 1, "{found:?}");
     assert!(
         fails[0].found.contains("neighbour advertisements"),
@@ -286,7 +285,7 @@ fn the_rules_of_ip6tables_are_read_and_judged() {
 
 #[test]
 fn rules_that_iptables_keeps_in_nftables_are_judged_once() {
-    // As nft shows such a rule: it cannot say what the match is.
+    // nft prints such a rule without its match.
     let seen_by_nft = r#"{"nftables":[
         {"chain":{"family":"ip6","table":"filter","name":"INPUT","hook":"input","prio":0,"policy":"drop","type":"filter"}},
         {"rule":{"family":"ip6","table":"filter","chain":"INPUT","handle":5,"expr":[{"xt":{"type":"match","name":"multiport"}},{"accept":null}]}}]}"#;
@@ -301,7 +300,7 @@ fn rules_that_iptables_keeps_in_nftables_are_judged_once() {
 }
 
 #[test]
-fn without_a_program_or_a_right_it_says_so() {
+fn a_missing_program_or_right_is_reported() {
     let none = Facts::default();
     assert_eq!(worst(&none), Level::Ok);
     let signs = Facts {
@@ -334,7 +333,7 @@ fn without_a_program_or_a_right_it_says_so() {
 }
 
 #[test]
-fn a_full_table_of_connections_is_told() {
+fn a_full_table_of_connections_is_reported() {
     let tracked = |count| Facts {
         tracked: Some((count, 1000)),
         ..nft(r#"{"nftables":[]}"#)
@@ -381,7 +380,7 @@ proptest::proptest! {
     fn a_rule_with_any_expression_of_another_is_no_panic(
         cut in 0..NFT.len(), paste in 0..NFT.len(), length in 0..200_usize,
     ) {
-        // What is still JSON is judged, the rest refused.
+        // Text that is still JSON is judged; other text is refused.
         let mut text = NFT.as_bytes().to_vec();
         let piece = NFT.as_bytes()[paste..(paste + length).min(NFT.len())].to_vec();
         text.splice(cut..(cut + length).min(NFT.len()), piece);

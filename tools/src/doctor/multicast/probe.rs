@@ -1,5 +1,5 @@
-//! Asking everybody. A ping to all hosts (ff02::1) through an interface goes the whole way of a multicast packet:
-//! the host's stack, the TAP, the group's MGID, the underlay, and back from every host that hears.
+//! Requests to all hosts. A ping to all hosts (ff02::1) takes the whole way of a multicast packet: the host's
+//! stack, the TAP, the group's MGID, the underlay; every host that receives it answers.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,29 +28,28 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 
-/// How long answers are waited for; the first alone is enough.
+/// Maximum time to wait for the first answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long others may follow the first answer.
+/// Time to wait for other answers after the first.
 const OTHERS: Duration = Duration::from_millis(300);
 
-/// Requests that are sent: the first may wait for addresses to be resolved.
+/// Number of requests. The first may wait for address resolution.
 const REQUESTS: u16 = 2;
 
-/// What asking everybody has brought.
+/// The result of a request to all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What everybody was asked for.
+    /// The request, in words.
     pub question: &'static str,
-    /// Hosts that answered.
+    /// Number of hosts that answered.
     pub answers: usize,
 }
 
-/// Pings all hosts through an interface and waits for answers, two seconds at most.
+/// Pings all hosts through an interface and waits for answers, at most two seconds.
 ///
 /// # Errors
-/// Those of a raw socket: EPERM without CAP_NET_RAW, EADDRNOTAVAIL without an address on the
-/// interface.
+/// Errors of a raw socket: EPERM without CAP_NET_RAW, EADDRNOTAVAIL without an address on the interface.
 pub fn probe(ifindex: u32) -> io::Result<Probe> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(
@@ -77,9 +76,9 @@ pub fn probe(ifindex: u32) -> io::Result<Probe> {
     })
 }
 
-/// Has the daemon ask all others for an echo. That takes the place of a ping where the interface is
-/// a port of a bridge or bond: the host has no addresses there then, and guests of its own would
-/// answer a ping through the bridge. `None` where the daemon cannot be asked.
+/// Requests echoes from all peers through the daemon. It replaces the ping on a port of a bridge or bond,
+/// which has no address, and whose guests would answer a ping through the bridge. `None` if the daemon
+/// does not answer.
 pub fn echo(socket: &Path, interface: &str) -> Option<Probe> {
     let client = ControlClient::connect(socket, PATIENCE).ok()?;
     let request = PingRequest {
@@ -91,7 +90,7 @@ pub fn echo(socket: &Path, interface: &str) -> Option<Probe> {
         timeout_ms: Some(1000),
     };
     let mut replies = client.stream(methods::PING, &request).ok()?;
-    // Nothing is ever written to the other end.
+    // This socket never becomes readable.
     let (never, _kept) = UnixStream::pair().ok()?;
     let mut heard = BTreeSet::new();
     while let Next::Reply(reply) = replies.next(never.as_fd()).ok()? {
@@ -114,7 +113,7 @@ fn send(socket: &OwnedFd, ifindex: u32, identifier: [u8; 2], sequence: u16) -> i
     Ok(())
 }
 
-/// Adds who answers until nobody does any more.
+/// Collects the addresses of answering hosts until the deadline.
 fn collect(
     socket: &OwnedFd,
     ifindex: u32,
@@ -129,11 +128,11 @@ fn collect(
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
             Err(e) => return Err(e.into()),
         };
-        // Every ICMPv6 packet of the host comes here.
+        // The socket receives every ICMPv6 packet of the host.
         let is_ours =
             matches!(answer, [ECHO_REPLY, 0, _, _, i0, i1, ..] if [*i0, *i1] == identifier);
         let from = from.and_then(|a| SocketAddrV6::try_from(a).ok());
-        // A global address has no scope; the request went out on this interface alone.
+        // A global address has no scope. The request was sent on this interface only.
         let is_near = |a: &SocketAddrV6| [0, ifindex].contains(&a.scope_id());
         if let Some(from) = from.filter(|a| is_ours && is_near(a)) {
             if heard.is_empty() {
@@ -145,7 +144,7 @@ fn collect(
     Ok(())
 }
 
-/// Whether something is there to be read before the deadline.
+/// Waits until the socket is readable; false at the deadline.
 fn wait(socket: &OwnedFd, deadline: Instant) -> io::Result<bool> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {

@@ -1,4 +1,4 @@
-//! What is answered to what, and what is refused.
+//! Answers to Get and Set, and refusals.
 
 use super::*;
 use crate::mad::{ErrorCounters, MacEntries, MacList, MacListQuery, SummaryCounters};
@@ -16,12 +16,12 @@ fn m04_class_port_info_is_given_back_as_it_was_set_but_for_the_agents_own() {
 }
 
 #[test]
-fn m05_a_port_that_does_not_exist_has_defaults_and_one_that_nobody_set_a_link_that_is_down() {
+fn m05_a_missing_port_has_defaults_and_an_unset_port_has_its_link_down() {
     let mut w = World::new();
     assert_eq!(w.info(9), VeswPortInfo::default());
     let created = VeswPortInfo {
         eth_link_status: 2,
-        // The interface's own address is listed, since no manager has given it.
+        // The interface's own address is listed, because no manager assigned it.
         uc_macs_gen_count: 1,
         ..VeswPortInfo::default()
     };
@@ -29,7 +29,7 @@ fn m05_a_port_that_does_not_exist_has_defaults_and_one_that_nobody_set_a_link_th
 }
 
 #[test]
-fn m06_the_first_set_makes_a_port_where_managers_may_and_the_second_does_not() {
+fn m06_the_first_set_creates_a_port_if_permitted_and_the_second_does_not() {
     let mut w = World::with(Config {
         may_create: true,
         ..config()
@@ -60,14 +60,14 @@ fn m06_the_first_set_makes_a_port_where_managers_may_and_the_second_does_not() {
 }
 
 #[test]
-fn m26_a_port_that_cannot_be_made_is_an_invalid_value_and_told_once() {
+fn m26_a_port_that_cannot_be_created_is_an_invalid_value_and_reported_once() {
     let mut w = World::new();
     for _ in 0..2 {
         let (code, _) = w.ask(method::SET, attribute::VESW_PORT_INFO, 3, &forwarding());
         assert_eq!(code, status::INVALID);
     }
-    let told = "no virtual port 3 for fe80::ee: managers may not make virtual ports on this port";
-    assert_eq!(w.events(), [told]);
+    let line = "cannot create virtual port 3 for fe80::ee: vnic_create is false for this port";
+    assert_eq!(w.events(), [line]);
     let mut w = World::with(Config {
         may_create: true,
         ..config()
@@ -77,7 +77,7 @@ fn m26_a_port_that_cannot_be_made_is_an_invalid_value_and_told_once() {
     assert_eq!((code, w.calls()), (status::INVALID, vec![Call::Create(3)]));
     assert_eq!(
         w.events(),
-        ["no virtual port 3 for fe80::ee: no more interfaces"]
+        ["cannot create virtual port 3 for fe80::ee: no more interfaces"]
     );
     assert!(w.agent.port(3).is_none());
 }
@@ -119,7 +119,7 @@ fn m09_read_only_fields_cannot_be_set() {
 }
 
 #[test]
-fn m18_there_is_nothing_to_delete_or_to_read_where_there_is_no_port() {
+fn m18_a_missing_port_cannot_be_deleted_or_read() {
     let mut w = World::new();
     let (code, _) = w.ask_empty(method::SET, attribute::DELETE_VESW, 9);
     assert_eq!(code, status::INVALID);
@@ -142,12 +142,12 @@ fn m18_there_is_nothing_to_delete_or_to_read_where_there_is_no_port() {
         &MacEntries::default(),
     );
     assert_eq!(code, status::INVALID);
-    // What a manager may ask anywhere is nothing to tell people of.
+    // Requests for missing ports are not reported.
     assert_eq!(w.events(), Vec::<String>::new());
 }
 
 #[test]
-fn m19_what_there_is_not_is_unsupported() {
+fn m19_unknown_attributes_and_methods_are_unsupported() {
     let mut w = World::new();
     let asked = [
         (method::GET, attribute::DELETE_VESW),
@@ -197,7 +197,7 @@ fn m20_m21_m23_lists_come_in_pages_of_up_to_333() {
 }
 
 #[test]
-fn m22_the_address_that_the_manager_gave_is_not_listed() {
+fn m22_the_address_that_the_manager_assigned_is_not_listed() {
     let mut w = World::new();
     let guest = [0x52, 0x54, 0, 0, 0, 9];
     w.agent.set_unicast_macs(Time(0), 0, vec![guest]);
@@ -208,7 +208,7 @@ fn m22_the_address_that_the_manager_gave_is_not_listed() {
     w.set(0, &forwarding());
     let after = list(&mut w);
     assert_eq!((after.macs, after.total), (vec![guest], 1));
-    // The gen count says that the list is another one.
+    // The change count shows that the list changed.
     assert_eq!(after.gen_count, w.info(0).uc_macs_gen_count);
 }
 
@@ -236,7 +236,7 @@ fn m24_counters_have_the_managers_number_of_the_port() {
 }
 
 #[test]
-fn what_could_not_work_is_refused_by_the_fields_name_and_changes_nothing() {
+fn invalid_values_are_refused_by_field_and_change_nothing() {
     let mut w = World::new();
     let before = w.set(0, &forwarding());
     w.calls();
@@ -246,8 +246,8 @@ fn what_could_not_work_is_refused_by_the_fields_name_and_changes_nothing() {
         ("fabric_id is 1024", |i| i.fabric_id = 1024),
         ("vesw_id is 4096", |i| i.vesw_id = 4096),
         ("vesw_id is 0", |i| i.vesw_id = 0),
-        ("eth_mtu is 67, not 68 to 4053", |i| i.eth_mtu = 67),
-        ("eth_mtu is 4054, not 68 to 4053", |i| i.eth_mtu = 4054),
+        ("eth_mtu is 67, must be 68 to 4053", |i| i.eth_mtu = 67),
+        ("eth_mtu is 4054, must be 68 to 4053", |i| i.eth_mtu = 4054),
         ("pkey is 0x8000", |i| i.pkey = PKey::new(0x8000)),
         ("u_mcast_dlid is 0x000005", |i| i.u_mcast_dlid = Lid::new(5)),
         ("u_ucast_dlid is 0xf00001", |i| {
@@ -273,19 +273,19 @@ fn what_could_not_work_is_refused_by_the_fields_name_and_changes_nothing() {
         change(&mut info);
         let (code, _) = w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &info);
         assert_eq!(code, status::INVALID, "{text}");
-        // Several are of one field, which is told of once.
+        // A second refusal of the same field would not be reported.
         w.agent.refusals.changed(0);
-        let told = w.events();
-        assert!(told[0].contains(text), "{told:?}");
+        let lines = w.events();
+        assert!(lines[0].contains(text), "{lines:?}");
         assert_eq!(w.info(0), before);
     }
-    // Without forwarding much may be missing.
+    // A port that does not forward needs few settings.
     let unset = VeswPortInfo::default();
     assert_eq!(w.set(0, &unset).oper_state, ConfigState::DropAll);
 }
 
 #[test]
-fn e04_switches_1_and_4095_can_be_and_0_and_4096_cannot() {
+fn e04_switches_1_and_4095_are_valid_and_0_and_4096_are_not() {
     let mut w = World::new();
     for (vesw_id, right) in [(0, false), (1, true), (4095, true), (4096, false)] {
         let info = VeswPortInfo {
@@ -298,7 +298,7 @@ fn e04_switches_1_and_4095_can_be_and_0_and_4096_cannot() {
 }
 
 #[test]
-fn the_same_refusal_is_told_once_until_something_changes() {
+fn a_refusal_is_reported_once_until_something_changes() {
     let mut w = World::new();
     let bad = VeswPortInfo {
         vesw_id: 0,
@@ -310,17 +310,17 @@ fn the_same_refusal_is_told_once_until_something_changes() {
     assert_eq!(w.events().len(), 1);
     w.set(0, &forwarding());
     w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &bad);
-    let told = w.events();
-    assert_eq!(told[0], "managed by fe80::ee");
+    let lines = w.events();
+    assert_eq!(lines[0], "managed by fe80::ee");
     assert!(
-        told[1].ends_with("vesw_id is 0, no switch to forward in"),
-        "{told:?}"
+        lines[1].ends_with("vesw_id is 0, must be 1 to 4095 to forward"),
+        "{lines:?}"
     );
     assert_eq!(w.agent.counts().invalid, 4);
 }
 
 #[test]
-fn what_speaks_against_it_on_the_node_is_heeded() {
+fn the_host_can_refuse_settings() {
     let mut w = World::new();
     w.host.refuses = Some("LID 0x000005 is that of vnic9".to_owned());
     let (code, _) = w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &forwarding());
@@ -328,17 +328,17 @@ fn what_speaks_against_it_on_the_node_is_heeded() {
     assert!(w.events()[0].ends_with("LID 0x000005 is that of vnic9"));
 }
 
-/// S13, which is about switches in the kernel, where all ports of a node have one LID.
+/// S13, adapted: in the kernel, all ports of a node share one LID.
 #[test]
-fn s13_two_ports_of_a_node_in_one_switch_need_lids_of_their_own() {
+fn s13_two_ports_of_a_node_on_one_switch_need_different_lids() {
     let mut w = World::new();
     assert!(w.agent.add_port(Time(0), 1, new_port(1)));
     w.set(0, &forwarding());
     let (code, _) = w.ask(method::SET, attribute::VESW_PORT_INFO, 1, &forwarding());
     assert_eq!(code, status::INVALID);
-    let told = w.events().pop().unwrap();
-    let why = "encap_slid is 0x000005, that of virtual port 0 in the same switch";
-    assert!(told.ends_with(why), "{told}");
+    let line = w.events().pop().unwrap();
+    let why = "encap_slid is 0x000005, already used by virtual port 0 on the same switch";
+    assert!(line.ends_with(why), "{line}");
     w.set(
         1,
         &VeswPortInfo {
@@ -367,7 +367,7 @@ fn short_attributes_are_refused() {
 }
 
 #[test]
-fn a_node_tells_what_it_is() {
+fn node_info_describes_the_node() {
     let mut w = World::new();
     let info: crate::attribute::NodeInfo = w.get(attribute::NODE_INFO, 0, &MacListQuery::default());
     assert_eq!(info, w.agent.node_info(0));

@@ -1,25 +1,25 @@
-//! What the host cannot do.
+//! Failures of the host.
 
 use super::*;
 use crate::attribute::LidDirectory;
 use crate::mac_table::MacEntry;
 use crate::mad::MacEntries;
 
-const FAILED: &str = "cannot do what fe80::ee wants of virtual port 0: no queue pair is left";
+const FAILED: &str = "cannot apply settings of fe80::ee to virtual port 0: no queue pair is left";
 
 #[test]
-fn what_the_host_cannot_do_is_refused_held_as_not_set_and_done_by_the_next_set() {
+fn a_failure_of_the_host_is_refused_and_retried_by_the_next_set() {
     let mut w = World::new();
     w.host.cannot_configure = 1;
     let (code, _) = w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &forwarding());
     assert_eq!(code, status::INVALID);
     assert_eq!(w.events(), [FAILED]);
-    assert_eq!(w.agent.owner(w.now), None, "it has got nothing of it");
+    assert_eq!(w.agent.owner(w.now), None, "a failed Set makes no owner");
     let info = w.info(0);
     assert_eq!((info.vesw_id, info.encap_slid), (0, Lid::NONE));
     assert_eq!(info.oper_state, ConfigState::DropAll);
     w.calls();
-    // A manager sees that, and wants the same again.
+    // The manager reads that back and repeats the Set.
     let set = w.set(0, &forwarding());
     assert_eq!((set.vesw_id, set.oper_state), (2, ConfigState::Forwarding));
     assert!(
@@ -28,9 +28,9 @@ fn what_the_host_cannot_do_is_refused_held_as_not_set_and_done_by_the_next_set()
     );
 }
 
-/// A port that was on a switch, and cannot be on another one, has nothing left of the first.
+/// A port whose move to another switch fails keeps nothing of the first switch.
 #[test]
-fn one_that_fails_later_has_neither_table_nor_directory_any_more() {
+fn a_later_failure_removes_table_and_directory() {
     let mut w = World::new();
     w.set(0, &forwarding());
     let page = MacEntries {
@@ -67,10 +67,10 @@ fn one_that_fails_later_has_neither_table_nor_directory_any_more() {
         let (code, _) = w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &other);
         assert_eq!(code, status::INVALID);
     }
-    assert_eq!(w.events(), [FAILED], "told once");
+    assert_eq!(w.events(), [FAILED], "reported once");
     let info = w.info(0);
     assert_eq!((info.vesw_id, info.mac_tbl_digest), (0, 0));
-    assert_eq!(info.eth_link_status, 2, "the interface is there");
+    assert_eq!(info.eth_link_status, 2, "the interface exists");
     let known: LidDirectory = w.get(
         attribute::LID_DIRECTORY,
         0,
@@ -79,9 +79,9 @@ fn one_that_fails_later_has_neither_table_nor_directory_any_more() {
     assert_eq!((known.digest, known.total), (0, 0));
 }
 
-/// Another value each time is the same refusal; another field, and another manager, is another one.
+/// A different value is the same refusal; a different field or manager is a new one.
 #[test]
-fn a_refusal_is_told_once_for_each_manager_and_field() {
+fn a_refusal_is_reported_once_for_each_manager_and_field() {
     let mut w = World::new();
     w.set(0, &forwarding());
     w.events();
@@ -93,14 +93,14 @@ fn a_refusal_is_told_once_for_each_manager_and_field() {
     for n in 0..1000 {
         let wrong = bad(&|info| info.vesw_id = 4096 + n);
         w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &wrong);
-        // What is right and the same as before changes nothing.
+        // Valid settings that are equal change nothing.
         w.set(0, &forwarding());
     }
     assert_eq!(w.events().len(), 1);
     let wrong = bad(&|info| info.eth_mtu = 9);
     w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &wrong);
     assert_eq!(w.events().len(), 1);
-    // Somebody else, once the first one is gone.
+    // Another manager, after the first one's lease.
     w.at(100_000);
     for n in 0..10 {
         let header = w.header(method::SET, attribute::VESW_PORT_INFO, 0);
@@ -112,19 +112,19 @@ fn a_refusal_is_told_once_for_each_manager_and_field() {
 }
 
 #[test]
-fn what_is_told_of_refusals_is_bounded() {
+fn reported_refusals_are_bounded() {
     let mut w = World::with(Config {
         may_create: true,
         ..config()
     });
     w.host.cannot_create = true;
-    let mut told = 0;
+    let mut reported = 0;
     for n in 0..20 {
         for index in 1..=255 {
             let header = w.header(method::SET, attribute::VESW_PORT_INFO, index);
             w.send(address(n, 0x40), &mad::write(&header, &forwarding()));
-            told += w.events().len();
+            reported += w.events().len();
         }
     }
-    assert_eq!(told, 256);
+    assert_eq!(reported, 256);
 }

@@ -1,4 +1,4 @@
-//! States of links, lists of addresses, and the traps that tell of them.
+//! Link states, address lists, and their traps.
 
 use super::*;
 use crate::mad::{MacList, MacListQuery};
@@ -11,14 +11,14 @@ fn vectors() -> serde_json::Value {
 }
 
 #[test]
-fn s01_nobody_is_told_anything_without_a_trap_lid() {
+fn s01_no_traps_without_a_trap_lid() {
     let mut w = World::new();
     w.set(0, &forwarding());
     for up in [false, true] {
         w.agent.set_admin_up(w.now, 0, up);
     }
     assert_eq!(w.traps(), []);
-    // What was not sent counts against no limit.
+    // Traps that were not sent do not count against the limit.
     w.set_class_port_info();
     for n in 0..5 {
         w.agent.set_admin_up(w.now, 0, n % 2 == 1);
@@ -28,7 +28,7 @@ fn s01_nobody_is_told_anything_without_a_trap_lid() {
 }
 
 #[test]
-fn without_an_address_traps_go_to_who_manages() {
+fn without_an_address_traps_go_to_the_owner() {
     let mut w = World::new();
     let info = ClassPortInfo::default().with_trap(Gid::UNSPECIFIED, Qpn::new(0), 1);
     w.ask(method::SET, attribute::CLASS_PORT_INFO, 0, &info);
@@ -53,7 +53,7 @@ fn traps_go_to_no_group() {
 #[test]
 fn s03_the_traps_of_a_port_are_those_of_the_vectors() {
     let mut w = World::forwarding();
-    // The window of the traps before has passed.
+    // The window of the earlier traps has ended.
     let begin = 10_000;
     let mut up = false;
     let vectors = vectors();
@@ -65,15 +65,15 @@ fn s03_the_traps_of_a_port_are_those_of_the_vectors() {
         assert_eq!(sent, vector["sent"].as_bool().unwrap(), "{ms} ms");
     }
     assert_eq!(w.agent.counts().traps_suppressed, 2);
-    let told = w.events();
-    let suppressed = told.iter().filter(|e| e.contains("too often")).count();
+    let events = w.events();
+    let suppressed = events.iter().filter(|e| e.contains("too often")).count();
     assert_eq!(suppressed, 1);
 }
 
 #[test]
-fn what_was_suppressed_is_told_when_the_window_is_over() {
+fn suppressed_traps_follow_at_the_end_of_the_window() {
     let mut w = World::forwarding();
-    // All announcements are made before.
+    // All announcements were sent before.
     for now in [1_000, 3_000, 8_000, 10_000] {
         w.at(now).traps();
     }
@@ -87,7 +87,7 @@ fn what_was_suppressed_is_told_when_the_window_is_over() {
     assert_eq!(w.at(11_073).traps(), []);
     assert_eq!(w.at(11_074).traps(), [TrapKind::UcastMacs, LINK]);
     assert_eq!(w.agent.next_deadline(), None);
-    // They count in their own window.
+    // They count in the new window.
     for n in 0..4 {
         w.agent.set_admin_up(w.now, 0, n % 2 == 1);
     }
@@ -96,7 +96,7 @@ fn what_was_suppressed_is_told_when_the_window_is_over() {
 }
 
 #[test]
-fn s03_each_port_has_a_limit_of_its_own() {
+fn s03_each_port_has_a_separate_limit() {
     let mut w = World::forwarding();
     w.at(10_000);
     assert!(w.agent.add_port(w.now, 1, new_port(1)));
@@ -108,7 +108,7 @@ fn s03_each_port_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn s02_a_trap_says_which_port_of_which_switch_it_is() {
+fn s02_a_trap_identifies_port_and_switch() {
     let mut w = World::forwarding();
     w.agent.set_admin_up(w.now, 0, false);
     let trap = w.agent.poll_transmit(w.now).unwrap();
@@ -132,7 +132,7 @@ fn s02_a_trap_says_which_port_of_which_switch_it_is() {
 }
 
 #[test]
-fn s05_administrators_are_told_of_also_while_the_port_is_held() {
+fn s05_administrative_changes_send_traps_also_without_forwarding() {
     let mut w = World::forwarding();
     w.set(
         0,
@@ -152,7 +152,7 @@ fn s05_administrators_are_told_of_also_while_the_port_is_held() {
 }
 
 #[test]
-fn s06_s07_s19_an_administrators_address_is_told_of_and_stays() {
+fn s06_s07_s19_an_administrators_address_is_reported_and_stays() {
     let mut w = World::forwarding();
     let before = w.info(0).uc_macs_gen_count;
     let own = [2, 0, 0, 0, 0, 0x99];
@@ -161,7 +161,7 @@ fn s06_s07_s19_an_administrators_address_is_told_of_and_stays() {
     assert_eq!(w.info(0).uc_macs_gen_count, before + 1);
     let list: MacList = w.get(attribute::IFACE_UCAST_MACS, 0, &MacListQuery::default());
     assert_eq!(list.macs, [own]);
-    // S19: the manager's address is the same as before, and so is the administrator's.
+    // S19: the manager's address did not change, so the administrator's stays.
     w.set(
         0,
         &VeswPortInfo {
@@ -170,7 +170,7 @@ fn s06_s07_s19_an_administrators_address_is_told_of_and_stays() {
         },
     );
     assert!(!w.calls().iter().any(|call| matches!(call, Call::Mac(..))));
-    // S07: another one of the manager replaces it, and the manager is not told what it knows.
+    // S07: a new address of the manager replaces it, without a trap.
     let new = [6, 0, 0, 6, 0, 0];
     w.set(
         0,
@@ -187,7 +187,7 @@ fn s06_s07_s19_an_administrators_address_is_told_of_and_stays() {
 }
 
 #[test]
-fn s08_the_same_list_again_is_no_news() {
+fn s08_an_equal_list_sends_no_trap() {
     let mut w = World::forwarding();
     let (a, b) = ([0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]);
     w.agent.set_multicast_macs(w.now, 0, vec![a, b]);
@@ -197,12 +197,12 @@ fn s08_the_same_list_again_is_no_news() {
     w.agent.set_multicast_macs(w.now, 0, vec![b]);
     assert_eq!(w.traps(), [TrapKind::McastMacs]);
     let info = w.info(0);
-    // Each list has its own count, which moves only with it.
+    // Each list has a separate change count.
     assert_eq!((info.mc_macs_gen_count, info.uc_macs_gen_count), (2, 2));
 }
 
 #[test]
-fn gen_counts_go_round_at_16_bits() {
+fn gen_counts_wrap_at_16_bits() {
     let mut w = World::forwarding();
     for n in 0..0x1_0000_u32 {
         let [_, _, a, b] = n.to_be_bytes();
@@ -262,7 +262,7 @@ fn s10_s11_a_port_forwards_if_manager_administrator_and_fabric_agree() {
 }
 
 #[test]
-fn a_port_whose_host_cannot_carry_its_frames_does_not_say_that_it_forwards() {
+fn a_port_that_is_not_ready_does_not_forward() {
     let mut w = World::forwarding();
     w.agent.set_ready(w.now, 0, false);
     assert_eq!((w.traps(), w.info(0).eth_link_status), (vec![LINK], 2));
@@ -305,7 +305,7 @@ fn s17_the_fabric_takes_all_ports_down_and_up() {
 }
 
 #[test]
-fn s18_the_same_again_is_nothing() {
+fn s18_equal_states_change_nothing() {
     let mut w = World::forwarding();
     w.set(0, &forwarding());
     assert_eq!((w.calls(), w.traps()), (vec![], vec![]));

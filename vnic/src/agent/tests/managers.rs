@@ -1,4 +1,4 @@
-//! Who may manage, who does, and what the group is told.
+//! Permission, ownership and announcements.
 
 use super::*;
 use crate::attribute::ManagerInfo;
@@ -42,7 +42,7 @@ impl World {
         self.send(from, &mad::write_empty(&header)).0
     }
 
-    /// When something is announced, from now on for as long.
+    /// Times of the announcements in the next `for_ms` milliseconds.
     fn announced(&mut self, for_ms: u64) -> Vec<u64> {
         let end = self.now.after(for_ms);
         let mut at = Vec::new();
@@ -63,7 +63,7 @@ impl World {
 }
 
 #[test]
-fn who_is_not_named_may_neither_set_nor_get_and_is_told_of_once() {
+fn a_manager_that_is_not_configured_is_refused_and_reported_once() {
     let mut w = World::with(Config {
         managers: vec![MANAGER.gid],
         ..config()
@@ -72,17 +72,17 @@ fn who_is_not_named_may_neither_set_nor_get_and_is_told_of_once() {
         assert_eq!(w.try_set(OTHER), status::INVALID);
         assert_eq!(w.try_get(OTHER), status::INVALID);
     }
-    let told = "refused management from fe80::dd, which is not among the managers of this port";
-    assert_eq!(w.events(), [told]);
+    let line = "refused management from fe80::dd: not in `managers` of this port";
+    assert_eq!(w.events(), [line]);
     assert_eq!((w.agent.counts().not_manager, w.calls()), (6, vec![]));
     assert_eq!(w.try_set(MANAGER), status::OK);
-    // Its announcements mean nothing either.
+    // Its announcements are ignored, too.
     w.announce(OTHER, 1, 60_000, true);
     assert_eq!(w.agent.counts().not_manager, 7);
 }
 
 #[test]
-fn forgers_without_number_are_told_of_a_bounded_number_of_times() {
+fn reports_of_refused_senders_are_bounded() {
     let mut w = World::with(Config {
         managers: vec![MANAGER.gid],
         ..config()
@@ -95,27 +95,27 @@ fn forgers_without_number_are_told_of_a_bounded_number_of_times() {
 }
 
 #[test]
-fn one_manager_keeps_another_from_setting_for_its_lease_and_not_from_asking() {
+fn a_lease_excludes_sets_but_not_gets_of_another_manager() {
     let mut w = World::new();
     assert_eq!(w.try_set(MANAGER), status::OK);
     assert_eq!(w.at(14_999).try_set(OTHER), status::INVALID);
     assert_eq!(w.try_get(OTHER), status::OK);
     assert_eq!(w.agent.owner(w.now).unwrap().gid, MANAGER.gid);
-    // Nothing said for 15 seconds: the other one may.
+    // After 15 silent seconds, the other manager may set.
     assert_eq!(w.at(15_000).try_set(OTHER), status::OK);
     assert_eq!(w.try_set(MANAGER), status::INVALID);
-    let told = [
+    let lines = [
         "managed by fe80::ee",
-        "refused management from fe80::dd while fe80::ee manages: two active managers?",
+        "refused management from fe80::dd: fe80::ee manages this port (two active managers?)",
         "managed by fe80::dd",
-        "refused management from fe80::ee while fe80::dd manages: two active managers?",
+        "refused management from fe80::ee: fe80::dd manages this port (two active managers?)",
     ];
-    assert_eq!(w.events(), told);
+    assert_eq!(w.events(), lines);
     assert_eq!(w.agent.counts().not_owner, 2);
 }
 
 #[test]
-fn a_manager_that_only_asks_goes_on_owning_and_does_not_begin_to() {
+fn gets_renew_ownership_but_do_not_start_it() {
     let mut w = World::new();
     w.try_get(OTHER);
     assert_eq!(w.agent.owner(w.now), None);
@@ -126,7 +126,7 @@ fn a_manager_that_only_asks_goes_on_owning_and_does_not_begin_to() {
 }
 
 #[test]
-fn a_bad_set_makes_no_owner() {
+fn a_refused_set_makes_no_owner() {
     let mut w = World::new();
     let bad = VeswPortInfo {
         vesw_id: 0,
@@ -138,18 +138,22 @@ fn a_bad_set_makes_no_owner() {
 }
 
 #[test]
-fn a_manager_says_how_long_its_lease_is_within_bounds() {
-    for (said, is) in [(5_000, 5_000), (0, 1_000), (u32::MAX, 300_000)] {
+fn announced_leases_are_clamped() {
+    for (announced_ms, lease_ms) in [(5_000, 5_000), (0, 1_000), (u32::MAX, 300_000)] {
         let mut w = World::new();
-        w.announce(MANAGER, 9, said, true);
+        w.announce(MANAGER, 9, announced_ms, true);
         w.try_set(MANAGER);
-        assert_eq!(w.at(is - 1).try_set(OTHER), status::INVALID, "{said}");
-        assert_eq!(w.at(is).try_set(OTHER), status::OK, "{said}");
+        assert_eq!(
+            w.at(lease_ms - 1).try_set(OTHER),
+            status::INVALID,
+            "{announced_ms}"
+        );
+        assert_eq!(w.at(lease_ms).try_set(OTHER), status::OK, "{announced_ms}");
     }
 }
 
 #[test]
-fn announcements_of_the_owner_keep_it_and_those_of_others_do_not() {
+fn only_announcements_of_the_owner_renew_ownership() {
     let mut w = World::new();
     w.try_set(MANAGER);
     for n in 1..10 {
@@ -161,7 +165,7 @@ fn announcements_of_the_owner_keep_it_and_those_of_others_do_not() {
 }
 
 #[test]
-fn an_owner_that_stands_by_leaves_its_place_at_once() {
+fn an_owner_that_becomes_standby_gives_up_ownership_at_once() {
     let mut w = World::new();
     w.try_set(MANAGER);
     w.announce(OTHER, 8, 15_000, false);
@@ -170,12 +174,12 @@ fn an_owner_that_stands_by_leaves_its_place_at_once() {
     assert_eq!(w.try_set(OTHER), status::OK);
     assert!(
         w.events()
-            .contains(&"manager fe80::ee stands by".to_owned())
+            .contains(&"manager fe80::ee is now standby".to_owned())
     );
 }
 
 #[test]
-fn a_manager_whose_daemon_was_restarted_goes_on_with_its_new_queue_pair() {
+fn after_a_restart_of_the_daemon_ownership_moves_to_the_new_queue_pair() {
     let mut w = World::new();
     w.announce(MANAGER, 9, 15_000, true);
     w.try_set(MANAGER);
@@ -184,7 +188,7 @@ fn a_manager_whose_daemon_was_restarted_goes_on_with_its_new_queue_pair() {
         ..MANAGER
     };
     assert_eq!(w.try_set(again), status::INVALID);
-    // Another manager on the same node is not the same one.
+    // Another manager on the same node does not get ownership.
     w.announce(again, 10, 15_000, true);
     assert_eq!(w.try_set(again), status::INVALID);
     w.announce(again, 9, 15_000, true);
@@ -192,13 +196,13 @@ fn a_manager_whose_daemon_was_restarted_goes_on_with_its_new_queue_pair() {
     assert_eq!(w.try_set(MANAGER), status::INVALID);
 }
 
-/// E05: it finds all as it was, and so sets nothing.
+/// E05: the manager finds all settings unchanged and sends no Set.
 #[test]
-fn a_manager_that_was_restarted_has_its_place_again_without_a_set() {
+fn a_restarted_manager_regains_ownership_without_a_set() {
     let mut w = World::new();
     w.announce(MANAGER, 9, 15_000, true);
     w.try_set(MANAGER);
-    // It begins by standing by, with another queue pair perhaps, and finds that it is the best.
+    // It starts as standby, perhaps with another queue pair, and then becomes active.
     let again = address(0xee, 0x99);
     w.announce(MANAGER, 9, 15_000, false);
     w.announce(OTHER, 8, 15_000, true);
@@ -208,14 +212,14 @@ fn a_manager_that_was_restarted_has_its_place_again_without_a_set() {
     assert_eq!(w.agent.owner(w.now).map(|owner| owner.qpn), Some(again.qpn));
     assert_eq!(w.try_set(OTHER), status::INVALID);
     assert_eq!(w.at(74_999).try_set(MANAGER), status::INVALID);
-    // Where another one has taken the place it is no longer its own.
+    // It does not regain ownership that another manager has taken.
     assert_eq!(w.at(75_000).try_set(OTHER), status::OK);
     w.at(200_000).announce(again, 9, 15_000, true);
     assert_eq!(w.agent.owner(w.now), None);
 }
 
 #[test]
-fn who_may_no_longer_manage_does_not() {
+fn an_owner_without_permission_loses_ownership() {
     let mut w = World::new();
     w.try_set(MANAGER);
     w.agent.set_managers(vec![OTHER.gid]);
@@ -234,7 +238,7 @@ fn an_agent_announces_itself_three_times_at_its_start_and_after_each_change() {
     let at = w.announced(20_000);
     assert_eq!(at.len(), 3);
     assert!(at[0] < 20_100);
-    // The same again is no change.
+    // Equal settings are no change.
     w.agent.set_qpn(w.now, 0, Qpn::new(0x555));
     w.agent.set_name(w.now, 0, "vnic0");
     w.agent.set_payload_max(w.now, 4096);
@@ -245,7 +249,7 @@ fn an_agent_announces_itself_three_times_at_its_start_and_after_each_change() {
 }
 
 #[test]
-fn agents_do_not_all_speak_at_once() {
+fn agents_announce_themselves_at_different_times() {
     let firsts: std::collections::BTreeSet<u64> = (0..50)
         .map(|seed| {
             let mut w = World::with(Config { seed, ..config() });
@@ -256,7 +260,7 @@ fn agents_do_not_all_speak_at_once() {
 }
 
 #[test]
-fn a_question_to_all_is_answered_to_all_and_however_many_ask_rarely() {
+fn requests_to_the_group_are_answered_to_the_group_at_a_limited_rate() {
     let mut w = World::new();
     w.announced(20_000);
     let header = Header::new(method::GET, attribute::NODE_INFO, 0, 1);
@@ -276,7 +280,7 @@ fn a_question_to_all_is_answered_to_all_and_however_many_ask_rarely() {
 }
 
 #[test]
-fn nothing_else_that_comes_to_all_is_answered() {
+fn other_requests_to_the_group_are_not_answered() {
     let mut w = World::new();
     let requests = [
         (method::GET, attribute::VESW_PORT_INFO),
@@ -294,7 +298,7 @@ fn nothing_else_that_comes_to_all_is_answered() {
 }
 
 #[test]
-fn what_is_no_request_is_left_to_managers() {
+fn other_methods_are_ignored() {
     let mut w = World::new();
     for method in [method::GET_RESP, method::TRAP, method::SEND, 0x07, 0x85] {
         let bytes = mad::write_empty(&Header::new(method, attribute::VESW_PORT_INFO, 0, 1));
@@ -308,11 +312,11 @@ fn what_is_no_request_is_left_to_managers() {
 }
 
 #[test]
-fn a_manager_that_comes_and_goes_all_the_time_is_told_of_some_times_a_minute() {
+fn reports_of_handovers_are_limited() {
     let mut w = World::new();
     assert_eq!(w.try_set(MANAGER), status::OK);
     w.events();
-    let told = |w: &mut World| {
+    let reported = |w: &mut World| {
         let mut lines = 0;
         for n in 0..100 {
             w.announce(MANAGER, 1, 3_000, n % 2 == 0);
@@ -320,9 +324,9 @@ fn a_manager_that_comes_and_goes_all_the_time_is_told_of_some_times_a_minute() {
         }
         lines
     };
-    // Of those of the first minute one has told that it manages.
-    assert_eq!(told(&mut w), 9);
+    // The first minute had one more: the initial Set.
+    assert_eq!(reported(&mut w), 9);
     w.now = w.now.after(60_000);
-    assert_eq!(told(&mut w), 10);
+    assert_eq!(reported(&mut w), 10);
     assert!(w.agent.owner(w.now).is_none());
 }

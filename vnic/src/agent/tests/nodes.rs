@@ -1,4 +1,4 @@
-//! What an agent tells of its virtual ports, however many there are.
+//! NodeInfo with any number of virtual ports.
 
 use super::*;
 use crate::attribute::NodeInfo;
@@ -9,7 +9,7 @@ impl World {
         self.get(attribute::NODE_INFO, first, &MacListQuery::default())
     }
 
-    /// All pages, each asked for by what the one before says.
+    /// All pages, each requested with `next` of the page before.
     fn pages(&mut self) -> Vec<NodeInfo> {
         let mut pages = vec![self.node_info(0)];
         while let Some(next) = pages.last().map(|page| page.next).filter(|next| *next != 0) {
@@ -25,7 +25,7 @@ fn indexes(pages: &[NodeInfo]) -> Vec<u8> {
 }
 
 #[test]
-fn there_are_255_ports_and_all_of_them_are_told_of() {
+fn all_255_ports_are_in_the_pages() {
     let mut w = World::new();
     let added = (0..=255).filter(|n| w.agent.add_port(Time(0), *n, new_port(*n)));
     let added: Vec<u8> = added.collect();
@@ -34,19 +34,19 @@ fn there_are_255_ports_and_all_of_them_are_told_of() {
     assert_eq!(indexes(&pages), added);
     let sizes: Vec<usize> = pages.iter().map(|page| page.ports.len()).collect();
     assert_eq!(sizes, [96, 96, 63]);
-    let told: Vec<_> = pages.iter().map(NodeInfo::told).collect();
-    assert_eq!(told, [0..=95, 96..=191, 192..=255]);
+    let covered: Vec<_> = pages.iter().map(NodeInfo::range).collect();
+    assert_eq!(covered, [0..=95, 96..=191, 192..=255]);
     let mut bytes = Vec::new();
     pages[0].encode(&mut bytes);
     assert_eq!(bytes.len(), mad::DATA_MAX);
-    // To all it tells the first ones, and that there are more.
+    // The announcement to the group has the first page and `next`.
     let sent = w.agent.poll_transmit(Time(500)).unwrap();
     let announced: NodeInfo = Mad::parse(&sent.mad).unwrap().attribute().unwrap();
     assert_eq!(announced, pages[0]);
 }
 
 #[test]
-fn what_comes_and_goes_between_two_pages_leaves_nobody_out() {
+fn ports_that_come_and_go_between_two_pages_hide_no_others() {
     let mut w = World::new();
     for n in (2..=254).step_by(2) {
         w.agent.add_port(Time(0), n, new_port(n));
@@ -65,7 +65,7 @@ fn what_comes_and_goes_between_two_pages_leaves_nobody_out() {
 }
 
 #[test]
-fn a_page_that_does_not_lead_on_is_none() {
+fn a_page_that_does_not_advance_is_malformed() {
     let w = World::new();
     let good = w.agent.node_info(0);
     let bytes = |first, next| {
@@ -80,7 +80,7 @@ fn a_page_that_does_not_lead_on_is_none() {
     };
     assert_eq!(NodeInfo::decode(&bytes(0, 0)), Ok(good.clone()));
     assert!(NodeInfo::decode(&bytes(0, 1)).is_ok());
-    // It has the port 0, which is below what it tells of.
+    // It contains port 0, which is below `first`.
     assert!(NodeInfo::decode(&bytes(1, 0)).is_err());
     for (first, next) in [(7, 7), (7, 3), (255, 1)] {
         assert!(NodeInfo::decode(&bytes(first, next)).is_err());

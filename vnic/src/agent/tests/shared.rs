@@ -1,13 +1,13 @@
-//! Several managers behind one queue pair: an active one, and a standby on the same node.
+//! Several managers with one queue pair: an active one and a standby on one node.
 
 use super::*;
 
-/// The upper halves of the transaction ids of two managers.
+/// Upper halves of the transaction ids of the two managers.
 const ACTIVE: u32 = 0x1111_0001;
 const STANDBY: u32 = 0x2222_0002;
 
 impl World {
-    /// What is sent from now on is this manager's.
+    /// Sends further messages as this manager.
     fn by(&mut self, mark: u32) -> &mut World {
         self.next_tid = u64::from(mark) << 32 | self.next_tid & 0xffff_ffff;
         self
@@ -15,7 +15,7 @@ impl World {
 }
 
 #[test]
-fn a_standby_behind_the_owners_queue_pair_neither_releases_nor_keeps_its_place() {
+fn a_standby_with_the_owners_queue_pair_neither_releases_nor_renews_ownership() {
     let mut w = World::new();
     w.by(ACTIVE).announce(MANAGER, 9, 15_000, true);
     assert_eq!(w.try_set(MANAGER), status::OK);
@@ -23,15 +23,20 @@ fn a_standby_behind_the_owners_queue_pair_neither_releases_nor_keeps_its_place()
         w.at(now).by(STANDBY).announce(MANAGER, 8, 15_000, false);
         assert_eq!(w.try_get(MANAGER), status::OK);
         assert_eq!(w.try_set(OTHER), status::INVALID, "{now}");
-        assert_eq!(w.try_set(MANAGER), status::INVALID, "{now}: not its own");
+        assert_eq!(
+            w.try_set(MANAGER),
+            status::INVALID,
+            "{now}: another manager"
+        );
         w.by(ACTIVE).announce(MANAGER, 9, 15_000, true);
     }
-    let told = w.events();
+    let lines = w.events();
     assert!(
-        !told.iter().any(|line| line.contains("stands by")),
-        "{told:?}"
+        !lines.iter().any(|line| line.contains("standby")),
+        "{lines:?}"
     );
-    // The active one is gone, however often the other one asks, and then that one may.
+    // The active manager is gone. Requests of the standby do not renew the lease; after it, the standby may
+    // set.
     w.at(54_999).by(STANDBY).announce(MANAGER, 8, 15_000, true);
     assert_eq!(w.try_get(MANAGER), status::OK);
     assert_eq!(w.try_set(MANAGER), status::INVALID);
@@ -40,7 +45,7 @@ fn a_standby_behind_the_owners_queue_pair_neither_releases_nor_keeps_its_place()
 }
 
 #[test]
-fn one_that_sets_before_it_is_heard_of_is_known_by_its_announcement_alone() {
+fn a_manager_that_sets_first_is_identified_by_its_announcement() {
     let mut w = World::new();
     assert_eq!(w.by(ACTIVE).try_set(MANAGER), status::OK);
     w.by(STANDBY).announce(MANAGER, 8, 15_000, false);
@@ -54,9 +59,10 @@ fn one_that_sets_before_it_is_heard_of_is_known_by_its_announcement_alone() {
     assert_eq!(w.by(STANDBY).try_set(MANAGER), status::OK);
 }
 
-/// Both ask before either has been heard of: the agent cannot tell them apart yet, and holds to the first.
+/// Both managers send Get before an announcement: the agent cannot distinguish them, and keeps the first
+/// one.
 #[test]
-fn a_question_of_the_other_one_does_not_take_the_place() {
+fn a_get_of_the_other_manager_does_not_take_ownership() {
     let mut w = World::new();
     w.by(ACTIVE).try_set(MANAGER);
     w.by(STANDBY).try_get(MANAGER);
@@ -66,20 +72,20 @@ fn a_question_of_the_other_one_does_not_take_the_place() {
 }
 
 #[test]
-fn a_manager_that_is_restarted_has_another_mark_and_the_same_place() {
+fn a_restarted_manager_has_another_mark_and_keeps_ownership() {
     let mut w = World::new();
     w.by(ACTIVE).announce(MANAGER, 9, 15_000, true);
     w.try_set(MANAGER);
     w.by(0x3333_0003).announce(MANAGER, 9, 15_000, false);
-    assert_eq!(w.agent.owner(w.now), None, "it stands by at first");
+    assert_eq!(w.agent.owner(w.now), None, "it starts as standby");
     w.announce(MANAGER, 9, 15_000, true);
     assert_eq!(w.try_set(MANAGER), status::OK);
     assert_eq!(w.by(ACTIVE).try_set(MANAGER), status::INVALID);
 }
 
-/// The transaction ids of one that never announces itself may be drawn each time.
+/// A manager without announcements may draw each transaction id at random.
 #[test]
-fn one_that_never_announces_itself_is_known_by_its_queue_pair() {
+fn a_manager_without_announcements_is_identified_by_its_queue_pair() {
     let mut w = World::new();
     for mark in [0, 77, 0xffff_ffff] {
         assert_eq!(w.by(mark).try_set(MANAGER), status::OK, "{mark:#x}");
@@ -88,7 +94,7 @@ fn one_that_never_announces_itself_is_known_by_its_queue_pair() {
 }
 
 #[test]
-fn others_that_announce_themselves_do_not_make_the_owners_lease_forgotten() {
+fn announcements_of_others_do_not_evict_the_owners_lease() {
     let mut w = World::new();
     w.by(ACTIVE).announce(MANAGER, 9, 60_000, true);
     w.try_set(MANAGER);

@@ -45,7 +45,7 @@ fn m11_m12_pages_are_bounded_by_the_datagram_and_the_table() {
     assert_eq!(w.set_page(&page(0, 125, 1)), status::OK);
     assert_eq!(w.set_page(&page(2048 - 125, 125, 2)), status::OK);
     assert_eq!(w.set_page(&page(2048 - 124, 125, 3)), status::INVALID);
-    // 126 by the count alone: so many do not fit.
+    // A count of 126: as many do not fit.
     let header = w.header(method::SET, attribute::VESW_MAC_ENTRIES, 0);
     let request = [
         mad::write_empty(&header),
@@ -91,14 +91,14 @@ fn m14_m15_the_digest_is_that_of_the_last_good_page() {
     assert_eq!(w.set_page(&page(2047, 2, 0x9999)), status::INVALID);
     assert_eq!(w.get_page(0, 5).digest, 0xabcd);
     assert_eq!(w.get_page(2047, 1).entries, [MacEntry::default()]);
-    // Nothing but another name for the table.
+    // Changes only the digest.
     assert_eq!(w.set_page(&page(0, 0, 0xbeef)), status::OK);
     assert_eq!(w.info(0).mac_tbl_digest, 0xbeef);
     assert_eq!(w.get_page(0, 3).entries, page(0, 3, 0).entries);
 }
 
 #[test]
-fn m16_who_holds_the_old_table_keeps_it_whole() {
+fn m16_a_holder_of_the_old_table_sees_no_change() {
     let mut w = World::new();
     w.set_page(&page(0, 3, 1));
     let old = Arc::clone(&w.agent.vports[&0].table);
@@ -129,7 +129,7 @@ fn a_page_that_comes_twice_changes_nothing() {
 }
 
 #[test]
-fn m17_deleting_takes_all_but_the_interface() {
+fn m17_deleting_removes_all_but_the_interface() {
     let mut w = World::forwarding();
     w.set_page(&page(0, 3, 1));
     w.set_directory(&directory(0, 2, 2, 9));
@@ -148,7 +148,7 @@ fn m17_deleting_takes_all_but_the_interface() {
     assert_eq!(w.get_page(0, 3).digest, 0);
     let none: LidDirectory = w.get(attribute::LID_DIRECTORY, 0, &LidDirectoryQuery::default());
     assert_eq!((none.total, none.digest), (0, 0));
-    // The manager was told that it no longer forwards, and may begin again, with the same address too.
+    // The manager gets a trap about the link, and may set the port again, also with the same address.
     assert_eq!(w.traps(), [TrapKind::LinkStatus]);
     w.set(0, &forwarding());
     assert_eq!(w.calls()[0], Call::Mac(0, forwarding().base_mac_addr));
@@ -172,7 +172,7 @@ fn directory(start: u16, count: u16, total: u16, digest: u32) -> LidDirectory {
 }
 
 #[test]
-fn a_directory_takes_effect_when_its_last_page_is_there_in_whatever_order() {
+fn a_directory_takes_effect_when_complete_in_any_order() {
     let mut w = World::new();
     let per_page = LID_DIRECTORY_PAGE as u16;
     let total = 2 * per_page + 10;
@@ -193,31 +193,31 @@ fn a_directory_takes_effect_when_its_last_page_is_there_in_whatever_order() {
     };
     let read: LidDirectory = w.get(attribute::LID_DIRECTORY, 0, &query);
     assert_eq!(read, pages[0]);
-    // The same again, as if the answer had been lost.
+    // The same page again, as after a lost answer.
     let (code, answer) = w.set_directory(&pages[2]);
     assert_eq!((code, answer.unwrap().start), (status::OK, total));
     assert_eq!(w.calls(), []);
 }
 
 #[test]
-fn another_directory_begins_anew_and_the_old_one_lasts_until_it_is_complete() {
+fn a_new_directory_replaces_the_old_one_when_complete() {
     let mut w = World::new();
     w.set_directory(&directory(0, 2, 2, 1));
     w.set_directory(&directory(0, 2, 4, 2));
     w.set_directory(&directory(2, 1, 3, 3));
-    // A page of the first list after all: it is still in force.
+    // A page of the first list, which is still in force.
     assert_eq!(w.set_directory(&directory(0, 2, 2, 1)).1.unwrap().start, 2);
     w.set_directory(&directory(0, 2, 3, 3));
     assert_eq!(w.calls(), [Call::Directory(0, 2)]);
     w.set_directory(&directory(2, 1, 3, 3));
     assert_eq!(w.calls(), [Call::Directory(0, 3)]);
-    // Nobody at all is a list too.
+    // An empty list is valid.
     w.set_directory(&directory(0, 0, 0, 4));
     assert_eq!(w.calls(), [Call::Directory(0, 0)]);
 }
 
 #[test]
-fn directories_that_cannot_be_are_refused() {
+fn invalid_directories_are_refused() {
     let mut w = World::new();
     w.set_directory(&directory(0, 2, 2, 1));
     let mut doubled = directory(0, 2, 2, 2);

@@ -1,5 +1,5 @@
-//! Agents and a manager over a network that loses, doubles and reorders datagrams. Every world comes from
-//! a seed, which a failure prints; `VNIC_AGENT_SEED=7` runs one again, `VNIC_AGENT_WORLDS=1000` more.
+//! Agents and a manager on a network that loses, repeats and reorders datagrams. A failure prints the seed
+//! of its world: `VNIC_AGENT_SEED=7` runs one world again, `VNIC_AGENT_WORLDS=1000` runs more.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use crate::mac_table::MacEntry;
 use crate::mad::{MAC_ENTRIES_PAGE, MacEntries};
 
 const AGENTS: u8 = 3;
-/// The upper halves of the transaction ids of the manager and of a standby behind the same queue pair.
+/// Upper halves of the transaction ids of the manager and of a standby with the same queue pair.
 const MARK: u64 = 0x1111_0001 << 32;
 const STANDBY: u64 = 0x2222_0002 << 32;
-/// How often both announce themselves, and the standby asks; and until when.
+/// Interval of the announcements of both, and of the standby's Gets; and their end.
 const INTERVAL_MS: u64 = 700;
 const ANNOUNCED_MS: u64 = 6_000;
-/// Datagrams of 1 KiB, so that a page of a table has three pieces.
+/// Datagrams of 1 KiB: a page of a table has three pieces.
 const PAYLOAD_MAX: u16 = 1024;
 const ENTRIES: u16 = 300;
 const RETRY_MS: u64 = 300;
-/// By then a manager that asks again is done even in the worst of these networks.
+/// By this time, a manager that repeats its requests has finished, even on the worst of these networks.
 const END_MS: u64 = 600_000;
 
-/// A datagram on its way.
+/// A datagram in flight.
 struct Flying {
     due: u64,
     from: u8,
@@ -31,7 +31,7 @@ struct Flying {
     bytes: Vec<u8>,
 }
 
-/// One end of the network: the manager is 0, agents are the others.
+/// An end of the network: 0 is the manager, the others are agents.
 struct End {
     splitter: Splitter,
     reassembler: Reassembler,
@@ -81,7 +81,7 @@ impl Net {
         }
     }
 
-    /// Messages that are complete by now, with their sender and receiver.
+    /// Messages that are complete now, with sender and receiver.
     fn arrive(&mut self, now: u64) -> Vec<(u8, u8, Vec<u8>)> {
         let mut complete = Vec::new();
         let mut at = 0;
@@ -104,7 +104,7 @@ impl Net {
     }
 }
 
-/// What the manager wants of one agent, in order: each is repeated until it is answered.
+/// The manager's requests to one agent, in order. Each is repeated until it is answered.
 struct Script {
     requests: Vec<Vec<u8>>,
     done: usize,
@@ -180,7 +180,7 @@ impl Script {
         self.requests.get(self.done)
     }
 
-    /// An answer: that to the current request is a step, and one to an earlier request is late.
+    /// Handles an answer. An answer to the current request advances the script; others are late.
     fn answered(&mut self, mad: &Mad<'_>) {
         assert_eq!(mad.header.status.get(), status::OK, "{:?}", mad.header);
         let tid = mad.header.transaction_id.get() as u32;
@@ -254,7 +254,7 @@ impl Simulation {
         }
     }
 
-    /// Both managers say who they are, and the standby asks.
+    /// Both managers announce themselves, and the standby sends Gets.
     fn managers_speak(&mut self, now: u64) {
         for n in 1..=AGENTS {
             for (mark, active) in [(MARK, true), (STANDBY, false)] {
@@ -297,10 +297,10 @@ impl Simulation {
     }
 
     fn check(&mut self) {
-        // One manager from the first Set on, whatever the other one says.
+        // One manager from the first Set on, despite the other's messages.
         for (n, (agent, _)) in &mut self.agents {
-            let told: Vec<Event> = std::iter::from_fn(|| agent.poll_event()).collect();
-            assert_eq!(told, [Event::Owned { gid: gid(0) }], "agent {n}");
+            let events: Vec<Event> = std::iter::from_fn(|| agent.poll_event()).collect();
+            assert_eq!(events, [Event::Owned { gid: gid(0) }], "agent {n}");
         }
         let directory: Vec<Lid> = (1..=AGENTS).map(|n| Lid::new(n.into())).collect();
         for (n, (agent, host)) in &self.agents {
@@ -316,7 +316,7 @@ impl Simulation {
             let lids: Vec<Lid> = page.entries.iter().map(|(lid, _)| *lid).collect();
             assert_eq!(lids, directory);
             assert_eq!(agent.counts().malformed, 0);
-            // Whatever came twice was done once.
+            // Repeated requests were applied once.
             let pages = usize::from(ENTRIES).div_ceil(MAC_ENTRIES_PAGE);
             let tables = host.calls.iter().filter(|c| matches!(c, Call::Table(..)));
             assert_eq!(tables.count(), pages, "agent {n}");
@@ -338,7 +338,7 @@ fn run(seed: u64) {
     let mut simulation = Simulation::new(seed);
     let mut now = 0;
     while now <= ANNOUNCED_MS || !simulation.is_done() {
-        assert!(now < END_MS, "seed {seed}: the manager is never done");
+        assert!(now < END_MS, "seed {seed}: the manager did not finish");
         simulation.step(now);
         now += 5;
     }
@@ -350,7 +350,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_manager_reaches_every_agent_through_the_worst_of_networks() {
+fn a_manager_configures_every_agent_over_a_bad_network() {
     if let Some(seed) = number("VNIC_AGENT_SEED") {
         return run(seed);
     }

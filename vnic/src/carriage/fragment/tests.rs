@@ -29,7 +29,7 @@ fn a_short_message_is_one_datagram_with_the_header_before_it() {
 }
 
 #[test]
-fn the_longest_has_as_many_as_the_payload_asks_for() {
+fn the_longest_message_has_as_many_pieces_as_the_payload_requires() {
     let sizes = |payload_max| {
         let lens: Vec<usize> = pieces(2048, payload_max).iter().map(Vec::len).collect();
         lens
@@ -43,7 +43,7 @@ fn the_longest_has_as_many_as_the_payload_asks_for() {
 }
 
 #[test]
-fn a_missing_piece_is_waited_for_two_seconds_and_no_longer() {
+fn a_message_with_a_missing_piece_times_out_after_two_seconds() {
     let all = pieces(2000, 1024);
     let mut r = Reassembler::default();
     assert_eq!(r.receive(Time(0), gid(1), QPN, &all[0]), None);
@@ -77,14 +77,14 @@ fn pieces_that_contradict_each_other_end_their_message() {
     assert_eq!(r.receive(Time(0), gid(1), QPN, &all[0]), None);
     assert_eq!(r.receive(Time(0), gid(1), QPN, &all[1]), None);
     assert_eq!(r.counts().contradicted, 1);
-    // Another length for the same message.
+    // Another length of the same message.
     all[1][3] -= 8;
     assert_eq!(r.receive(Time(0), gid(1), QPN, &all[1]), None);
     assert_eq!(r.counts().messages, 0);
 }
 
 #[test]
-fn what_is_no_piece_is_counted() {
+fn invalid_pieces_are_counted() {
     let good = pieces(2000, 1024).remove(0);
     let wrong = |at: usize, value: u8| {
         let mut bytes = good.clone();
@@ -96,13 +96,14 @@ fn what_is_no_piece_is_counted() {
         vec![],
         good[..HEADER_LEN].to_vec(),
         good[..HEADER_LEN - 1].to_vec(),
-        // Version, length beyond the most, length before the piece's end, an odd place, beyond the end.
+        // Wrong version, length above the maximum, length below the piece's end, unaligned offset, piece
+        // beyond the end.
         wrong(0, 2),
         wrong(2, 0x10),
         wrong(2, 0),
         wrong(5, 4),
         wrong(4, 0x07),
-        // No multiple of 8 bytes, and not the end.
+        // Not a multiple of 8 bytes, and not the last piece.
         good[..good.len() - 1].to_vec(),
     ];
     for datagram in &bad {
@@ -113,7 +114,7 @@ fn what_is_no_piece_is_counted() {
 }
 
 #[test]
-fn one_port_pushes_out_its_own_messages_and_memory_is_bounded() {
+fn one_port_evicts_only_its_own_messages_and_memory_is_bounded() {
     let mut r = Reassembler::default();
     let mut other = Splitter::new(0, 1024);
     let theirs = message(2048, 7);
@@ -125,7 +126,7 @@ fn one_port_pushes_out_its_own_messages_and_memory_is_bounded() {
         r.receive(Time(1), gid(1), QPN, &first);
     }
     assert_eq!(r.partial.len(), PARTIAL_OF_PORT + 1);
-    // From however many queue pairs it sends.
+    // The limit is independent of the number of queue pairs.
     for sender in 0..1000 {
         let first = flood.split(&[0; 2048]).next().unwrap();
         r.receive(Time(1), gid(1), Qpn::new(sender), &first);
@@ -143,7 +144,7 @@ fn one_port_pushes_out_its_own_messages_and_memory_is_bounded() {
 }
 
 proptest! {
-    /// Every message arrives exactly as it was, whatever order and however often its pieces come.
+    /// Every message arrives unchanged, in any order and with repeated pieces.
     #[test]
     fn messages_survive_duplication_and_any_order(
         lens in prop::collection::vec(1..=MAD_MAX, 1..6),
@@ -174,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn any_datagram_is_taken(datagrams in prop::collection::vec(
+    fn any_datagram_is_handled(datagrams in prop::collection::vec(
         prop::collection::vec(any::<u8>(), 0..64), 0..8)) {
         let mut r = Reassembler::default();
         for mut d in datagrams {

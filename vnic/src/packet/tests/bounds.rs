@@ -1,4 +1,4 @@
-//! Lengths, and what is refused.
+//! Lengths and refusals.
 
 use super::*;
 use crate::counters::Counters;
@@ -20,7 +20,7 @@ fn strict(packet: &[u8]) -> Result<Decoded<'_>, Refusal> {
     decode(packet, Profile::Wire0, Strictness::Strict)
 }
 
-/// What [`receiver`] makes of a packet with this header around a frame of so many bytes.
+/// Verdict of [`receiver`] on a packet with this header and a frame of `len` bytes.
 fn verdict(header: Header16B, len: usize, arrival: Arrival) -> Result<(), Refusal> {
     let packet = encoded(&header, &frame(len), Profile::Wire0);
     strict(&packet).and_then(|d| admit(&d, &receiver(), arrival))
@@ -43,7 +43,7 @@ fn c15_c16_c17_padding_and_length_of_every_frame() {
 }
 
 #[test]
-fn the_mtu_that_a_payload_has_room_for() {
+fn the_mtu_of_a_payload() {
     let budget = [
         (256, 231, 213),
         (1024, 999, 981),
@@ -112,7 +112,7 @@ fn c23_a_frame_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn a_prefix_leaves_what_is_behind_the_packet_alone() {
+fn a_prefix_writes_nothing_after_the_packet() {
     let mut out = vec![0xa5; 200];
     out[20..97].copy_from_slice(&frame(77));
     let len = Prefix::new(&header()).wrap(Profile::WireSw32, 77, &mut out);
@@ -122,7 +122,7 @@ fn a_prefix_leaves_what_is_behind_the_packet_alone() {
 }
 
 #[test]
-fn what_is_no_packet_is_refused_by_its_own_reason() {
+fn invalid_packets_are_refused_each_with_its_reason() {
     let good = packet(60, Profile::Wire0);
     let with = |at: usize, byte: u8| {
         let mut p = good.clone();
@@ -134,7 +134,7 @@ fn what_is_no_packet_is_refused_by_its_own_reason() {
     }
     assert_eq!(strict(&[0; 16384]), Err(Refusal::Truncated));
     assert_eq!(with(7, 0xab), Some(Refusal::BadL2));
-    // LT.
+    // No LT.
     assert_eq!(with(7, 0x4b), Some(Refusal::BadL2));
     assert_eq!(with(8, 0x09), Some(Refusal::BadL4));
     assert_eq!(with(2, 0xca), Some(Refusal::LengthMismatch));
@@ -148,7 +148,7 @@ fn what_is_no_packet_is_refused_by_its_own_reason() {
 }
 
 #[test]
-fn the_lenient_take_what_the_driver_takes() {
+fn lenient_decoding_accepts_what_the_driver_accepts() {
     let mut p = packet(60, Profile::Wire0);
     p[7] &= 0x7f;
     p[19] |= 0xf0;
@@ -159,7 +159,7 @@ fn the_lenient_take_what_the_driver_takes() {
 }
 
 #[test]
-fn lids_that_cannot_be() {
+fn invalid_lids_are_refused() {
     let lids = |slid, dlid, sc| {
         let lids = Header16B {
             slid: Lid::new(slid),
@@ -196,7 +196,7 @@ fn lids_that_cannot_be() {
 }
 
 #[test]
-fn r12_groups_bring_what_is_for_others_and_what_is_ones_own() {
+fn r12_groups_deliver_packets_for_others_and_own_packets() {
     let own = header().dlid;
     let lids = |slid, dlid| Header16B {
         slid,
@@ -227,7 +227,7 @@ fn r03_r05_r06_partition_switch_state_and_length() {
     };
     assert_eq!(pkey(0x0fed), Ok(()));
     assert_eq!(pkey(0x8fee), Err(Refusal::BadPkey));
-    // Equal in the 8 bits that the kernel's driver looks at.
+    // Equal in the 8 bits that the kernel's driver compares.
     let vesw = |vesw_id| {
         with(
             Header16B {

@@ -1,4 +1,4 @@
-//! Where each field is.
+//! Positions of the fields.
 
 use super::*;
 
@@ -18,7 +18,7 @@ const NOWHERE: Header16B = Header16B {
     vesw_id: 0,
 };
 
-/// The bytes of `header` that are not zero, by their place.
+/// Bytes of `header` that are not zero, with their offsets.
 fn set_bytes(header: Header16B) -> Vec<(usize, u8)> {
     let bytes = header.to_bytes();
     assert_eq!(Header16B::from_bytes(&bytes), header);

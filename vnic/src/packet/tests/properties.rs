@@ -1,4 +1,4 @@
-//! What holds for any packet.
+//! Properties of all packets.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn any_header() -> impl Strategy<Value = Header16B> {
             dlid,
             becn,
             fecn,
-            // Multicast does not have the service class of management.
+            // Multicast cannot have the service class of management.
             sc: if dlid.is_multicast() && sc == 15 {
                 14
             } else {
@@ -38,8 +38,9 @@ fn any_profile() -> impl Strategy<Value = Profile> {
     ]
 }
 
-/// The header as the table of the format has it, a bit at a time: of a field (quad word, lowest bit there,
-/// value, width) bit b is bit b mod 8 of byte 8q + b/8. No machine's byte order comes into it.
+/// Encodes the header by the table of the format, bit by bit, independent of the machine's byte order: for
+/// each field (quad word q, lowest bit, value, width), bit b of the quad word is bit b mod 8 of byte 8q +
+/// b/8.
 fn bit_by_bit(h: &Header16B) -> [u8; 20] {
     let (slid, dlid) = (h.slid.get(), h.dlid.get());
     let fields = [
@@ -88,14 +89,14 @@ fn c21_every_length_comes_back_as_it_was() {
     }
 }
 
-/// Every bit before the ICRC is covered, but for those that a switch may change on the way.
+/// The ICRC covers every bit before it, except those that a switch may change.
 #[test]
 fn c27_the_icrc_covers_all_but_what_switches_change() {
     for len in [60, 63, 64, 77] {
         let good = packet(len, Profile::WireSw32);
         let right = icrc(&good).unwrap();
         assert_eq!(stored_icrc(&good), Some(right));
-        // BECN; the lower bits of SC; its upper one and FECN; the age.
+        // BECN; the lower bits of SC; the upper bit of SC and FECN; the age.
         let mutable = |at, bit| match at {
             3 => bit == 7,
             6 => bit >= 4,
@@ -108,7 +109,7 @@ fn c27_the_icrc_covers_all_but_what_switches_change() {
             for bit in 0..8 {
                 let mut changed = good.clone();
                 changed[at] ^= 1 << bit;
-                // LT is no part of the padding's count.
+                // LT is not part of the padding.
                 let free = mutable(at, bit) || (at == tail && bit >= 6);
                 assert_eq!(icrc(&changed) == Some(right), free, "byte {at} bit {bit}");
             }
@@ -116,7 +117,7 @@ fn c27_the_icrc_covers_all_but_what_switches_change() {
     }
 }
 
-/// The check value of the polynomial, and no ICRC where there is no room for one.
+/// Check value of the polynomial, and no ICRC in a packet that is too short.
 #[test]
 fn c26_the_icrc_is_that_of_ethernet() {
     assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
@@ -129,7 +130,7 @@ fn c26_the_icrc_is_that_of_ethernet() {
 
 proptest! {
     #[test]
-    fn c21_what_is_written_reads_the_same(
+    fn c21_encoded_packets_decode_to_the_same(
         header in any_header(),
         len in FRAME_MIN..=9018,
         profile in any_profile(),
@@ -164,7 +165,7 @@ proptest! {
         }
     }
 
-    /// Bytes that get far, since most of a header is right.
+    /// Damaged packets, whose headers are mostly valid.
     #[test]
     fn c29_damaged_packets_are_read_or_refused(
         len in 0..2000_usize,
@@ -185,7 +186,7 @@ proptest! {
     }
 }
 
-/// Every length up to 20000, all zeros, all ones, and a header that is right.
+/// Every length up to 20000: all zeros, all ones, and with a valid header.
 #[test]
 fn c29_every_length_is_read_or_refused() {
     let mut right = vec![0; 20_000];

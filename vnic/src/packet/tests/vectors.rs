@@ -1,4 +1,4 @@
-//! The vectors of tests/data/opa_vnic_vectors.json, both ways.
+//! The vectors of tests/data/opa_vnic_vectors.json: encoding and decoding.
 
 use serde::Deserialize;
 
@@ -138,7 +138,7 @@ fn c28_every_decode_vector_has_its_verdict() {
     let all = vectors().decode_vectors;
     assert_eq!(all.len(), 14);
     for v in all {
-        // The driver's leniency about LT in the tail is ours too: only bits 5 to 0 are the padding.
+        // As in the driver, the two upper bits of the tail (LT) are ignored.
         let packet = hex(&v.packet_hex);
         let groups: Vec<Lid> = v.rx.joined_mlids.iter().map(|m| Lid::new(*m)).collect();
         let receiver = Receiver {

@@ -1,4 +1,4 @@
-//! Counters add up (R10, and the reconciliation of the driver's statistics).
+//! Sums of counters (R10, and the consistency of the driver's statistics).
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::counters::Counters;
 use crate::port::testing::*;
 use crate::port::{Sizes, Unsent, VeswPort};
 
-/// Something that happens to a port.
+/// An event at a port.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A frame of so many bytes, to a kind of destination, with a tag or without.
+    /// A frame from the TAP: length in bytes, kind of destination, with a tag or not.
     Send(usize, u8, bool),
-    /// It could not be sent.
+    /// The frame before was not sent.
     Fail(usize, Unsent),
-    /// A packet of the other port's.
+    /// A packet of the other port.
     Receive(usize, bool),
     /// The TAP is full.
     NotTaken,
@@ -39,7 +39,7 @@ fn destination(kind: u8) -> Mac {
     match kind {
         0 => mac(7),
         1 => BROADCAST,
-        // The table has it without a LID, so that it is as good as unknown.
+        // The table's entry has no LID, so the address is unknown.
         2 => [0x02, 0, 0, 0, 0, 0],
         _ => [0x06, 0x2c, 0, 7, 0, 0],
     }
@@ -49,7 +49,7 @@ fn tagged_frame(len: usize, to: Mac, tagged: bool) -> Vec<u8> {
     let mut f = frame_of(len, to, mac(5));
     if tagged {
         let types = [0x81, 0, 0xa0, 1, 8, 0];
-        // A frame may end within its tag.
+        // A frame may end in its tag.
         for (byte, value) in f.iter_mut().skip(12).zip(types) {
             *byte = value;
         }
@@ -109,7 +109,7 @@ proptest! {
         prop_assert_eq!(c.rx_length_errors, 0);
     }
 
-    /// What one port sent the other received, by kind and by bytes.
+    /// One port receives what the other sends, by kind and by bytes.
     #[test]
     fn two_ports_count_the_same_frames(frames in prop::collection::vec((14..1519_usize, 0..4_u8, any::<bool>()), 0..40)) {
         let (mut five, mut seven) = (port(5), port(7));

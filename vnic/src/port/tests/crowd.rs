@@ -1,4 +1,4 @@
-//! More addresses behind an interface than are kept.
+//! More active addresses behind an interface than the port keeps.
 
 use proto::{Mac, Time};
 
@@ -6,7 +6,7 @@ use crate::Lid;
 use crate::port::testing::*;
 use crate::port::{Event, Place, Settings, VeswPort};
 
-/// Addresses that are kept.
+/// Maximum number of kept addresses.
 const KEPT: usize = 256;
 
 fn guest(n: usize) -> Mac {
@@ -20,7 +20,7 @@ fn hear_far(port: &mut VeswPort, now: u64, source: Mac) {
     assert!(got.is_ok(), "{got:?}");
 }
 
-/// Two replicas, of which guests use the one or the other.
+/// Two replicas; each guest uses one of them.
 struct Pair {
     ports: [VeswPort; 2],
     events: Vec<Event>,
@@ -28,9 +28,9 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
-        let replica = |tells| {
+        let replica = |reports| {
             let settings = Settings {
-                tells,
+                reports,
                 ..settings(5)
             };
             port_with(settings, &info(5))
@@ -59,8 +59,8 @@ impl Pair {
     fn time(&mut self, now: u64) {
         for port in &mut self.ports {
             port.handle_timeout(Time(now));
-            let told = std::iter::from_fn(|| port.poll_event());
-            self.events.extend(told);
+            let events = std::iter::from_fn(|| port.poll_event());
+            self.events.extend(events);
         }
     }
 
@@ -71,7 +71,7 @@ impl Pair {
 }
 
 #[test]
-fn those_in_use_are_not_pushed_out_and_one_word_is_said() {
+fn active_addresses_are_not_evicted_and_one_event_is_reported() {
     let mut pair = Pair::new();
     let first: Vec<Mac> = (0..KEPT).map(guest).collect();
     let rounds = (0..1_000_000).step_by(10_000);
@@ -84,18 +84,18 @@ fn those_in_use_are_not_pushed_out_and_one_word_is_said() {
             assert_eq!(port.local_macs(), first, "after {now} ms");
         }
     }
-    let told = [Event::Crowded(KEPT), Event::LocalMacs(first)];
-    assert!(told.iter().all(|event| pair.events.contains(event)));
+    let expected = [Event::Crowded(KEPT), Event::LocalMacs(first)];
+    assert!(expected.iter().all(|event| pair.events.contains(event)));
     assert_eq!(pair.events.len(), 2, "{:?}", pair.events);
     assert_eq!(pair.refused(), 44 * rounds.count() as u64);
 }
 
 #[test]
-fn who_is_silent_makes_room() {
+fn a_silent_address_makes_room() {
     let mut pair = Pair::new();
     for now in (0..170_000).step_by(10_000) {
         for n in 0..KEPT + 1 {
-            // The third says nothing more.
+            // The third guest becomes silent.
             if n != 2 || now == 0 {
                 pair.speaks(now, n);
             }
@@ -107,9 +107,9 @@ fn who_is_silent_makes_room() {
     }
 }
 
-/// One that moved here and is not kept is nowhere: frames for it go to all members.
+/// A guest that moves here and is not kept has no location: frames for it go to all members.
 #[test]
-fn one_that_is_not_kept_is_no_longer_elsewhere() {
+fn a_refused_address_has_no_location() {
     let mut pair = Pair::new();
     for n in 0..KEPT {
         pair.speaks(0, n);
@@ -124,7 +124,7 @@ fn one_that_is_not_kept_is_no_longer_elsewhere() {
         let known = port.learned(Time(3)).find(|info| info.mac == moved);
         assert_eq!(known, None);
     }
-    // And what another one says of it counts.
+    // A packet from a member sets its location again.
     hear_far(&mut pair.ports[0], 4, moved);
     let mut learned = pair.ports[0].learned(Time(4));
     let at = learned

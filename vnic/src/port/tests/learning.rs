@@ -1,4 +1,4 @@
-//! Where addresses are, as ports learn it.
+//! Learning of addresses.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::Lid;
 use crate::port::testing::*;
 use crate::port::{Event, Place, Settings, VeswPort};
 
-/// A virtual machine.
+/// Address of a guest.
 const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
 /// A frame of `source` from the member `lid`.
@@ -18,7 +18,7 @@ fn hear(port: &mut VeswPort, now: u64, source: Mac, lid: u32) {
     assert!(got.is_ok(), "{got:?}");
 }
 
-/// Where a frame for an address goes.
+/// Result of sending a frame to an address.
 fn goes_to(port: &mut VeswPort, now: u64, to: Mac) -> Sent {
     send_at(port, now, &frame(to, mac(5)))
 }
@@ -33,7 +33,7 @@ fn events(port: &mut VeswPort) -> Vec<Event> {
 }
 
 #[test]
-fn an_address_is_where_it_was_heard_of_last() {
+fn an_address_is_at_its_last_location() {
     let mut port = port(5);
     assert_eq!(lid_of(&mut port, 0, GUEST), None);
     hear(&mut port, 0, GUEST, 7);
@@ -42,7 +42,7 @@ fn an_address_is_where_it_was_heard_of_last() {
     assert_eq!(lid_of(&mut port, 1, GUEST), Some(Lid::new(8)));
     let c = port.counters();
     assert_eq!((c.mac_learned, c.mac_moved, c.tx_flooded), (1, 1, 1));
-    // What the manager says counts before it.
+    // The manager's table takes precedence.
     port.set_table(Arc::new(table(&[(GUEST, 7 << 8)])));
     assert_eq!(lid_of(&mut port, 2, GUEST), Some(Lid::new(7)));
 }
@@ -58,16 +58,16 @@ fn group_addresses_and_the_interfaces_own_are_not_learned() {
     hear(&mut port, 5, mac(5), 8);
     assert_eq!(port.learned(Time(0)).count(), 0);
     let (kept, other) = (Place::Here, Place::At(Lid::new(7)));
-    let told = Event::MacConflict {
+    let conflict = Event::MacConflict {
         mac: mac(5),
         kept,
         other,
     };
-    assert_eq!(events(&mut port), [told]);
+    assert_eq!(events(&mut port), [conflict]);
 }
 
 #[test]
-fn an_address_that_is_not_heard_of_is_forgotten() {
+fn a_silent_address_expires() {
     let mut port = port(5);
     hear(&mut port, 0, GUEST, 7);
     hear(&mut port, 200_000, GUEST, 7);
@@ -84,7 +84,7 @@ fn an_address_that_is_not_heard_of_is_forgotten() {
 }
 
 #[test]
-fn thousands_are_forgotten_a_part_at_a_time() {
+fn thousands_of_addresses_expire_in_parts() {
     let mut port = port(5);
     for n in 0..5000_u32 {
         let [_, _, a, b] = n.to_be_bytes();
@@ -122,13 +122,13 @@ fn ageing_can_be_switched_off() {
 }
 
 #[test]
-fn without_learning_nothing_is_kept_and_what_was_is_forgotten() {
+fn without_learning_no_address_is_kept() {
     let mut port = port(5);
     hear(&mut port, 0, GUEST, 7);
     port.set_learning(false);
     hear(&mut port, 0, mac(8), 8);
     assert_eq!(port.learned(Time(0)).count(), 0);
-    // The driver makes a LID of it.
+    // The driver takes a LID from the address.
     let sent = goes_to(&mut port, 0, GUEST);
     assert_eq!(sent.dlid(), Some(Lid::new(0x56_3412)));
     port.set_learning(true);
@@ -137,7 +137,7 @@ fn without_learning_nothing_is_kept_and_what_was_is_forgotten() {
 }
 
 #[test]
-fn an_address_at_two_members_is_held_still_and_told_of_once() {
+fn an_address_at_two_members_is_kept_and_reported_once() {
     let mut port = port(5);
     let mut at = 0;
     for n in 0..200 {
@@ -145,44 +145,44 @@ fn an_address_at_two_members_is_held_still_and_told_of_once() {
         hear(&mut port, at, GUEST, 7 + n % 2);
     }
     let c = port.counters();
-    // Three moves, then ten seconds of rest: three times in 20 seconds at most.
+    // Three moves, then a pause of ten seconds: at most three such series in 20 seconds.
     assert!((3..=9).contains(&c.mac_moved), "{} moves", c.mac_moved);
     assert!(c.mac_damped > 50);
-    let told = events(&mut port);
+    let reported = events(&mut port);
     assert!(
-        matches!(told[..], [Event::MacConflict { mac: GUEST, .. }]),
-        "{told:?}"
+        matches!(reported[..], [Event::MacConflict { mac: GUEST, .. }]),
+        "{reported:?}"
     );
 }
 
 #[test]
-fn a_guest_is_at_one_side_and_the_last_word_counts() {
+fn a_guest_is_on_one_side_and_the_last_frame_decides() {
     let mut port = port(5);
     hear(&mut port, 0, GUEST, 7);
-    // It moves here.
+    // The guest moves here.
     send_at(&mut port, 1000, &frame(BROADCAST, GUEST));
     assert_eq!(port.local_macs(), [GUEST]);
     let places: Vec<Place> = port.learned(Time(0)).map(|l| l.place).collect();
     assert_eq!(places, [Place::Here]);
-    // Frames for it are flooded, in case it has moved on in silence.
+    // Frames for the guest are flooded, in case it moved on without sending.
     assert!(goes_to(&mut port, 1000, GUEST).by_group());
-    // And away again.
+    // The guest moves away again.
     hear(&mut port, 2000, GUEST, 8);
     assert_eq!(port.local_macs(), [] as [Mac; 0]);
     assert_eq!(lid_of(&mut port, 2000, GUEST), Some(Lid::new(8)));
     assert_eq!(port.counters().mac_moved, 2);
-    // To and fro it is held still.
+    // An alternating guest is not followed.
     for n in 0..20_u64 {
         send_at(&mut port, 2000 + 2 * n, &frame(BROADCAST, GUEST));
         hear(&mut port, 2001 + 2 * n, GUEST, 8);
     }
     assert!(port.counters().mac_moved <= 4);
-    let told = events(&mut port);
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = events(&mut port);
+    assert_eq!(reported.len(), 1, "{reported:?}");
 }
 
 #[test]
-fn addresses_behind_the_interface_are_told_of_once_a_second() {
+fn addresses_behind_the_interface_are_reported_once_a_second() {
     let mut port = port(5);
     let guest = |n: u8| [0x52, 0x54, 0, 0, 0, n];
     send_at(&mut port, 5000, &frame(BROADCAST, mac(5)));
@@ -190,7 +190,7 @@ fn addresses_behind_the_interface_are_told_of_once_a_second() {
     send_at(&mut port, 5000, &frame(BROADCAST, guest(2)));
     send_at(&mut port, 5001, &frame(BROADCAST, guest(1)));
     let due = port.next_deadline().unwrap();
-    assert!(due <= Time(5001), "the first is told of at once");
+    assert!(due <= Time(5001), "the first report is immediate");
     port.handle_timeout(Time(5001));
     let both = Event::LocalMacs(vec![guest(1), guest(2)]);
     assert_eq!(events(&mut port), [both]);
@@ -200,21 +200,21 @@ fn addresses_behind_the_interface_are_told_of_once_a_second() {
     assert_eq!(events(&mut port), []);
     port.handle_timeout(Time(6001));
     assert_eq!(events(&mut port).len(), 1);
-    // The interface takes one of the addresses.
+    // The interface gets one of the addresses.
     port.set_mac(guest(3));
     port.handle_timeout(Time(8000));
     let both = Event::LocalMacs(vec![guest(1), guest(2)]);
     assert_eq!(events(&mut port), [both]);
-    // They are forgotten in time, whatever the ageing of learned addresses is.
+    // They expire independently of the ageing time of learned addresses.
     port.set_ageing(0);
     send_at(&mut port, 200_000, &frame(BROADCAST, guest(2)));
     port.handle_timeout(port.next_deadline().unwrap());
     port.handle_timeout(Time(306_000));
-    let told = events(&mut port);
+    let reported = events(&mut port);
     assert_eq!(
-        told.last(),
+        reported.last(),
         Some(&Event::LocalMacs(vec![guest(2)])),
-        "{told:?}"
+        "{reported:?}"
     );
 }
 
@@ -228,7 +228,7 @@ fn storms_of_addresses_stay_in_bounds() {
     let mut published = 0;
     for n in 0..200_000_u32 {
         let [_, a, b, c] = n.to_be_bytes();
-        // 100,000 in a second from each side.
+        // 100,000 addresses per second from each side.
         let now = u64::from(n / 200);
         hear(&mut port, now, [0x02, 1, 0, a, b, c], 7);
         send_at(&mut port, now, &frame(BROADCAST, [0x02, 2, 0, a, b, c]));
@@ -240,10 +240,10 @@ fn storms_of_addresses_stay_in_bounds() {
     assert_eq!((c.mac_learned, c.mac_evicted), (200_000, 199_000));
     let learned = port.learned(Time(1000)).count();
     assert_eq!(learned, 1000 + 256);
-    // 4096 at once and 16 each millisecond.
+    // 4096 at once and 16 per millisecond.
     assert!(published <= 4096 + 16 * 1001, "{published} updates");
     assert!(published > 10_000);
-    // The youngest are those that are left.
+    // The newest addresses are left.
     assert_eq!(
         lid_of(&mut port, 1000, [0x02, 1, 0, 3, 0x0d, 0x3f]),
         Some(Lid::new(7))
@@ -258,9 +258,9 @@ fn another_switch_has_other_addresses() {
     assert_eq!(
         lid_of(&mut port, 0, GUEST),
         Some(Lid::new(7)),
-        "the switch is the same"
+        "same switch"
     );
-    // The port itself is where nothing goes.
+    // No frame goes to the port itself.
     port.configure(&info(7));
     assert!(goes_to(&mut port, 0, GUEST).by_group());
     port.configure(&info(6));
@@ -274,7 +274,7 @@ fn another_switch_has_other_addresses() {
 }
 
 #[test]
-fn addresses_of_members_that_left_are_forgotten() {
+fn addresses_of_members_that_left_are_removed() {
     let mut port = port(5);
     hear(&mut port, 0, GUEST, 7);
     hear(&mut port, 0, mac(8), 8);
@@ -301,15 +301,15 @@ fn a_member_that_comes_back_with_another_queue_pair_is_followed() {
     let packet = packet_to(ALL, 7);
     assert!(port.from_fabric(Time(10), &meta, &packet).is_ok());
     assert_eq!(place(&mut port), (address(7).gid, proto::Qpn::new(0x999)));
-    // Two members with one LID are held still, and told of once.
+    // Two members with one LID: moves are limited and reported once.
     for n in 0..50 {
         for meta in [from(7, true), meta] {
             assert!(port.from_fabric(Time(20 + n), &meta, &packet).is_ok());
         }
     }
-    let told = events(&mut port);
+    let reported = events(&mut port);
     assert!(
-        matches!(told[..], [Event::LidConflict { lid, .. }] if lid == Lid::new(7)),
-        "{told:?}"
+        matches!(reported[..], [Event::LidConflict { lid, .. }] if lid == Lid::new(7)),
+        "{reported:?}"
     );
 }

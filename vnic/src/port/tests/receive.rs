@@ -1,4 +1,4 @@
-//! Which packets are for the TAP.
+//! Receive path of a port.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::packet::{Header16B, Refusal};
 use crate::port::testing::*;
 use crate::port::{Event, Meta, Sizes, VeswPort};
 
-/// Port 5 of the switch, which a packet from port 7 reaches.
+/// Port 5 of the switch receives a packet from port 7.
 fn take(port: &mut VeswPort, multicast: bool, packet: &[u8]) -> Result<Vec<u8>, Refusal> {
     let meta = from(7, multicast);
     let taken = port.from_fabric(Time(0), &meta, packet);
@@ -23,7 +23,7 @@ fn unicast() -> Header16B {
     header(7, Lid::new(5))
 }
 
-/// That this is all that was counted.
+/// Asserts that only this counter increased.
 fn assert_counted(port: &VeswPort, name: &str) {
     let counted: Vec<(&str, u64)> = port
         .counters()
@@ -36,7 +36,7 @@ fn assert_counted(port: &VeswPort, name: &str) {
 
 fn refused(port: &mut VeswPort, multicast: bool, packet: &[u8]) -> Refusal {
     let got = take(port, multicast, packet);
-    got.expect_err("it is to be refused")
+    got.expect_err("the packet must be refused")
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn r01_r02_r03_r14_packets_that_are_not_for_the_port_are_dropped_each_by_its_cou
             }),
             "rx_bad_pkey",
         ),
-        // All 12 bits count.
+        // All 12 bits are compared.
         (
             headers(Header16B {
                 vesw_id: 258,
@@ -111,7 +111,7 @@ fn r01_r02_r03_r14_packets_that_are_not_for_the_port_are_dropped_each_by_its_cou
 }
 
 #[test]
-fn r04_nothing_is_taken_while_the_port_does_not_forward() {
+fn r04_no_packet_is_accepted_while_the_port_does_not_forward() {
     let mut port = port(5);
     port.set_up(false);
     let packet = packet_to(Lid::new(5), 7);
@@ -124,7 +124,7 @@ fn r04_nothing_is_taken_while_the_port_does_not_forward() {
 }
 
 #[test]
-fn r05_frames_of_the_mtu_and_18_bytes_are_taken_and_no_longer_ones() {
+fn r05_frames_up_to_the_mtu_plus_18_bytes_are_accepted() {
     for mtu in [1500, 1000] {
         let mut port = port(5);
         port.set_mtu(mtu);
@@ -140,7 +140,7 @@ fn r05_frames_of_the_mtu_and_18_bytes_are_taken_and_no_longer_ones() {
         assert_eq!((c.rx_oversize, c.rx_unicast, c.rx_untagged), (1, 1, 1));
         assert_eq!(port.frame_max(), longest);
     }
-    // The switch's MTU counts where the interface's is larger.
+    // The switch's MTU applies if the interface's is larger.
     let mut port = port(5);
     port.set_mtu(9000);
     assert_eq!(port.mtu(), 1500);
@@ -166,10 +166,10 @@ fn r06_frames_of_less_than_60_bytes_are_dropped() {
 }
 
 #[test]
-fn r12_own_multicast_is_dropped_when_it_comes_back() {
+fn r12_own_multicast_that_returns_is_dropped() {
     let mut port = port(5);
     let Sent::Packet(_, _, packet) = send(&mut port, &frame(BROADCAST, mac(5))) else {
-        panic!("broadcast has a way")
+        panic!("broadcast is not sent")
     };
     let meta = from(5, true);
     let got = port.from_fabric(Time(0), &meta, &packet);
@@ -182,7 +182,7 @@ fn r12_own_multicast_is_dropped_when_it_comes_back() {
 }
 
 #[test]
-fn r13_frames_for_whoever_is_behind_the_interface_are_taken() {
+fn r13_frames_for_hosts_behind_the_interface_are_accepted() {
     let mut port = port(5);
     let guest = [0x52, 0x54, 0, 1, 2, 3];
     let got = take(&mut port, false, &packet(&unicast(), &frame(guest, mac(7))));
@@ -190,12 +190,12 @@ fn r13_frames_for_whoever_is_behind_the_interface_are_taken() {
 }
 
 #[test]
-fn unicast_for_others_that_was_flooded_is_dropped_in_silence() {
+fn flooded_unicast_for_others_is_no_error() {
     let mut port = port(5);
     let packet = packet_to(Lid::new(6), 7);
     assert_eq!(refused(&mut port, true, &packet), Refusal::OtherLid);
     assert_counted(&port, "rx_other_lid");
-    // What was flooded for this port is taken.
+    // Flooded packets for this port are accepted.
     assert!(take(&mut port, true, &packet_to(Lid::new(5), 7)).is_ok());
 }
 
@@ -212,7 +212,7 @@ fn the_tables_groups_are_joined_and_no_others() {
 }
 
 #[test]
-fn where_the_members_are_listed_a_forged_source_is_dropped_and_told_of_once() {
+fn with_a_member_list_a_forged_source_is_dropped_and_reported_once() {
     let mut port = port(5);
     let nodes = [7, 8].map(|lid| (Lid::new(lid), address(lid)));
     port.set_directory(&Directory {
@@ -232,7 +232,7 @@ fn where_the_members_are_listed_a_forged_source_is_dropped_and_told_of_once() {
     let c = port.counters();
     assert_eq!((c.rx_forged_lid, c.rx_packets, c.mac_learned), (3, 0, 0));
     assert!(port.from_fabric(Time(0), &from(8, true), &packet).is_ok());
-    // Nobody else is a member.
+    // Unlisted members are refused.
     assert_eq!(
         port.from_fabric(Time(0), &from(9, true), &packet_to(ALL, 9)),
         Err(Refusal::ForgedLid)
@@ -240,7 +240,7 @@ fn where_the_members_are_listed_a_forged_source_is_dropped_and_told_of_once() {
 }
 
 #[test]
-fn ports_of_the_same_daemon_need_not_be_listed() {
+fn siblings_need_no_entry_in_the_list() {
     let mut port = port(5);
     port.set_directory(&Directory {
         nodes: [(Lid::new(7), address(7))].into(),
@@ -258,7 +258,7 @@ fn ports_of_the_same_daemon_need_not_be_listed() {
 }
 
 #[test]
-fn somebody_else_with_the_ports_lid_is_told_of_once() {
+fn a_duplicate_of_the_ports_lid_is_reported_once() {
     let mut port = port(5);
     let packet = packet_to(ALL, 5);
     for _ in 0..3 {
@@ -274,7 +274,7 @@ fn somebody_else_with_the_ports_lid_is_told_of_once() {
 }
 
 #[test]
-fn a_large_send_of_a_sibling_counts_as_the_frames_that_it_would_have_been() {
+fn a_large_send_of_a_sibling_counts_as_its_segments() {
     let mut port = port(5);
     let sizes = Sizes {
         full: 1514,
@@ -301,7 +301,7 @@ fn a_large_send_of_a_sibling_counts_as_the_frames_that_it_would_have_been() {
 }
 
 proptest! {
-    /// Whatever arrives is taken or refused, and counted once.
+    /// Every packet is accepted or refused, and counted once.
     #[test]
     fn any_packet_is_counted_once(
         bytes in prop::collection::vec(any::<u8>(), 0..200),

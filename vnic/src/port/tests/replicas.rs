@@ -8,11 +8,11 @@ use crate::port::{Event, Forward, Meta, Place, Settings, Update, VeswPort};
 
 const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
-/// Two replicas of port 5, of which the first tells the control side.
+/// Two replicas of port 5; the first one reports addresses behind the interface.
 fn pair() -> [VeswPort; 2] {
-    [true, false].map(|tells| {
+    [true, false].map(|reports| {
         let settings = Settings {
-            tells,
+            reports,
             ..settings(5)
         };
         port_with(settings, &info(5))
@@ -27,21 +27,21 @@ fn hear(port: &mut VeswPort, now: u64, source: Mac, lid: u32) {
     );
 }
 
-fn tell(now: u64, teller: &mut VeswPort, told: &mut VeswPort) -> Vec<Update> {
-    let updates: Vec<Update> = teller.drain_updates().collect();
+fn share(now: u64, from: &mut VeswPort, to: &mut VeswPort) -> Vec<Update> {
+    let updates: Vec<Update> = from.drain_updates().collect();
     for update in &updates {
-        told.apply(Time(now), update);
+        to.apply(Time(now), update);
     }
-    assert!(!told.has_updates(), "news must not go round");
+    assert!(!to.has_updates(), "an update must not circulate");
     updates
 }
 
 #[test]
-fn what_one_replica_learns_the_others_know() {
+fn replicas_share_what_they_learn() {
     let [mut one, mut two] = pair();
     hear(&mut one, 0, GUEST, 7);
     send_at(&mut one, 0, &frame(BROADCAST, [0x52, 0, 0, 0, 0, 1]));
-    let updates = tell(0, &mut one, &mut two);
+    let updates = share(0, &mut one, &mut two);
     assert_eq!(updates.len(), 3, "{updates:?}");
     let sent = send(&mut two, &frame(GUEST, mac(5)));
     assert_eq!((sent.dlid(), sent.by_group()), (Some(Lid::new(7)), false));
@@ -50,9 +50,9 @@ fn what_one_replica_learns_the_others_know() {
         (one.counters().mac_learned, two.counters().mac_learned),
         (1, 0)
     );
-    // A move is one there, too.
+    // The other replica follows a move, too.
     hear(&mut two, 1, GUEST, 8);
-    let updates = tell(1, &mut two, &mut one);
+    let updates = share(1, &mut two, &mut one);
     assert!(updates.contains(&Update::Mac {
         mac: GUEST,
         place: Place::At(Lid::new(8))
@@ -71,25 +71,25 @@ fn flows_have_one_entropy_in_all_replicas() {
 }
 
 #[test]
-fn what_is_heard_of_in_one_replica_is_not_forgotten_in_the_others() {
+fn an_entry_that_one_replica_sees_expires_in_none() {
     let [mut one, mut two] = pair();
     let mut updates = 0;
     for now in (0..1_200_000).step_by(10_000) {
         hear(&mut one, now, GUEST, 7);
-        updates += tell(now, &mut one, &mut two).len();
+        updates += share(now, &mut one, &mut two).len();
         one.handle_timeout(Time(now));
         two.handle_timeout(Time(now));
         let sent = send_at(&mut two, now, &frame(GUEST, mac(5)));
-        assert!(!sent.by_group(), "forgotten after {now} ms");
+        assert!(!sent.by_group(), "expired after {now} ms");
     }
-    // An address and a member each quarter of the time to forget.
+    // An address and a member, each after a quarter of the ageing time.
     assert!((30..=40).contains(&updates), "{updates}");
     assert_eq!((one.counters().mac_aged, two.counters().mac_aged), (0, 0));
 }
 
-/// Addresses behind the interface are forgotten after 300 seconds, whatever the time for others is.
+/// Addresses behind the interface expire after 300 seconds, independently of the ageing time.
 #[test]
-fn an_address_behind_the_interface_lives_in_all_replicas_while_one_hears_it() {
+fn an_address_behind_the_interface_stays_in_all_replicas_while_one_sees_it() {
     for ageing in [0, 60_000, 4_000_000] {
         let [mut one, mut two] = pair();
         let mut updates = 0;
@@ -98,35 +98,35 @@ fn an_address_behind_the_interface_lives_in_all_replicas_while_one_hears_it() {
                 port.set_ageing(ageing);
             }
             send_at(&mut two, now, &frame(BROADCAST, GUEST));
-            updates += tell(now, &mut two, &mut one).len();
+            updates += share(now, &mut two, &mut one).len();
             one.handle_timeout(Time(now));
             two.handle_timeout(Time(now));
             assert_eq!(one.local_macs(), [GUEST], "after {now} ms of {ageing}");
         }
-        // Each quarter of that time, and not each second.
+        // One update in each quarter of that time, not in each second.
         assert!((25..=27).contains(&updates), "{updates} of {ageing}");
-        let told = std::iter::from_fn(|| one.poll_event()).count();
-        assert_eq!(told, 1, "nothing has come or gone");
+        let reports = std::iter::from_fn(|| one.poll_event()).count();
+        assert_eq!(reports, 1, "the addresses did not change");
     }
 }
 
 #[test]
-fn replicas_hold_an_address_still_together() {
+fn replicas_damp_an_address_together() {
     let [mut one, mut two] = pair();
     for n in 0..20 {
         hear(&mut one, n, GUEST, 7);
-        tell(n, &mut one, &mut two);
+        share(n, &mut one, &mut two);
         hear(&mut two, n, GUEST, 8);
-        tell(n, &mut two, &mut one);
+        share(n, &mut two, &mut one);
     }
     let moved = one.counters().mac_moved + two.counters().mac_moved;
     assert!(moved <= 4, "{moved} moves");
-    let told = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
-    assert_eq!(told(&mut one) + told(&mut two), 1);
+    let reports = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
+    assert_eq!(reports(&mut one) + reports(&mut two), 1);
 }
 
 #[test]
-fn replicas_hold_a_lid_still_together() {
+fn replicas_damp_a_lid_together() {
     let [mut one, mut two] = pair();
     let packet = packet_to(ALL, 7);
     let other = Meta {
@@ -137,37 +137,37 @@ fn replicas_hold_a_lid_still_together() {
     for n in 0..20 {
         for meta in [from(7, true), other] {
             assert!(one.from_fabric(Time(n), &meta, &packet).is_ok());
-            let first = tell(n, &mut one, &mut two);
+            let first = share(n, &mut one, &mut two);
             assert!(two.from_fabric(Time(n), &meta, &packet).is_ok());
-            let second = tell(n, &mut two, &mut one);
+            let second = share(n, &mut two, &mut one);
             let node = |u: &&Update| matches!(u, Update::Node { .. });
             moves += first.iter().chain(&second).filter(node).count();
         }
     }
     assert!(moves <= 6, "{moves} moves");
-    let told = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
-    assert_eq!(told(&mut one) + told(&mut two), 1);
+    let reports = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
+    assert_eq!(reports(&mut one) + reports(&mut two), 1);
 }
 
 #[test]
-fn one_replica_tells_of_a_duplicate_of_the_ports_lid() {
+fn one_replica_reports_a_duplicate_of_the_ports_lid() {
     let [mut one, mut two] = pair();
     let packet = packet_to(ALL, 5);
     assert!(one.from_fabric(Time(0), &from(99, true), &packet).is_err());
-    tell(0, &mut one, &mut two);
+    share(0, &mut one, &mut two);
     assert!(two.from_fabric(Time(0), &from(99, true), &packet).is_err());
     assert!(one.has_events() && !two.has_events());
 }
 
 #[test]
-fn one_replica_tells_of_addresses_behind_the_interface() {
+fn one_replica_reports_addresses_behind_the_interface() {
     let [mut one, mut two] = pair();
     send_at(&mut two, 5000, &frame(BROADCAST, GUEST));
     assert_eq!(
         two.next_deadline().map(|due| due > Time(100_000)),
         Some(true)
     );
-    tell(5000, &mut two, &mut one);
+    share(5000, &mut two, &mut one);
     let due = one.next_deadline().unwrap();
     one.handle_timeout(due.max(Time(5000)));
     assert_eq!(one.poll_event(), Some(Event::LocalMacs(vec![GUEST])));
@@ -176,7 +176,7 @@ fn one_replica_tells_of_addresses_behind_the_interface() {
 }
 
 #[test]
-fn what_did_not_fit_among_the_news_is_told_when_it_is_heard_of_again() {
+fn a_lost_update_is_published_with_the_next_frame() {
     let [mut one, mut two] = pair();
     let guest = |n: u32| {
         let [_, a, b, c] = n.to_be_bytes();
@@ -185,23 +185,23 @@ fn what_did_not_fit_among_the_news_is_told_when_it_is_heard_of_again() {
     for n in 0..10_000 {
         hear(&mut one, 0, guest(n), 7);
     }
-    assert_eq!(tell(0, &mut one, &mut two).len(), 4096);
+    assert_eq!(share(0, &mut one, &mut two).len(), 4096);
     for now in [2000, 4000] {
         for n in 0..10_000 {
             hear(&mut one, now, guest(n), 7);
         }
-        tell(now, &mut one, &mut two);
+        share(now, &mut one, &mut two);
     }
     assert_eq!(two.learned(Time(4000)).count(), 10_000);
 }
 
 #[test]
-fn handles_come_back_once_nobody_names_them() {
+fn unused_handles_are_released() {
     let mut port = port(5);
     hear(&mut port, 0, mac(7), 7);
     let set = |to: Mac, ah: u32, port: &mut VeswPort| {
         let Forward::Fabric { to, .. } = port.from_tap(Time(0), &frame(to, mac(5))) else {
-            panic!("there is a way")
+            panic!("the frame is not sent")
         };
         assert_eq!(port.ah(to), None);
         port.set_ah(to, AddressHandle(ah));
@@ -211,7 +211,7 @@ fn handles_come_back_once_nobody_names_them() {
     set(mac(7), 1, &mut port);
     set(BROADCAST, 2, &mut port);
     assert_eq!(port.pop_released_ah(), None);
-    // The member is elsewhere now.
+    // The member moved.
     let mut meta = from(7, true);
     meta.src_qpn = proto::Qpn::new(0x77);
     assert!(port.from_fabric(Time(1), &meta, &packet_to(ALL, 7)).is_ok());

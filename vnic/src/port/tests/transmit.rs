@@ -1,4 +1,4 @@
-//! Where frames from the TAP go.
+//! Transmit path of a port.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::port::{Forward, Sizes, Target, Unsent, VeswPort};
 const GLOBAL: Mac = [0xa0, 0x36, 0x9f, 0x11, 0x22, 0x33];
 const GROUP: Mac = [0x01, 0x00, 0x5e, 0, 0, 1];
 
-/// The rules of the driver, port 5.
+/// Port 5 with the rules of the driver.
 fn driver(info: VeswPortInfo) -> VeswPort {
     port_without_learning(5, &info)
 }
@@ -31,7 +31,7 @@ fn parse_mac(text: &str) -> Mac {
 }
 
 #[test]
-fn t01_t03_the_table_counts_before_every_other_rule() {
+fn t01_t03_the_table_takes_precedence_over_all_other_rules() {
     for mut port in [driver(info(5)), port(5)] {
         let local = [0x06, 0x2c, 0, 9, 0, 0];
         let group_lid = 0xf0_0009;
@@ -48,10 +48,10 @@ fn t01_t03_the_table_counts_before_every_other_rule() {
             [GLOBAL, local, GROUP, BROADCAST].map(of),
             expected.map(Some)
         );
-        // A group of its own has a multicast GID of its own, which the port joins.
+        // Another group has another multicast GID, and the port joins it.
         assert_eq!(port.joined(), [ALL, Lid::new(group_lid)]);
         let Sent::Packet(header, (gid, qpn), _) = send(&mut port, &frame(GROUP, mac(5))) else {
-            panic!("a group is always reached")
+            panic!("group frames are always sent")
         };
         assert_eq!(qpn, Qpn::MULTICAST);
         assert_eq!(gid, group_mgid(header.pkey, 3, 2, Lid::new(group_lid)));
@@ -59,7 +59,7 @@ fn t01_t03_the_table_counts_before_every_other_rule() {
 }
 
 #[test]
-fn t02_entries_about_sources_are_no_destinations() {
+fn t02_source_entries_are_not_destinations() {
     let mut port = driver(info(5));
     let entry = (GROUP, 7 << 8 | MacEntry::SOURCE);
     port.set_table(Arc::new(table(&[entry])));
@@ -115,7 +115,7 @@ fn t07_t12_flows_are_spread_over_the_default_ports() {
     assert!(all.iter().any(|(dlid, _)| *dlid == 100) && all.iter().any(|(dlid, _)| *dlid == 115));
 }
 
-/// That so many frames had no destination, and nothing else was wrong.
+/// Asserts that `frames` frames had no destination, and no other error.
 fn assert_no_destination(port: &VeswPort, frames: u64) {
     let c = port.counters();
     assert_eq!(
@@ -134,7 +134,7 @@ fn t08_t09_t10_without_a_destination_a_frame_is_dropped_and_counted() {
     with_default.def_port_mask = 1;
     with_default.u_ucast_dlid[0] = Lid::new(9);
     let mut port = driver(with_default);
-    // A local address never falls back to the default port.
+    // A locally administered address never uses the default port.
     assert_eq!(dlid(&mut port, [2, 9, 9, 0, 0, 0]), None);
     assert_no_destination(&port, 1);
     let mut without_group = info(5);
@@ -148,19 +148,19 @@ fn t08_t09_t10_without_a_destination_a_frame_is_dropped_and_counted() {
 }
 
 #[test]
-fn nothing_goes_to_a_lid_that_cannot_be_or_to_the_port_itself() {
+fn no_frame_goes_to_an_invalid_lid_or_to_the_port_itself() {
     let mut port = driver(info(5));
     port.set_table(Arc::new(table(&[(GLOBAL, 5 << 8)])));
     assert_eq!(dlid(&mut port, GLOBAL), None);
     assert_eq!(dlid(&mut port, [2, 0, 0, 5, 0, 0]), None);
-    // Collective and permissive LIDs are none that frames go to.
+    // Collective and permissive LIDs are not destinations.
     assert_eq!(dlid(&mut port, [2, 0, 0, 0, 0, 0xf8]), None);
     assert_eq!(dlid(&mut port, [2, 0, 0, 0xff, 0xff, 0xff]), None);
     assert_no_destination(&port, 4);
 }
 
 #[test]
-fn t19_headers_say_what_the_manager_said() {
+fn t19_headers_have_the_managers_settings() {
     let mut info = info(5);
     info.rc = 0x0765_4321;
     info.classes = ServiceClasses {
@@ -220,7 +220,7 @@ fn runts_of_the_tap_are_counted_and_short_frames_filled_up() {
     assert_eq!(send(&mut port, &[0xff; 13]), Sent::Dropped);
     assert_eq!(port.counters().tx_bad_frame, 1);
     let Sent::Packet(_, _, packet) = send(&mut port, &frame_of(14, BROADCAST, mac(5))) else {
-        panic!("a frame of a header alone is one")
+        panic!("a frame of only a header is sent")
     };
     assert_eq!(packet.len(), 88);
     assert_eq!(
@@ -239,7 +239,7 @@ fn with_learning_unknown_addresses_are_flooded() {
     }
     let c = port.counters();
     assert_eq!((c.tx_flooded, c.tx_unicast, c.tx_mcastbcast), (2, 2, 0));
-    // A default port is told of before everybody.
+    // A default port takes precedence over flooding.
     let mut info = info(5);
     info.def_port_mask = 2;
     info.u_ucast_dlid[1] = Lid::new(0x31);
@@ -248,7 +248,7 @@ fn with_learning_unknown_addresses_are_flooded() {
 }
 
 #[test]
-fn with_learning_a_lid_in_an_address_counts_if_it_is_a_members() {
+fn with_learning_a_lid_in_an_address_applies_if_a_member_has_it() {
     let mut port = port(5);
     let made_from_seven = [0x06, 0x2c, 0, 7, 0, 0];
     assert_eq!(dlid(&mut port, made_from_seven), Some(ALL.get()));
@@ -264,23 +264,23 @@ fn with_learning_a_lid_in_an_address_counts_if_it_is_a_members() {
 }
 
 #[test]
-fn a_list_that_has_the_port_itself_makes_it_no_destination() {
+fn a_list_with_the_port_itself_does_not_make_it_a_destination() {
     let mut port = port(5);
     port.set_directory(&Directory {
         nodes: [5, 7].map(|lid| (Lid::new(lid), address(lid))).into(),
         closed: true,
     });
-    // Somebody's own choice that looks as if it were made from the port's LID.
+    // An address of another host that happens to contain the port's LID.
     assert_eq!(dlid(&mut port, [0x06, 0x2c, 0, 5, 0, 0]), Some(ALL.get()));
 }
 
 #[test]
-fn a_member_whose_place_is_not_known_is_reached_by_the_group() {
+fn a_member_without_a_known_address_is_reached_by_the_group() {
     let mut port = port(5);
     port.set_table(Arc::new(table(&[(GLOBAL, 9 << 8)])));
     let sent = send(&mut port, &frame(GLOBAL, mac(5)));
     assert_eq!((sent.dlid(), sent.by_group()), (Some(Lid::new(9)), true));
-    // With its queue pair it is reached itself.
+    // With a known queue pair, the member is addressed directly.
     let packet = packet_to(ALL, 9);
     assert!(port.from_fabric(Time(0), &from(9, true), &packet).is_ok());
     let sent = send(&mut port, &frame(GLOBAL, mac(5)));
@@ -289,7 +289,7 @@ fn a_member_whose_place_is_not_known_is_reached_by_the_group() {
 }
 
 #[test]
-fn without_a_group_and_a_place_there_is_no_way() {
+fn without_group_and_address_a_frame_is_refused() {
     let mut info = info(5);
     info.u_mcast_dlid = Lid::NONE;
     let mut port = driver(info);
@@ -299,7 +299,7 @@ fn without_a_group_and_a_place_there_is_no_way() {
 }
 
 #[test]
-fn ports_of_the_same_daemon_are_handed_frames_without_the_fabric() {
+fn siblings_get_frames_without_the_fabric() {
     let (mut five, mut six) = (port(5), port(6));
     five.set_siblings([6, 5, 8].map(Lid::new));
     let sent = send(&mut five, &frame(mac(6), mac(5)));
@@ -310,7 +310,7 @@ fn ports_of_the_same_daemon_are_handed_frames_without_the_fabric() {
     assert_eq!(back, Sent::Sibling(Lid::new(5)));
     let c = six.counters();
     assert_eq!((c.tx_to_siblings, c.tx_unicast, c.rx_unicast), (1, 1, 1));
-    // What is said by the LID in the address needs no learning.
+    // The LID in the address needs no learning.
     assert_eq!(
         send(&mut five, &frame([2, 0, 0, 8, 0, 0], mac(5))),
         Sent::Sibling(Lid::new(8))
@@ -319,7 +319,7 @@ fn ports_of_the_same_daemon_are_handed_frames_without_the_fabric() {
 
 /// The list of siblings and the port's own LID change at different times.
 #[test]
-fn whatever_lid_a_port_gets_it_is_no_sibling_of_itself() {
+fn a_port_is_never_its_own_sibling() {
     let mut port = port(5);
     port.set_siblings([5, 6].map(Lid::new));
     let to = |port: &mut VeswPort, lid: u8| send(port, &frame([2, 0, 0, lid, 0, 0], mac(5)));
@@ -335,7 +335,7 @@ fn a_large_send_is_one_decision() {
     let mut port = port(5);
     let large = frame_of(65_000, BROADCAST, mac(5));
     let Forward::Fabric { to, class, .. } = port.from_tap(Time(0), &large) else {
-        panic!("broadcast has a way")
+        panic!("broadcast is not sent")
     };
     assert!(matches!(to, Target::Group(_)));
     let sizes = Sizes {

@@ -1,6 +1,5 @@
-//! Many ports on a fabric that loses, repeats and reorders, with guests that move between them. Every world
-//! comes from a seed, which a failure prints; `VNIC_WORLD_SEED=77 cargo test -p vnic world` does that one
-//! again.
+//! Many ports on a fabric that loses, repeats and reorders, with guests that move between them. A failure
+//! prints the seed of its world: `VNIC_WORLD_SEED=77 cargo test -p vnic world` runs that world again.
 
 use std::collections::HashMap;
 
@@ -10,10 +9,10 @@ use crate::port::testing::*;
 use crate::port::{Meta, Place, Settings, Update, VeswPort};
 use proto::{Mac, Qpn, Time};
 
-/// Worlds that one run of the tests makes, unless `VNIC_WORLDS` says how many.
+/// Number of worlds in a test run, unless set with `VNIC_WORLDS`.
 const WORLDS: u64 = 60;
 
-/// Numbers that look random (Marsaglia, "Xorshift RNGs").
+/// Pseudo-random numbers (Marsaglia, "Xorshift RNGs").
 struct Random(u64);
 
 impl Random {
@@ -33,16 +32,16 @@ impl Random {
     }
 }
 
-/// A port with its replicas, and who is behind it.
+/// A port with its replicas.
 struct Member {
     lid: u32,
     replicas: Vec<VeswPort>,
 }
 
-/// A datagram under way.
+/// A datagram in flight.
 struct Packet {
     from: usize,
-    /// One member, or all.
+    /// One member, or all members.
     to: Option<usize>,
     bytes: Vec<u8>,
 }
@@ -53,7 +52,7 @@ struct Arrival {
     frame: Vec<u8>,
 }
 
-/// What the fabric does wrong, in percent.
+/// Faults of the fabric, in percent.
 #[derive(Clone, Copy)]
 struct Faults {
     lost: usize,
@@ -67,15 +66,15 @@ const NONE: Faults = Faults {
     reordered: 0,
 };
 
-/// Members of two switches, on one fabric, with addresses in common.
+/// Members of two switches on one fabric, with equal addresses.
 struct World {
     random: Random,
     now: u64,
     faults: Faults,
     members: Vec<Member>,
-    /// Places by queue pair.
-    places: HashMap<u32, usize>,
-    under_way: Vec<Packet>,
+    /// Members by queue pair number.
+    by_qpn: HashMap<u32, usize>,
+    in_flight: Vec<Packet>,
     arrivals: Vec<Arrival>,
 }
 
@@ -95,7 +94,7 @@ impl World {
                 let replica = |n| {
                     let settings = Settings {
                         local: address(at as u32),
-                        tells: n == 0,
+                        reports: n == 0,
                         ..settings(lid)
                     };
                     port_with(settings, &info)
@@ -104,7 +103,7 @@ impl World {
                 Member { lid, replicas }
             })
             .collect();
-        let places = (0..members.len())
+        let by_qpn = (0..members.len())
             .map(|at| (address(at as u32).qpn.get(), at))
             .collect();
         World {
@@ -112,20 +111,20 @@ impl World {
             now: 0,
             faults: NONE,
             members,
-            places,
-            under_way: Vec::new(),
+            by_qpn,
+            in_flight: Vec::new(),
             arrivals: Vec::new(),
         }
     }
 
-    /// A host behind a member sends a frame, which a replica of its own choosing reads.
+    /// A host behind a member sends a frame; a random replica handles it.
     fn send(&mut self, member: usize, frame: &[u8]) {
         let replica = self.random.below(self.members[member].replicas.len());
         let port = &mut self.members[member].replicas[replica];
         let sent = send_at(port, self.now, frame);
         if let Sent::Packet(_, (_, qpn), bytes) = sent {
-            let to = (qpn != Qpn::MULTICAST).then(|| self.places[&qpn.get()]);
-            self.under_way.push(Packet {
+            let to = (qpn != Qpn::MULTICAST).then(|| self.by_qpn[&qpn.get()]);
+            self.in_flight.push(Packet {
                 from: member,
                 to,
                 bytes,
@@ -134,7 +133,7 @@ impl World {
         self.spread(member, replica);
     }
 
-    /// Tells the other replicas of a member.
+    /// Applies the updates of a replica to the other replicas of its member.
     fn spread(&mut self, member: usize, replica: usize) {
         let replicas = &mut self.members[member].replicas;
         let updates: Vec<Update> = replicas[replica].drain_updates().collect();
@@ -142,20 +141,23 @@ impl World {
             for update in updates.iter().filter(|_| at != replica) {
                 other.apply(Time(self.now), update);
             }
-            assert!(at == replica || !other.has_updates(), "news go round");
+            assert!(
+                at == replica || !other.has_updates(),
+                "an update circulates"
+            );
         }
     }
 
-    /// Delivers all that is under way, and what comes of it.
+    /// Delivers all datagrams in flight, including new ones.
     fn settle(&mut self) {
-        while !self.under_way.is_empty() {
-            let any = self.random.below(self.under_way.len());
+        while !self.in_flight.is_empty() {
+            let any = self.random.below(self.in_flight.len());
             let next = if self.random.percent(self.faults.reordered) {
                 any
             } else {
                 0
             };
-            let packet = self.under_way.remove(next);
+            let packet = self.in_flight.remove(next);
             let to: Vec<usize> = match packet.to {
                 Some(member) => vec![member],
                 None => (0..self.members.len())
@@ -197,7 +199,7 @@ impl World {
         self.spread(member, replica);
     }
 
-    /// Lets time pass, second by second.
+    /// Advances the time, second by second.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1000;
@@ -216,18 +218,18 @@ impl World {
             .collect()
     }
 
-    /// The frames that arrived since the last time, each of this switch alone.
+    /// Frames that arrived since the last call; checks that each is on its switch.
     fn arrived(&mut self) -> Vec<Arrival> {
         let arrivals = std::mem::take(&mut self.arrivals);
         for a in &arrivals {
             let vesw = u16::from_be_bytes([a.frame[14], a.frame[15]]);
-            assert_eq!(vesw, vesw_of(a.member), "switches mix");
+            assert_eq!(vesw, vesw_of(a.member), "frame of another switch");
         }
         arrivals
     }
 }
 
-/// A frame that says which switch it is of, and a number.
+/// A frame that contains the number of its switch, and a number.
 fn marked(vesw: u16, number: u32, to: Mac, from: Mac) -> Vec<u8> {
     let mut f = frame(to, from);
     f[14..16].copy_from_slice(&vesw.to_be_bytes());
@@ -255,7 +257,7 @@ fn seeds() -> impl Iterator<Item = u64> {
     }
 }
 
-/// Runs worlds; a failure says which one it was.
+/// Runs worlds; prints the seed of a failure.
 fn worlds(run: impl Fn(u64) + std::panic::RefUnwindSafe) {
     for seed in seeds() {
         let result = std::panic::catch_unwind(|| run(seed));
@@ -266,10 +268,10 @@ fn worlds(run: impl Fn(u64) + std::panic::RefUnwindSafe) {
     }
 }
 
-/// Guests move about, while the fabric does its worst. When it is well again and every guest has spoken,
-/// every frame comes to the one port where its destination is, and is flooded no more.
+/// Guests move while the fabric has faults. After the faults end and every guest has sent a frame, each
+/// frame arrives at the one port of its destination, without flooding.
 #[test]
-fn worlds_settle_wherever_guests_have_gone() {
+fn worlds_settle_after_guests_moved() {
     worlds(|seed| {
         let mut world = World::new(seed, 8);
         // Two switches with six guests each.
@@ -302,7 +304,7 @@ fn worlds_settle_wherever_guests_have_gone() {
         world.settle();
         world.arrived();
 
-        // What was held still is followed again after ten seconds, and after twenty at the latest.
+        // Addresses that were not followed are followed again after ten to twenty seconds.
         world.faults = NONE;
         for _ in 0..2 {
             world.pass(21);
@@ -322,7 +324,7 @@ fn worlds_settle_wherever_guests_have_gone() {
                 let f = marked(vesw_of(home), 9, guest(other / 2), guest(who / 2));
                 world.send(home, &f);
                 assert!(
-                    world.under_way[0].to == Some(target),
+                    world.in_flight[0].to == Some(target),
                     "guest {who} to {other}"
                 );
                 world.settle();
@@ -358,16 +360,16 @@ fn r15_a_flow_stays_in_order() {
     });
 }
 
-/// Without loss whatever is sent arrives, and the counters of all members say so.
+/// Without loss, all frames arrive, and the counters of all members agree.
 #[test]
-fn what_is_sent_is_counted_where_it_arrives() {
+fn sent_frames_are_counted_at_their_receivers() {
     worlds(|seed| {
         let mut world = World::new(seed, 6);
         let mut sent = 0;
         for _ in 0..200 {
             let member = world.random.below(6);
             let (from, to) = (world.random.below(4), world.random.below(4));
-            // The same guest may be at several members here: nothing may be lost for that.
+            // A guest may be behind several members here; no frame may be lost for that.
             let f = marked(vesw_of(member), 0, guest(to), guest(from));
             world.send(member, &f);
             sent += 1;
@@ -387,7 +389,7 @@ fn what_is_sent_is_counted_where_it_arrives() {
         assert_eq!(arrived, 2 * flooded + known);
         assert_eq!(total(|c| c.rx_self_mcast), flooded);
         assert!(known > 0 && flooded > 0);
-        // Nobody believes an address to be at itself.
+        // No replica has learned an address at its own LID.
         for member in &world.members {
             for replica in &member.replicas {
                 let own = Place::At(Lid::new(member.lid));

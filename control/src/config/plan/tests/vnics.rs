@@ -77,7 +77,7 @@ fn ports_come_and_go_with_their_vnics() {
 }
 
 #[test]
-fn who_manages_changes_in_place() {
+fn management_changes_in_place() {
     let old = format!("{LAN}[port.eth0]\n");
     let new = format!("{old}managers = [\"fe80::1\"]\nvnic_create = true\n");
     let found = steps(&old, &new);

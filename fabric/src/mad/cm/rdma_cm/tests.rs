@@ -11,7 +11,7 @@ use crate::mad::cm::Message;
 use crate::soft::icrc::L3;
 use crate::soft::wire::Packet;
 
-/// The private data of the first datagram of a capture, which has to be of communication management.
+/// The private data of a capture's first datagram, which must be of communication management.
 fn private_data(file: &str) -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/captures");
     let mut reader = PcapReader::new(File::open(root.join(file)).unwrap()).unwrap();
@@ -30,7 +30,7 @@ fn v4(last: u8) -> Gid {
     Ipv4Addr::new(192, 168, 77, last).into()
 }
 
-/// The very bytes of the kernel's rdma_cm, in requests for connections and for datagram services.
+/// The exact bytes of the kernel's rdma_cm, in requests for connections and for datagram services.
 #[test]
 fn the_kernels_header_is_read_and_written() {
     for (file, port) in [
@@ -48,7 +48,7 @@ fn the_kernels_header_is_read_and_written() {
         };
         assert_eq!(header.addresses(), Some(expected), "{file}");
         assert_eq!(RdmaCmHeader::new(&expected).as_ref(), Some(header));
-        // These programs say nothing, and thereby mean the only listener.
+        // These programs send 0, which selects the only listener.
         let (data, _) = RdmaCmData::ref_from_prefix(rest).unwrap();
         assert_eq!(data.to(), Qpn::new(0), "{file}");
         assert_eq!(data, &RdmaCmData::new(Qpn::new(0), &[]));
@@ -92,13 +92,13 @@ fn the_listener_is_in_the_last_four_bytes() {
     expected[..8].fill(9);
     expected[53..].copy_from_slice(&[0x12, 0x34, 0x56]);
     assert_eq!(data.as_bytes(), expected);
-    // What is too long never reaches them.
+    // More private data never reaches these bytes.
     let long = RdmaCmData::new(Qpn::new(1), &[0xff; 92]);
     assert_eq!(long.as_bytes()[52..], [0, 0, 0, 1]);
 }
 
 proptest! {
-    /// Any bytes are read without a panic, and what was understood is written as it was read.
+    /// Any bytes are read without a panic, and valid headers are written unchanged.
     #[test]
     fn what_is_understood_is_written_again(bytes in any::<[u8; RDMA_CM_HEADER_LEN]>()) {
         let header = RdmaCmHeader::ref_from_bytes(&bytes).unwrap();
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// Of headers whose version is right, so that most are understood.
+    /// Headers with a valid version, so that most are accepted.
     #[test]
     fn headers_round_trip(
         mut bytes in any::<[u8; RDMA_CM_HEADER_LEN]>(), version in prop::sample::select(vec![4u8, 6])
@@ -131,5 +131,23 @@ proptest! {
         let again = RdmaCmData::read_from_bytes(part.as_bytes()).unwrap();
         prop_assert_eq!(again.to(), Qpn::new(to));
         prop_assert_eq!(&again.private_data[..data.len()], &data[..]);
+    }
+
+    #[test]
+    fn a_request_selects_one_of_several_listeners(
+        to in any::<u32>(), data in prop::collection::vec(any::<u8>(), 0..=92)
+    ) {
+        let to = Qpn::new(to);
+        let services = [
+            (ServiceId::rdma_cm(4755), 56, 52, Some(to)),
+            (ServiceId::rdma_ib(4755), 92, 88, Some(to)),
+            (ServiceId(0x1000_0000_0000_0012), 92, 92, None),
+        ];
+        for (service, len, room, selects) in services {
+            let all = request_data(service, to, &data);
+            prop_assert_eq!((all.len(), selected(service, &all)), (len, selects));
+            let sent = data.len().min(room);
+            prop_assert_eq!(&all[..sent], &data[..sent]);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What is looked at in a packet, and whatever else may arrive.
+//! Checks of received packets, and arbitrary packets.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn queue_pair_numbers_carry_their_worker() {
     }
 }
 
-/// Each check has its reason, and the ICRC is the last of them.
+/// Each check has its reason; the ICRC is checked last.
 #[test]
 fn packets_are_checked_in_order() {
     let mut world = World::new();
@@ -56,7 +56,7 @@ fn packets_are_checked_in_order() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever arrives: no panic, and an engine that still works.
+    /// Arbitrary packets cause no panic, and the engine still works.
     #[test]
     fn anything_may_arrive(
         packets in prop::collection::vec(

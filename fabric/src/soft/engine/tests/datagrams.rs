@@ -15,7 +15,7 @@ fn standing(qpn: u32, pkey: u16) -> Partition {
     }
 }
 
-/// The first node asks the second one.
+/// The first node requests a service from the second.
 fn ask(world: &mut World, service: ServiceId) -> Result<DatagramService, NoService> {
     let peer = world.nodes[1].gid;
     let engine = &mut world.nodes[0].engine;
@@ -46,7 +46,7 @@ fn an_endpoint_is_found_by_its_service() {
         };
         assert_eq!(ask(&mut world, service), Ok(found));
     }
-    // It is no service for connections, nor the other way round.
+    // A datagram service is not a service for connections, and vice versa.
     assert_eq!(ask(&mut world, SERVICE), Err(NoService::Unsupported));
     let request = ConnectRequest {
         service: other,
@@ -65,7 +65,7 @@ fn an_endpoint_is_found_by_its_service() {
 }
 
 #[test]
-fn who_waits_or_is_gone_or_in_another_partition_is_not_found() {
+fn waiting_deleted_and_foreign_endpoints_are_not_found() {
     let mut world = World::new();
     let endpoint = EndpointId(8);
     assert_eq!(ask(&mut world, DATAGRAMS), Err(NoService::Unsupported));
@@ -83,7 +83,7 @@ fn who_waits_or_is_gone_or_in_another_partition_is_not_found() {
     assert_eq!(ask(&mut world, DATAGRAMS), Err(NoService::Unsupported));
 }
 
-/// The addresses in front of the private data must be those of the packet.
+/// The addresses in rdma_cm's header must be those of the packet.
 #[test]
 fn another_sender_is_rejected() {
     let mut world = World::new();
@@ -103,7 +103,7 @@ fn another_sender_is_rejected() {
 }
 
 #[test]
-fn answers_that_nobody_takes_are_bounded() {
+fn queued_answers_are_bounded() {
     let mut world = World::new();
     let peer = world.nodes[1].gid;
     let mut asked = 0;

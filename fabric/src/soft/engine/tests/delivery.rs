@@ -1,4 +1,4 @@
-//! Messages that arrive, over networks that lose or block, and queue pairs that take turns.
+//! Delivery of messages over networks that drop or block, and fairness between queue pairs.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn messages_arrive_over_a_network_that_loses() {
     let sent: Vec<Vec<u8>> = (0..60).map(|k| message(k, sizes[k % 6])).collect();
     for m in &sent {
         for (k, connection) in [(0, ours), (1, theirs)] {
-            // While a round of losses has it stall, nothing is taken.
+            // After several losses the connection may stall; then it accepts no messages.
             while !world.nodes[k].engine.has_room()
                 || world.nodes[k].post(world.now, connection, m).is_none()
             {
@@ -28,8 +28,8 @@ fn messages_arrive_over_a_network_that_loses() {
     assert!(list[0].retransmits > 0 && list[0].in_flight == 0);
 }
 
-/// All messages of a batch have buffers until the next batch. The longer messages may be, the fewer
-/// buffers there are.
+/// All messages of a batch keep their buffers until the next batch. Longer messages leave fewer
+/// buffers.
 #[test]
 fn receive_buffers_that_become_few_are_counted_once_each_time() {
     let mut world = World::new();
@@ -57,7 +57,7 @@ fn receive_buffers_that_become_few_are_counted_once_each_time() {
 }
 
 #[test]
-fn a_full_window_is_told_and_a_stalled_one_holds_nobody_up() {
+fn a_full_window_is_reported_and_a_stalled_one_blocks_no_others() {
     let mut world = World::new();
     let (ours, _) = world.connected();
     world.lost = 100;
@@ -69,12 +69,15 @@ fn a_full_window_is_told_and_a_stalled_one_holds_nobody_up() {
         assert!(posted < 1000);
     }
     world.run_for(100 * MILLISECOND);
-    assert!(world.nodes[0].engine.has_room(), "the others go on");
+    assert!(
+        world.nodes[0].engine.has_room(),
+        "other connections continue"
+    );
     let now = world.now;
     assert!(world.nodes[0].post(now, ours, &[1; 10]).is_none());
 }
 
-/// Peers that vanish in the middle of a message keep its receive buffer from others for a second.
+/// A peer that vanishes in the middle of a message occupies its receive buffer for a second at most.
 #[test]
 fn unfinished_messages_do_not_keep_all_buffers() {
     let mut world = World::new();
@@ -115,7 +118,7 @@ fn unfinished_messages_do_not_keep_all_buffers() {
     assert_eq!(engine.shared.srq.available(), buffers);
 }
 
-/// What a blocked network did not take is offered again, once.
+/// Packets that a blocked network did not take are offered again, once.
 #[test]
 fn a_blocked_network_loses_nothing() {
     let mut world = World::new();
@@ -146,7 +149,7 @@ fn a_blocked_network_loses_nothing() {
     assert_eq!(b.messages, [sent]);
 }
 
-/// However many there are, those without anything to do are in no list.
+/// Idle connections are in no list.
 #[test]
 fn idle_connections_are_not_looked_at() {
     let mut world = World::new();
@@ -165,7 +168,7 @@ fn idle_connections_are_not_looked_at() {
     assert_eq!(engine.timers.len(), 1);
 }
 
-/// A busy connection keeps nobody else from sending.
+/// A busy connection does not block others.
 #[test]
 fn connections_take_turns() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Connections that end: closed, rejected, given up, or with what they stand on.
+//! The end of connections: closed, rejected, failed, or with their endpoint.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_closed_connection_ends_on_both_sides_and_leaves_nothing() {
 }
 
 #[test]
-fn a_connection_stands_on_one_start_of_its_endpoint() {
+fn a_restart_of_the_endpoint_ends_its_connections() {
     let mut world = World::new();
     let first = Partition::from(PKey::DEFAULT);
     for (other, ends) in [
@@ -59,7 +59,7 @@ fn a_rejection_ends_it() {
     }
 }
 
-/// A request or a reply as the kernel's IPoIB has it: without retries.
+/// Removes the retries from a request or reply, as the kernel's IPoIB does.
 fn without_retries(packet: &mut Packet) {
     const AT: usize = HEAD + size_of::<Header>();
     let Some(mad) = packet.bytes.get(HEAD..HEAD + MAD_LEN) else {
@@ -93,7 +93,7 @@ fn a_peer_that_asks_for_no_retries_gets_none() {
         let set = c.qp.attributes();
         (c.stage == Stage::Open, set.retry_cnt, set.rnr_retry)
     };
-    // Who asks says how often the other one tries; a reply speaks of RNR NAKs alone.
+    // A request sets the peer's retry count; a reply sets only RNR retries.
     assert_eq!(retries(&world.nodes[0]), (true, 7, 0));
     assert_eq!(retries(&world.nodes[1]), (true, 0, 0));
     world.lost = 100;

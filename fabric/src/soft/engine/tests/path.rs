@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The P_Keys of the management datagrams that both have sent since they were asked last.
+/// The P_Keys of management datagrams that both nodes have sent since the last call.
 fn management_keys(world: &mut World) -> Vec<(Gid, u16)> {
     let mut keys = Vec::new();
     for _ in 0..8 {
@@ -49,12 +49,12 @@ fn management_goes_out_in_the_connections_partition_while_the_table_has_it() {
         .unwrap();
     let made = [(a, 0x8001), (b, 0x8001), (a, 0x8001)];
     assert_eq!(management_keys(&mut world), made, "REQ, REP, RTU");
-    // A rejection is of no connection.
+    // A rejection belongs to no connection.
     let engine = &mut world.nodes[0].engine;
     let unknown = request(ServiceId(1));
     engine.connect(now, ENDPOINT, in_1, &unknown).unwrap();
     assert_eq!(management_keys(&mut world), made[..2], "REQ, REJ");
-    // The key goes: so does the connection, and the farewell is not in a partition that is left.
+    // The P_Key is removed: the connection ends, and its last message uses another partition.
     let theirs = world.nodes[1].accepted[0];
     let engine = &mut world.nodes[1].engine;
     engine.set_port(now, with_pkeys(b, &[0xffff]));
@@ -67,7 +67,7 @@ fn management_goes_out_in_the_connections_partition_while_the_table_has_it() {
     );
     assert_eq!(world.nodes[1].closed, [(theirs, CloseReason::PKeyChange)]);
     assert_eq!(world.nodes[0].closed, [(ours, CloseReason::Disconnected)]);
-    // Whoever waits is not there for others, until there is an entry again.
+    // An endpoint that waits for its P_Key rejects requests.
     let reason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
     for standing in [Standing::Waiting, in_1.into(), Standing::Gone] {
         let engine = &mut world.nodes[1].engine;
@@ -83,7 +83,7 @@ fn management_goes_out_in_the_connections_partition_while_the_table_has_it() {
     assert!(world.nodes[1].engine.listeners.is_empty());
 }
 
-/// A port that takes packets of another size.
+/// A port with another path MTU.
 fn with_path_mtu(gid: Gid, path_mtu: IbMtu) -> PortView {
     PortView {
         path_mtu: Some(path_mtu),
@@ -101,7 +101,7 @@ fn connections_end_when_their_packets_no_longer_fit() {
         engine.set_port(now, with_path_mtu(*gid, path_mtu));
         engine.list().len()
     };
-    assert_eq!(set(0, IbMtu::B2048), 1, "larger ones would fit");
+    assert_eq!(set(0, IbMtu::B2048), 1, "larger packets would fit");
     assert_eq!(set(0, IbMtu::B1024), 1);
     assert_eq!(set(0, IbMtu::B512), 0);
     world.run_for(10 * MILLISECOND);
@@ -112,8 +112,8 @@ fn connections_end_when_their_packets_no_longer_fit() {
     assert_eq!(world.nodes[0].engine.list()[0].path_mtu, 512);
 }
 
-/// The larger side asks for less until the smaller one consents; its consumer hears of one
-/// connection.
+/// The node with the larger path MTU requests smaller ones until the other accepts; its consumer sees
+/// one connection.
 #[test]
 fn nodes_of_unequal_path_mtus_connect() {
     for smaller in IbMtu::ALL {
@@ -142,7 +142,7 @@ fn nodes_of_unequal_path_mtus_connect() {
     }
 }
 
-/// Whoever refuses whatever is asked for is asked no more.
+/// A node that rejects every path MTU receives no further requests.
 #[test]
 fn asking_for_less_comes_to_an_end() {
     let mut world = World::new();
@@ -163,7 +163,7 @@ fn asking_for_less_comes_to_an_end() {
 }
 
 #[test]
-fn nobody_is_reached_without_an_address_of_the_family() {
+fn peers_are_unreachable_without_an_address_of_their_family() {
     let mut node = Node::new(1);
     let v4 = "192.0.2.1".parse().unwrap();
     let group = "ff12::1".parse().unwrap();

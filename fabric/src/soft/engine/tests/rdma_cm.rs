@@ -1,4 +1,4 @@
-//! Services of rdma_cm: several listeners on one, and the header in front of the private data.
+//! Services of rdma_cm: several listeners of one service, and the header before the private data.
 
 use zerocopy::IntoBytes;
 
@@ -8,7 +8,7 @@ use crate::soft::icrc::L3;
 
 const RDMA_CM: ServiceId = ServiceId::rdma_cm(4755);
 
-/// Where the private data of a ConnectRequest is in its packet.
+/// Offset of the private data of a ConnectRequest in its packet.
 const PRIVATE_DATA: usize = HEAD + size_of::<Header>() + 140;
 
 fn standing(qpn: u32) -> Partition {
@@ -30,7 +30,7 @@ fn connect(world: &mut World, service: ServiceId, to: u32) -> ConnectionId {
     begun.unwrap()
 }
 
-/// The request that is on its way goes to the second node, which says what it makes of it.
+/// Delivers the pending request to the second node and returns its event.
 fn requested(world: &mut World) -> Option<ConnectionEvent> {
     world.transmit();
     let packets: Vec<Packet> = world.network.drain(..).collect();
@@ -38,7 +38,7 @@ fn requested(world: &mut World) -> Option<ConnectionEvent> {
     world.nodes[1].engine.poll_event()
 }
 
-/// Why the first node's last request was rejected.
+/// The reason of the last rejection received by the first node.
 fn rejected(world: &mut World) -> Option<RejectReason> {
     world.transmit();
     world.deliver();
@@ -50,7 +50,7 @@ fn rejected(world: &mut World) -> Option<RejectReason> {
 }
 
 #[test]
-fn requests_name_one_of_several_listeners() {
+fn requests_select_one_of_several_listeners() {
     let mut world = World::new();
     let others = [(EndpointId(8), 0x108), (EndpointId(9), 0x109)];
     for (endpoint, qpn) in others {
@@ -74,7 +74,7 @@ fn requests_name_one_of_several_listeners() {
         data[54..].copy_from_slice(&(qpn as u16).to_be_bytes());
         assert_eq!(private_data[..], data);
     }
-    // Neither is the only one, and nobody has the third number.
+    // 0 needs a single listener, and the third number has no listener.
     for to in [0, 0x10a] {
         connect(&mut world, RDMA_CM, to);
         assert_eq!(requested(&mut world), None);
@@ -88,11 +88,11 @@ fn requests_name_one_of_several_listeners() {
 }
 
 #[test]
-fn a_request_that_names_nobody_is_for_the_only_listener() {
+fn a_request_without_a_number_is_for_the_only_listener() {
     let mut world = World::new();
     let engine = &mut world.nodes[1].engine;
     engine.listen(EndpointId(8), standing(0x108), RDMA_CM);
-    // Listening twice is listening once; who waits for its P_Key listens to nobody.
+    // A second call has no effect; an endpoint without a P_Key does not listen.
     engine.listen(EndpointId(8), standing(0x108), RDMA_CM);
     engine.listen(EndpointId(9), Standing::Waiting, RDMA_CM);
     connect(&mut world, RDMA_CM, 0);
@@ -118,7 +118,7 @@ fn the_only_listener_of_another_service_is_replaced() {
     let Some(ConnectionEvent::Requested { endpoint, .. }) = event else {
         panic!("{event:?}");
     };
-    assert_eq!(endpoint, EndpointId(8), "whatever number is named");
+    assert_eq!(endpoint, EndpointId(8), "with any number in the request");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_header_that_is_wrong_is_rejected() {
     }
 }
 
-/// The very packet with which the kernel's rdma_cm asks, for the program ucmatose.
+/// A captured request of the kernel's rdma_cm, of the program ucmatose.
 #[test]
 fn the_kernels_request_is_taken() {
     use pcap_file::pcap::PcapReader;
@@ -190,10 +190,10 @@ fn the_kernels_request_is_taken() {
     );
 }
 
-/// The program ucmatose as a server sends first. The peer's queue pair may not be ready before it has
-/// said so.
+/// The program ucmatose, as a server, sends first. The peer's queue pair may not be ready before its
+/// ReadyToUse.
 #[test]
-fn who_was_asked_may_send_once_the_peer_is_ready() {
+fn the_passive_side_may_send_once_the_peer_is_ready() {
     let mut world = World::new();
     let peer = world.nodes[1].gid;
     world.nodes[0].connect(world.now, peer).unwrap();
@@ -210,7 +210,7 @@ fn who_was_asked_may_send_once_the_peer_is_ready() {
 }
 
 proptest! {
-    /// Whatever is in the private data, a request is told or rejected, and never more than once.
+    /// With arbitrary private data, a request is reported or rejected, exactly once.
     #[test]
     fn any_private_data_is_answered(bytes in any::<[u8; 36]>(), to in any::<[u8; 4]>()) {
         let mut world = World::new();
@@ -220,8 +220,8 @@ proptest! {
         let packet = &mut world.network[0].bytes[PRIVATE_DATA..];
         packet[..36].copy_from_slice(&bytes);
         packet[88..92].copy_from_slice(&to);
-        let told = requested(&mut world).is_some();
+        let reported = requested(&mut world).is_some();
         let reason = rejected(&mut world);
-        prop_assert_eq!(told, reason.is_none());
+        prop_assert_eq!(reported, reason.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Connections whose sides tell each other their queue pairs without communication management.
+//! Connections without communication management.
 
 use super::*;
 
@@ -68,14 +68,14 @@ fn no_management_datagram_is_sent_and_the_number_rests_for_a_while() {
     world.run_for(MILLISECOND);
     world.nodes[0].engine.close(world.now, connections[0]);
     world.transmit();
-    assert!(world.network.is_empty(), "nobody is told");
+    assert!(world.network.is_empty(), "the peer is not notified");
     let table = &world.nodes[0].engine.table;
     assert!(table.is_taken(qpn) && table.lingering() == 1);
     world.run_for(Duration::from_secs(1));
     let engine = &world.nodes[0].engine;
     assert!(!engine.table.is_taken(qpn) && engine.table.lingering() == 0);
     assert_eq!(engine.next_deadline(), None);
-    // The peer finds out when it sends.
+    // The peer notices when it sends.
     let now = world.now;
     world.nodes[1].post(now, connections[1], b"hello?").unwrap();
     world.run_for(Duration::from_secs(2));
@@ -84,7 +84,7 @@ fn no_management_datagram_is_sent_and_the_number_rests_for_a_while() {
 }
 
 #[test]
-fn what_cannot_be_connected_waits_for_better() {
+fn bad_parameters_are_refused_and_may_be_corrected() {
     let mut world = World::new();
     let [ours, theirs] = begin(&mut world);
     let engine = &mut world.nodes[0].engine;
@@ -105,7 +105,7 @@ fn what_cannot_be_connected_waits_for_better() {
     ] {
         let refused = engine.connect_unmanaged(world.now, ours.connection, &bad);
         assert!(matches!(refused, Err(ConnectError::Unreachable(_))));
-        // It is no request of a peer's, either.
+        // The connection is not a request of a peer, either.
         engine.accept(world.now, ours.connection, b"");
         engine.establish(world.now, ours.connection);
         assert!(engine.message(world.now, ours.connection, 10).is_none());
@@ -119,7 +119,7 @@ fn what_cannot_be_connected_waits_for_better() {
     assert!(engine.message(world.now, ours.connection, 10).is_some());
 }
 
-/// Messages of communication management that name it are of no connection.
+/// Messages of communication management that name the connection are ignored.
 #[test]
 fn it_is_not_managed() {
     let mut world = World::new();

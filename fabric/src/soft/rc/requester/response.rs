@@ -1,4 +1,4 @@
-//! What a requester makes of responses (IBA vol. 1, 9.7.5).
+//! The requester's handling of responses (IBA vol. 1, 9.7.5).
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::super::window::Congestion;
 use super::Requester;
 use crate::soft::wire::{Acknowledgement, Aeth};
 
-/// A second NAK of the same packet sooner than this is an echo of the first.
+/// A second NAK of the same packet within this time is an echo of the first.
 const NAMED_AGAIN_AFTER: Duration = Duration::from_micros(200);
 
 impl Requester {
-    /// Takes a response.
+    /// Handles a response.
     ///
     /// # Errors
-    /// The status of the oldest request, if the queue pair fails by it.
+    /// The status of the oldest request, if the queue pair fails.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -25,7 +25,7 @@ impl Requester {
         aeth: Aeth,
         counts: &mut RcCounts,
     ) -> Result<(), WcStatus> {
-        // From the last packet that is acknowledged already to the last one that was sent.
+        // Valid PSNs: from the last acknowledged packet to the last sent one.
         let ahead = psn.since(self.queue.psn(self.oldest));
         let in_flight = self.next - self.oldest;
         let outstanding = u64::try_from(ahead).ok().filter(|&n| n < in_flight);
@@ -64,7 +64,7 @@ impl Requester {
             1 => WcStatus::RemInvReqErr,
             2 => WcStatus::RemAccessErr,
             3 => WcStatus::RemOpErr,
-            // Of services that are not used, or reserved.
+            // Codes of services that are not used, or reserved.
             _ => return Ok(()),
         };
         match status {
@@ -75,18 +75,18 @@ impl Requester {
         Err(status)
     }
 
-    /// NAK sequence error: the packet at `at` is missing, those before it are not.
+    /// NAK sequence error: the packet at `at` is missing, all packets before it have arrived.
     fn missing(&mut self, now: Instant, at: u64, counts: &mut RcCounts) -> Result<(), WcStatus> {
         counts.packet_seq_err += 1;
         let is_echo = self.named.is_some_and(|(named, when)| {
             named == at && now.since(when) < self.rtt.smoothed().max(NAMED_AGAIN_AFTER)
         });
-        // A peer that is not ready discards everything, and may say so.
+        // A peer that is not ready discards everything, and may report that.
         let is_known = self.retry.is_waiting() && at == self.oldest;
         if is_echo || is_known {
             return Ok(());
         }
-        // What was under way is not to take this for an acknowledgement of the usual kind.
+        // The previous recovery must not handle this as a usual acknowledgement.
         let before = self.recovery.take();
         self.acknowledge(now, at);
         if !self.retry.missed() {
@@ -100,7 +100,7 @@ impl Requester {
         }
         let recovery = Recovery::from_nak(self.peer, before.as_ref(), at, self.next);
         if self.peer == Peer::Discards {
-            // What comes behind a loss is lost as well: the less of it, the better.
+            // The peer also discards the packets after a loss, so fewer should be in flight.
             self.window.shrink(Congestion::Loss, at, self.next);
         } else {
             self.lost(recovery.remaining(), at);
@@ -109,7 +109,7 @@ impl Requester {
         Ok(())
     }
 
-    /// `count` packets were lost, the one at position `at` among them.
+    /// Records the loss of `count` packets, among them the one at position `at`.
     pub(super) fn lost(&mut self, count: u64, at: u64) {
         self.window.lost(count.min(1 << 20) as u32, at, self.next);
     }
@@ -122,7 +122,7 @@ impl Requester {
         timer: u8,
         counts: &mut RcCounts,
     ) -> Result<(), WcStatus> {
-        // More of the kind for what was under way does not make the delay longer.
+        // Further RNR NAKs of the same packets do not prolong the delay.
         if self.retry.is_waiting() && at == self.oldest {
             counts.rnr_nak_retry_err += 1;
             return Ok(());
@@ -135,12 +135,12 @@ impl Requester {
         }
         counts.rnr_nak_retry_err += 1;
         self.timed = None;
-        // One packet is enough to find out whether there are buffers again.
+        // One packet is enough to test whether there are buffers again.
         self.recovery = Some(Recovery::from_nak(Peer::Unknown, None, at, self.next));
         Ok(())
     }
 
-    /// Everything before position `to` has arrived.
+    /// Handles the acknowledgement of all packets before position `to`.
     fn acknowledge(&mut self, now: Instant, to: u64) {
         if to <= self.oldest {
             return;
@@ -179,7 +179,7 @@ impl Requester {
         }
     }
 
-    /// What the recovery under way makes of it that everything before `to` has arrived.
+    /// Updates the recovery: all packets before `to` have arrived.
     fn recover(&mut self, to: u64) {
         let Some(recovery) = &mut self.recovery else {
             return;
@@ -195,7 +195,7 @@ impl Requester {
         }
     }
 
-    /// A congestion notification came.
+    /// Handles a congestion notification.
     pub fn notified(&mut self, counts: &mut RcCounts) {
         let in_flight = self.next > self.oldest;
         if in_flight

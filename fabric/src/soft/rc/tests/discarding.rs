@@ -1,5 +1,5 @@
-//! A peer as rdma_rxe is: it discards what comes behind a gap, names a gap once until it is closed,
-//! and acknowledges each packet that asks (kernel drivers/infiniband/sw/rxe/rxe_resp.c).
+//! A peer like rdma_rxe: it discards packets after a gap, reports a gap once until it is closed, and
+//! acknowledges each packet that requests it (kernel drivers/infiniband/sw/rxe/rxe_resp.c).
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Discarding {
     }
 }
 
-/// Sends 300 messages; how many packets went again for each that was lost.
+/// Sends 300 messages; returns the retransmissions for each lost packet.
 fn run(seed: u64, percent: usize) -> f64 {
     let mut a = Side::connected(A, B, Choices::default());
     let mut peer = Discarding {

@@ -1,4 +1,4 @@
-//! Two queue pairs over a wire that drops, duplicates and reorders, from a seed.
+//! Two queue pairs over a network that drops, duplicates and reorders, from a seed.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Random {
     }
 }
 
-/// What becomes of packets on the way.
+/// Drops, duplicates and reorders packets.
 pub fn wire(random: &mut Random, percent: usize, mut packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = Vec::new();
     for packet in packets.drain(..) {
@@ -87,7 +87,7 @@ fn run(seed: u64, percent: usize, mtu: IbMtu) {
     }
 }
 
-/// Lets time pass: a round trip, or if nothing happens until somebody's deadline.
+/// Advances time by a round trip, or to the next deadline if nothing happens.
 fn pass(a: &mut Side, b: &mut Side, quiet: bool) {
     let mut now = a.now.after(Duration::from_micros(50));
     if quiet {

@@ -1,5 +1,4 @@
-//! What a requester makes of acknowledgements, of NAKs and of silence, against a hand-written
-//! responder.
+//! The requester's handling of acknowledgements, NAKs and timeouts, against a hand-written responder.
 
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ fn with(choices: Choices) -> Side {
     )
 }
 
-/// With `n` messages of one packet sent.
+/// A side that has sent `n` messages of one packet.
 fn having_sent(n: usize, choices: Choices) -> Side {
     let mut a = with(choices);
     for k in 0..n {
@@ -70,7 +69,7 @@ fn an_acknowledgement_inside_a_message_completes_nothing() {
 }
 
 #[test]
-fn what_was_never_sent_is_not_acknowledged() {
+fn acknowledgements_of_unsent_packets_are_ignored() {
     let mut a = having_sent(3, Choices::default());
     a.take(&[ack(1, A, ACK, 2)]);
     a.completions();
@@ -78,7 +77,7 @@ fn what_was_never_sent_is_not_acknowledged() {
         a.take(&[ack(psn, A, ACK, 1)]);
     }
     assert_eq!(a.shared.counts.out_of_window_ack, 5);
-    // The last one that was acknowledged may be acknowledged again.
+    // A second acknowledgement of the last packet is valid.
     a.take(&[ack(1, A, ACK, 2)]);
     assert_eq!(a.shared.counts.out_of_window_ack, 5);
     for psn in [1, 3] {
@@ -110,14 +109,14 @@ fn after_a_nak_the_missing_packet_goes_again_as_it_was() {
     let again = a.send(true);
     assert_eq!(again.len(), 1);
     let (mut was, is) = (first[2].clone(), &again[0]);
-    // But that it asks for an acknowledgement.
+    // Except for the request of an acknowledgement.
     was[8] = 0x80;
     assert_eq!(&was, is);
     assert_eq!(a.shared.counts.packet_seq_err, 1);
     // An echo of the NAK changes nothing.
     a.take(&[ack(2, A, 0x60, 0)]);
     assert!(a.send(true).is_empty());
-    // It discards what came behind the gap: all of that goes again.
+    // The peer discards packets after the gap: all of them are sent again.
     a.take(&[ack(2, A, ACK, 0)]);
     assert_eq!(psns(&a.send(true)), [3, 4]);
     assert_eq!(a.shared.counts.retransmitted, 3);
@@ -153,7 +152,7 @@ fn a_stretch_of_losses_does_not_make_everything_go_again() {
         exchange(&mut a, &mut b);
     }
     assert_eq!(b.received[0].payload, message(0, 60 * 1024));
-    // 1, 2, 4 and 8, of which five were there.
+    // 1, 2, 4 and 8, of which five had arrived.
     assert_eq!(a.shared.counts.retransmitted, 15);
 }
 
@@ -198,7 +197,7 @@ fn a_peer_that_is_gone_is_noticed_in_about_a_second() {
     let start = a.now;
     while a.qp.state() == State::Rts {
         a.expire();
-        // Only the oldest packet goes again.
+        // Only the oldest packet is sent again.
         assert!(psns(&a.send(true)).iter().all(|&psn| psn == 0));
         assert!(a.now.since(start) < Duration::from_secs(2));
     }
@@ -237,7 +236,7 @@ fn retry_count_0_gives_up_at_the_first_nak() {
     let mut a = having_sent(4, choices);
     a.take(&[ack(2, A, 0x60, 2)]);
     assert_eq!(a.qp.failure(), Some(RetryExcErr));
-    // What came before the gap has arrived.
+    // The packets before the gap have arrived.
     assert_eq!(
         a.completions(),
         [
@@ -251,7 +250,7 @@ fn retry_count_0_gives_up_at_the_first_nak() {
     assert!(a.send(true).is_empty());
 }
 
-/// However often packets are lost, each NAK comes after progress.
+/// Lost packets do not spend retries if there is progress before each NAK.
 #[test]
 fn naks_with_progress_between_them_have_no_end() {
     let choices = Choices {
@@ -291,11 +290,11 @@ fn an_rnr_nak_is_waited_out_and_nothing_goes_meanwhile() {
     for (code, micros) in [(12, 640), (0, 655_360), (1, 10)] {
         let mut a = having_sent(3, Choices::default());
         a.take(&[ack(1, A, 0x20 | code, 1)]);
-        // What came before it is acknowledged by it.
+        // The NAK acknowledges the packets before it.
         assert_eq!(a.completions(), [(1, Success)]);
         a.post(b"more");
         let start = a.now;
-        // What rdma_rxe says of the packets behind it changes nothing, and neither does an echo.
+        // rdma_rxe's replies to later packets change nothing, and neither does an echo.
         a.take(&[ack(1, A, 0x60, 1), ack(1, A, 0x20, 1)]);
         assert!(a.send(true).is_empty());
         a.expire();
@@ -322,7 +321,7 @@ fn rnr_naks_are_counted_out() {
     }
     a.take(&[ack(0, A, 0x21, 0)]);
     assert_eq!(a.completions(), [(1, RnrRetryExcErr), (2, WrFlushErr)]);
-    // Those that were within the limit, as adapters count them.
+    // RNR NAKs within the limit, as adapters count them.
     assert_eq!(a.shared.counts.rnr_nak_retry_err, 3);
     assert_eq!(a.shared.counts.retry_rnr_exceeded_err, 1);
 }
@@ -352,7 +351,7 @@ fn a_receiver_that_runs_out_of_buffers_gets_everything_in_the_end() {
     let mut handled = 0;
     while b.received.len() < 20 {
         exchange(&mut a, &mut b);
-        // Now somebody has time for them.
+        // The consumer handles the messages.
         while handled < b.received.len() {
             b.shared.srq.post((handled % 2) as u32);
             handled += 1;
@@ -386,12 +385,12 @@ fn naks_of_errors_end_it_with_their_status() {
 }
 
 #[test]
-fn the_window_bounds_what_is_in_flight_and_the_room() {
+fn the_window_bounds_packets_in_flight_and_room() {
     let mut a = requester();
     assert_eq!(a.qp.room(a.now), Room::Open);
     a.post(&message(0, 1000 * 256));
     assert_eq!(a.qp.room(a.now), Room::Full);
-    // A single packet at the end of the window waits for company.
+    // A single packet at the end of the window waits for others.
     assert_eq!(a.send(true).len(), 63);
     assert_eq!(a.qp.statistics().in_flight, 63);
     a.wait(Duration::from_millis(49));
@@ -399,13 +398,13 @@ fn the_window_bounds_what_is_in_flight_and_the_room() {
     a.wait(Duration::from_millis(2));
     assert_eq!(a.qp.room(a.now), Room::Stalled);
     a.take(&[ack(31, A, ACK, 0)]);
-    // What was acknowledged may go, and as much again.
+    // The window has grown by the acknowledged packets.
     assert_eq!(a.send(true).len(), 63);
 }
 
-/// Who acknowledges a packet now and then has no more of the others' time than who is gone.
+/// A peer that acknowledges a packet now and then blocks others no longer than a dead peer.
 #[test]
-fn a_slow_peer_holds_nobody_up() {
+fn a_slow_peer_blocks_no_others() {
     let mut a = requester();
     while a.qp.room(a.now) == Room::Open {
         a.post(&message(0, 16 * 256));
@@ -488,7 +487,7 @@ fn credits_are_obeyed_until_the_peer_stops_counting() {
     for k in 0..6 {
         a.post(&message(k, 10));
     }
-    // One to find out.
+    // One message as a probe.
     assert_eq!(psns(&a.send(true)), [1]);
     a.take(&[ack(1, A, 2, 2)]);
     assert_eq!(psns(&a.send(true)), [2, 3, 4]);

@@ -1,4 +1,4 @@
-//! What a responder takes and what it answers, against a hand-written requester.
+//! The responder's handling of requests and its replies, against a hand-written requester.
 
 use std::time::Duration;
 
@@ -31,12 +31,12 @@ fn with(choices: Choices) -> Side {
     )
 }
 
-/// A packet for it that asks for an acknowledgement.
+/// A request that asks for an acknowledgement.
 fn send(opcode: u8, psn: u32, payload: &[u8]) -> Vec<u8> {
     packet(opcode, psn, B, payload)
 }
 
-/// What it answers at the end of the round, at once or after its delay.
+/// The replies at the end of the round, immediate and delayed.
 fn answers(side: &mut Side) -> Vec<(u32, u8, u32)> {
     let mut acks = side.send(true);
     if acks.is_empty() {
@@ -86,7 +86,7 @@ fn a_message_in_many_batches_is_one_message() {
 }
 
 #[test]
-fn only_what_asks_is_acknowledged() {
+fn packets_without_a_request_are_not_acknowledged() {
     let mut b = responder();
     b.take(&[silent(send(RC_SEND_ONLY, 0, b"x"))]);
     assert_eq!(b.qp.next_deadline(), None);
@@ -131,15 +131,15 @@ fn a_message_number_counts_messages_modulo_2_to_the_24() {
 }
 
 #[test]
-fn a_gap_is_named_once_and_the_next_one_again() {
+fn each_gap_is_reported_once() {
     let mut b = responder();
     b.take(&[send(RC_SEND_ONLY, 0, b"0"), send(RC_SEND_ONLY, 2, b"2")]);
-    // At once, and without being asked.
+    // At once, without a request for an acknowledgement.
     let naks = b.send(false);
     assert_eq!(read_ack(&naks[0]), (1, SEQUENCE, 1));
     b.take(&[send(RC_SEND_ONLY, 3, b"3"), send(RC_SEND_ONLY, 5, b"5")]);
     assert!(b.send(true).is_empty());
-    // The gap closes; what was behind it is there, and the next gap is named.
+    // The gap is filled, the packets after it are taken, and the next gap is reported.
     b.take(&[send(RC_SEND_ONLY, 1, b"1")]);
     assert_eq!(read_ack(&b.send(false)[0]), (4, SEQUENCE, 4));
     b.take(&[send(RC_SEND_ONLY, 4, b"4")]);
@@ -157,19 +157,19 @@ fn a_gap_is_named_once_and_the_next_one_again() {
 fn a_gap_that_closes_in_the_same_batch_is_not_named() {
     let mut b = responder();
     b.take(&[send(RC_SEND_ONLY, 1, b"1"), send(RC_SEND_ONLY, 0, b"0")]);
-    // Nor does its acknowledgement wait for anything to be sent again.
+    // Its acknowledgement does not wait for retransmissions, either.
     assert_eq!(read_ack(&b.send(true)[0]), (1, ACK, 2));
 }
 
-/// Packets from one position to another, which a requester sends again.
+/// A range of packets that a requester sends again.
 fn sends(psns: std::ops::Range<u32>) -> Vec<Vec<u8>> {
     psns.map(|psn| send(RC_SEND_ONLY, psn, b"x")).collect()
 }
 
-/// rdma_rxe forgets to complete a request of which it is told before it has sent it again
-/// (drivers/infiniband/sw/rxe/rxe_comp.c).
+/// rdma_rxe does not complete a request if its acknowledgement arrives before the request was sent
+/// again (drivers/infiniband/sw/rxe/rxe_comp.c).
 #[test]
-fn a_requester_that_goes_back_hears_nothing_of_what_it_has_not_sent_again() {
+fn packets_are_acknowledged_after_a_requester_that_goes_back_repeats_them() {
     let mut b = responder();
     for start in [0, 10, 20] {
         b.take(&sends(start..start + 1));
@@ -194,19 +194,19 @@ fn a_requester_that_goes_back_comes_to_the_next_gap_by_itself() {
     assert_eq!(read_ack(&b.send(false)[0]), (1, SEQUENCE, 1));
     b.take(&sends(1..4));
     assert_eq!(read_ack(&b.send(true)[0]), (3, ACK, 4));
-    // It is known by now. Two are lost.
+    // The kind of requester is known now. Two packets are lost.
     b.take(&[sends(5..7), sends(8..10)].concat());
     assert_eq!(read_ack(&b.send(false)[0]), (4, SEQUENCE, 4));
     for psn in 4..9 {
         b.take(&sends(psn..psn + 1));
-        let said = b.send(true);
-        // Not of 7, nor of what came behind it before it has come again.
-        let told = said.iter().map(|ack| read_ack(ack)).collect::<Vec<_>>();
-        assert!(told.iter().all(|ack| *ack == (6, ACK, 7)), "{told:?}");
+        let replies = b.send(true);
+        // No acknowledgement of 7, nor of later packets before they were sent again.
+        let acks = replies.iter().map(|ack| read_ack(ack)).collect::<Vec<_>>();
+        assert!(acks.iter().all(|ack| *ack == (6, ACK, 7)), "{acks:?}");
     }
     b.take(&sends(9..10));
     assert_eq!(read_ack(&b.send(true)[0]), (9, ACK, 10));
-    // If it does not come, it is named after all.
+    // If it does not come, it is reported after all.
     b.take(&[sends(11..12), sends(13..14)].concat());
     assert_eq!(read_ack(&b.send(false)[0]), (10, SEQUENCE, 10));
     b.take(&sends(10..11));
@@ -216,9 +216,9 @@ fn a_requester_that_goes_back_comes_to_the_next_gap_by_itself() {
     assert_eq!(read_ack(&b.send(false)[0]), (12, SEQUENCE, 12));
 }
 
-/// It has heard nothing, because the acknowledgement was lost.
+/// The requester got no acknowledgement, because the acknowledgement was lost.
 #[test]
-fn a_requester_that_goes_back_by_itself_hears_nothing_either() {
+fn packets_are_acknowledged_after_a_repetition_without_a_gap() {
     let mut b = responder();
     b.take(&sends(0..6));
     answers(&mut b);
@@ -233,7 +233,7 @@ fn a_requester_that_goes_back_by_itself_hears_nothing_either() {
 }
 
 #[test]
-fn a_requester_that_sends_only_what_is_missing_waits_once() {
+fn a_requester_that_sends_only_missing_packets_waits_once() {
     let mut b = responder();
     for start in [0, 10, 20] {
         b.take(&sends(start..start + 1));
@@ -263,12 +263,12 @@ fn a_message_out_of_order_is_put_together() {
 }
 
 #[test]
-fn what_is_held_is_bounded() {
+fn kept_packets_are_bounded() {
     let mut b = responder();
     for psn in 1..20_000 {
         b.take(&[send(RC_SEND_ONLY, psn, &[0; MTU])]);
     }
-    // A mebibyte, less what each costs beside its payload.
+    // A mebibyte, less the overhead of each packet.
     assert_eq!(b.shared.counts.held_out_of_order, (1 << 20) / (256 + 128));
 }
 
@@ -304,7 +304,7 @@ fn psns_wrap() {
     assert_eq!(answers(&mut b), [(1, ACK, 4)]);
 }
 
-/// It answers with a NAK of `psn` and fails with `status`.
+/// Expects a NAK of `psn` and a failure with `status`.
 #[track_caller]
 fn refuses(mut b: Side, packets: &[Vec<u8>], psn: u32, status: WcStatus) {
     let message = [0; 3];
@@ -316,7 +316,7 @@ fn refuses(mut b: Side, packets: &[Vec<u8>], psn: u32, status: WcStatus) {
     let answers = answers(&mut b);
     assert_eq!((answers[0].0, answers[0].1), (psn, INVALID));
     assert_eq!(answers.len(), 1);
-    // The receive buffer is back, the send is flushed, and nothing is said any more.
+    // The receive buffer is free, the send is flushed, and nothing more is sent.
     assert_eq!(b.shared.srq.available(), free);
     assert_eq!(b.completions(), [(1, WcStatus::WrFlushErr)]);
     b.take(&[send(RC_SEND_ONLY, psn, b"x")]);
@@ -398,7 +398,7 @@ fn a_message_longer_than_the_receive_buffer_is_refused() {
         send(RC_SEND_LAST, 1, &[0; 2]),
     ];
     refuses(short(MTU + 1), &many, 1, WcStatus::LocLenErr);
-    // Held, it is no shorter.
+    // The same with a kept packet.
     let held = [
         send(RC_SEND_LAST, 1, &[0; 2]),
         send(RC_SEND_FIRST, 0, &[0; MTU]),
@@ -407,7 +407,7 @@ fn a_message_longer_than_the_receive_buffer_is_refused() {
 }
 
 #[test]
-fn without_a_receive_buffer_the_sender_is_told_to_wait() {
+fn without_a_receive_buffer_the_sender_gets_an_rnr_nak() {
     let mut b = with(Choices {
         buffers: 1,
         ..Choices::default()
@@ -416,7 +416,7 @@ fn without_a_receive_buffer_the_sender_is_told_to_wait() {
     let message = [send(RC_SEND_ONLY, 0, b"0"), send(RC_SEND_ONLY, 1, b"1")];
     b.take(&message);
     let acks: Vec<_> = b.send(true).iter().map(|p| read_ack(p)).collect();
-    // Once; what came behind it gets no NAK.
+    // One RNR NAK; packets after it get no NAK.
     assert_eq!(acks, [(0, RNR, 0)]);
     b.take(&message[..1]);
     assert_eq!(read_ack(&b.send(false)[0]), (0, RNR, 0));
@@ -428,7 +428,7 @@ fn without_a_receive_buffer_the_sender_is_told_to_wait() {
 }
 
 #[test]
-fn what_came_before_an_rnr_nak_is_acknowledged_by_itself() {
+fn packets_before_an_rnr_nak_are_acknowledged_separately() {
     let mut b = with(Choices {
         buffers: 1,
         ..Choices::default()
@@ -439,9 +439,9 @@ fn what_came_before_an_rnr_nak_is_acknowledged_by_itself() {
     assert_eq!(acks, [(0, ACK, 1), (1, RNR, 1)]);
 }
 
-/// What a peer left behind a gap and never came back to takes room from others.
+/// Kept packets of a peer that does not return occupy memory.
 #[test]
-fn what_is_held_is_forgotten_after_a_silence() {
+fn kept_packets_are_dropped_after_a_silence() {
     let mut b = responder();
     b.take(&[send(RC_SEND_ONLY, 2, b"c")]);
     assert!(b.shared.srq.held() > 0);
@@ -454,7 +454,7 @@ fn what_is_held_is_forgotten_after_a_silence() {
     let after = b.now.since(start);
     assert!(after >= Duration::from_secs(1) && after <= Duration::from_secs(2));
     assert_eq!(b.qp.next_deadline(), None);
-    // It did come back.
+    // The peer did return.
     b.take(&[send(RC_SEND_ONLY, 0, b"a"), send(RC_SEND_ONLY, 1, b"b")]);
     assert_eq!(b.received.len(), 2);
     b.take(&[send(RC_SEND_ONLY, 2, b"c"), send(RC_SEND_ONLY, 3, b"d")]);
@@ -475,7 +475,7 @@ fn held_packets_that_find_no_buffer_draw_an_rnr_nak_and_stay() {
     b.shared.srq.post(0);
     b.repost = true;
     b.take(&[send(RC_SEND_ONLY, 1, b"1")]);
-    // The second one had to wait for the batch's end.
+    // The second packet had to wait for the end of the batch.
     b.take(&[send(RC_SEND_ONLY, 2, b"2")]);
     assert_eq!(b.received.len(), 3);
 }
@@ -540,7 +540,7 @@ fn the_limit_event_comes_once_for_each_arming() {
 }
 
 #[test]
-fn responses_that_nobody_asked_for_do_no_harm() {
+fn unsolicited_responses_do_no_harm() {
     let (mut a, mut b) = pair(Choices::default());
     for opcode in [RC_READ_RESPONSE_MIDDLE, UC | RC_SEND_ONLY] {
         b.take(&[send(opcode, 0x1000, b"x")]);

@@ -1,4 +1,4 @@
-//! How messages are cut, and which packets leave together.
+//! How messages are cut into packets, and packets into runs.
 
 use proto::{IbMtu, PKey};
 
@@ -36,7 +36,7 @@ fn at_mtu_4096_it_is_two_runs_of_eight() {
     a.post(&message(0, 65_524));
     let runs = a.runs(true);
     assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [8, 8]);
-    // A smaller limit makes more of them.
+    // A smaller limit makes more runs.
     a.qp.set_path(PKey::new(0x8001), 5 * 4112);
     a.post(&message(0, 65_524));
     let runs = a.runs(true);
@@ -107,14 +107,14 @@ fn messages_side_by_side_are_packets_of_their_own() {
             .iter()
             .all(|p| read_send(p).0 == RC_SEND_ONLY && read_send(p).2)
     );
-    // The fourth of them is lost.
+    // The fourth packet is lost.
     let mut packets = runs[0].clone();
     packets.remove(3);
     b.take(&packets);
     assert_eq!(b.received.len(), 3);
     assert!(a.completions().is_empty());
     exchange(&mut a, &mut b);
-    // Whoever might send the others again hears of it a little later.
+    // A requester that may send the others again gets the acknowledgement a little later.
     b.expire();
     exchange(&mut a, &mut b);
     let lens: Vec<_> = b.received.iter().map(|m| m.payload.len()).collect();
@@ -158,7 +158,7 @@ fn a_mebibyte_goes_through() {
 }
 
 #[test]
-fn a_run_that_the_network_took_in_part_goes_on_where_it_stopped() {
+fn a_run_sent_in_part_continues_where_it_stopped() {
     let (mut a, mut b) = pair(Choices::default());
     let sent = message(3, 20 * 1024);
     a.post(&sent);
@@ -177,7 +177,7 @@ fn a_run_that_the_network_took_in_part_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn what_is_not_cut_for_the_path_is_refused() {
+fn buffers_not_cut_for_the_path_are_refused() {
     let mut a = sender(IbMtu::B1024);
     let buffer = |payload, count, fill: &[usize]| {
         let mut buffer = SendBuffer::new(Vec::new(), Layout::Message, payload, count);

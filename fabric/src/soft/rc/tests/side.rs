@@ -1,4 +1,4 @@
-//! One queue pair with what it shares, and a wire of packets between two of them.
+//! One queue pair with its shared state, and a network between two of them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::soft::rc::{
 use crate::soft::wire::{Packet, Repr};
 use crate::worker::{AhAttributes, Part};
 
-/// What a test chooses.
+/// Parameters of a test.
 #[derive(Clone, Copy)]
 pub struct Choices {
     pub mtu: IbMtu,
@@ -37,7 +37,7 @@ impl Default for Choices {
     }
 }
 
-/// A message that was received.
+/// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
     pub payload: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct Side {
     pub shared: Shared,
     pub now: Instant,
     pub received: Vec<Received>,
-    /// Receive buffers are posted again when a message has been taken.
+    /// Post receive buffers again after their message was taken.
     pub repost: bool,
     choices: Choices,
     posted: u64,
@@ -95,7 +95,7 @@ impl Side {
 
     pub fn reach_rtr(&mut self, peer: Qpn) {
         let attributes = Attributes {
-            address: Some(AhAttributes::to(Gid::UNSPECIFIED)),
+            address: Some(AhAttributes::to(Gid::UNSPECIFIED, PKey::DEFAULT)),
             path_mtu: Some(self.choices.mtu),
             dest_qpn: Some(peer),
             rq_psn: Some(Psn::new(self.choices.psn)),
@@ -118,7 +118,7 @@ impl Side {
         self.modify(State::Rts, &attributes);
     }
 
-    /// In RTS, connected to `peer`.
+    /// A queue pair in RTS, connected to `peer`.
     pub fn connected(qpn: Qpn, peer: Qpn, choices: Choices) -> Side {
         let mut side = Side::new(qpn, choices);
         side.reach_init();
@@ -136,7 +136,7 @@ impl Side {
         let count = message.len().div_ceil(mtu).max(1);
         let payload = message.len().min(mtu).max(1);
         let mut buffer = SendBuffer::new(Vec::new(), Layout::Message, payload, count);
-        // What was in the pad bytes before must not go out.
+        // Old contents of the pad bytes must not be sent.
         buffer.memory.fill(0xee);
         let mut places = buffer.places();
         let mut rest = message;
@@ -160,12 +160,12 @@ impl Side {
         self.qp.post_send(self.now, request).unwrap();
     }
 
-    /// All that it sends now.
+    /// The packets to send now.
     pub fn send(&mut self, flush: bool) -> Vec<Vec<u8>> {
         self.runs(flush).into_iter().flatten().collect()
     }
 
-    /// The same, run by run.
+    /// The packets to send now, run by run.
     pub fn runs(&mut self, flush: bool) -> Vec<Vec<Vec<u8>>> {
         let mut runs = Vec::new();
         while let Some(packets) = self.qp.poll_transmit(self.now, &mut self.shared, flush) {
@@ -182,7 +182,7 @@ impl Side {
         runs
     }
 
-    /// Takes packets that came in one batch.
+    /// Receives packets in one batch.
     pub fn take(&mut self, packets: &[Vec<u8>]) {
         let memory = packets.concat();
         let mut start = 0;
@@ -228,7 +228,7 @@ impl Side {
         shared.inbox.parts.clear();
     }
 
-    /// Lets time pass to its next deadline.
+    /// Advances time to the next deadline.
     pub fn expire(&mut self) {
         let deadline = self.qp.next_deadline().expect("nothing to wait for");
         self.now = self.now.max(deadline);
@@ -254,7 +254,7 @@ pub fn pair(choices: Choices) -> (Side, Side) {
     )
 }
 
-/// Sends what both have to send until neither has.
+/// Exchanges packets until neither side has any.
 pub fn exchange(a: &mut Side, b: &mut Side) {
     loop {
         let to_b = a.send(true);
@@ -267,7 +267,7 @@ pub fn exchange(a: &mut Side, b: &mut Side) {
     }
 }
 
-/// A packet as a peer would write it.
+/// A packet as a peer builds it.
 pub fn packet(opcode: u8, psn: u32, dest: Qpn, payload: &[u8]) -> Vec<u8> {
     let headers = crate::soft::wire::opcode::headers(opcode).unwrap();
     let mut extended = crate::soft::wire::Extended::default();
@@ -289,7 +289,7 @@ pub fn packet(opcode: u8, psn: u32, dest: Qpn, payload: &[u8]) -> Vec<u8> {
     emit(opcode, psn, dest, extended, payload)
 }
 
-/// An acknowledgement as a peer would write it.
+/// An acknowledgement as a peer builds it.
 pub fn ack(psn: u32, dest: Qpn, syndrome: u8, msn: u32) -> Vec<u8> {
     let [_, m0, m1, m2] = msn.to_be_bytes();
     let extended = crate::soft::wire::Extended {
@@ -334,21 +334,21 @@ fn emit(
     bytes
 }
 
-/// What an acknowledgement says: PSN, syndrome, MSN.
+/// PSN, syndrome and MSN of an acknowledgement.
 pub fn read_ack(bytes: &[u8]) -> (u32, u8, u32) {
     let packet = Packet::parse(bytes).unwrap();
     let aeth = packet.extended.aeth.unwrap();
     (packet.bth.psn().get(), aeth.syndrome, aeth.msn())
 }
 
-/// What a send's packet says: opcode, PSN, whether it asks for an acknowledgement.
+/// Opcode and PSN of a SEND packet, and whether it requests an acknowledgement.
 pub fn read_send(bytes: &[u8]) -> (u8, u32, bool) {
     let packet = Packet::parse(bytes).unwrap();
     let bth = packet.bth;
     (bth.opcode, bth.psn().get(), bth.ack_req())
 }
 
-/// A message that no other one equals.
+/// A unique message.
 pub fn message(seed: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|k| (k.wrapping_mul(31) ^ seed.wrapping_mul(17) ^ (k >> 8)) as u8)

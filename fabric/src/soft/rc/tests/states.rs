@@ -1,4 +1,4 @@
-//! States, flushing, draining, and what an idle queue pair costs.
+//! States, flushing, draining, and the cost of an idle queue pair.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn to_err_everything_is_flushed_in_order() {
         a.post(&message(k, 5000));
     }
     a.send(true);
-    // A message has begun to arrive.
+    // A message is incomplete.
     let free = a.shared.srq.available();
     a.take(&[packet(RC_SEND_FIRST, 0x1000, A, &[0; 1024])]);
     assert_eq!(a.shared.srq.available(), free - 1);
@@ -77,7 +77,7 @@ fn to_err_everything_is_flushed_in_order() {
     let flushed: Vec<_> = (1..=3).map(|id| (id, WrFlushErr)).collect();
     assert_eq!(a.completions(), flushed);
     assert_eq!(a.events(), [QpEvent::LastWqeReached]);
-    // What is posted later is flushed as well; what arrives is dropped.
+    // Later requests are flushed as well; received packets are dropped.
     a.post(b"late");
     assert_eq!(a.completions(), [(4, WrFlushErr)]);
     a.take(&[packet(RC_SEND_LAST, 0x1001, A, &[0; 4])]);
@@ -87,7 +87,7 @@ fn to_err_everything_is_flushed_in_order() {
 }
 
 #[test]
-fn draining_finishes_what_has_begun_and_tells_once() {
+fn draining_finishes_begun_messages_and_reports_once() {
     let choices = Choices {
         mtu: IbMtu::B256,
         psn: 0,
@@ -102,7 +102,7 @@ fn draining_finishes_what_has_begun_and_tells_once() {
     a.take(&[ack(63, A, 0x1f, 0)]);
     assert_eq!(a.send(true).len(), 36);
     assert_eq!(a.events(), []);
-    // Requests are still served.
+    // Requests of the peer are still served.
     a.take(&[packet(RC_SEND_ONLY, 0, A, b"x")]);
     assert_eq!(a.received.len(), 1);
     a.take(&[ack(99, A, 0x1f, 1)]);
@@ -135,7 +135,7 @@ fn reset_forgets_everything_without_completions() {
     exchange(&mut a, &mut b);
     a.post(b"two");
     a.send(true);
-    // A gap is named, a message has begun.
+    // A gap was reported, a message is incomplete.
     b.take(&[packet(RC_SEND_FIRST, 0x1001, B, &[0; 1024])]);
     b.take(&[packet(RC_SEND_ONLY, 0x1009, B, b"x")]);
     let free = b.shared.srq.available();
@@ -146,7 +146,7 @@ fn reset_forgets_everything_without_completions() {
         assert!(side.completions().is_empty() && side.send(true).is_empty());
     }
     assert_eq!(b.shared.srq.available(), free + 1);
-    // And again from the start: same PSN, first message.
+    // A new start: same PSN, first message.
     for (side, peer) in [(&mut a, B), (&mut b, A)] {
         side.reach_init();
         side.reach_rtr(peer);

@@ -1,13 +1,13 @@
-//! A device of which every call can fail, and that notices what is not ended.
+//! A device on which every call can fail, and that detects leaked objects.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use proto::{Gid, IbMtu, PKey, Qpn, ServiceId};
+use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason, ServiceId, Services};
 
-use super::super::device::{Address, Device, Event, Path, Shape};
+use super::super::device::{Address, Device, Event, Path, Shape, Source};
 use super::super::{Member, View};
 use super::{ME, MY_QPN, OTHER, OTHER_QPN};
 use crate::PKeyTable;
@@ -17,7 +17,7 @@ pub fn peer() -> Gid {
     "fe80::2".parse().unwrap()
 }
 
-/// What a request is made with.
+/// A connection request.
 pub fn asks(service: ServiceId) -> ConnectRequest<'static> {
     ConnectRequest {
         service,
@@ -39,14 +39,14 @@ pub fn view() -> View {
         name: "fake/1".to_owned(),
         gid: "fe80::1".parse().unwrap(),
         scope: 3,
-        ethernet: true,
+        services: Services::RdmaCm,
         path_mtu: Some(IbMtu::B2048),
         pkeys: pkeys.into(),
         members: [(ME, member(MY_QPN)), (OTHER, member(OTHER_QPN))].into(),
     }
 }
 
-/// An id; it counts itself.
+/// An id; counts the live ones.
 #[derive(Debug)]
 pub struct FakeId(Rc<Cell<usize>>);
 
@@ -63,15 +63,19 @@ pub struct FakePair(Qpn);
 #[derive(Debug)]
 pub struct Fake {
     pub calls: Vec<&'static str>,
-    /// The call that fails.
+    /// The failing call.
     pub failing: Option<&'static str>,
-    /// Calls that work until one fails, once.
+    /// Number of successful calls before one fails.
     pub fails_after: Option<u32>,
     pub events: VecDeque<Event<FakeId>>,
     pub last_context: u64,
     pub path: Path,
-    /// The private data that was said last.
-    pub said: Vec<u8>,
+    /// The private data sent last.
+    pub sent: Vec<u8>,
+    /// The service of the last request.
+    pub asked: Option<ServiceId>,
+    /// The reason of the last rejection.
+    pub rejected: Option<RejectReason>,
     ids: Rc<Cell<usize>>,
     pairs: Vec<Qpn>,
 }
@@ -90,7 +94,9 @@ impl Default for Fake {
                 path_mtu: 1024,
                 remote_qpn: Qpn::new(0x99),
             },
-            said: Vec::new(),
+            sent: Vec::new(),
+            asked: None,
+            rejected: None,
             ids: Rc::default(),
             pairs: Vec::new(),
         }
@@ -114,7 +120,7 @@ impl Fake {
         FakeId(self.ids.clone())
     }
 
-    /// How many ids and queue pairs there are, the listener's id included.
+    /// Checks the number of live ids, including the listener's, and queue pairs.
     pub fn assert_alive(&self, ids: usize, pairs: usize) {
         assert_eq!((self.ids.get(), self.pairs.len()), (ids, pairs));
     }
@@ -140,8 +146,9 @@ impl Device for Fake {
         Ok(self.new_id(2 << 32))
     }
 
-    fn begin(&mut self, context: u64, from: &Address, to: &Address) -> io::Result<FakeId> {
-        assert_eq!((from.port, to.port, to.scope), (0, super::PORT, 3));
+    fn begin(&mut self, context: u64, from: &Source, to: &Address) -> io::Result<FakeId> {
+        assert_eq!((from.gid, to.scope), (view().gid, 3));
+        self.asked = Some(to.service);
         self.call("begin")?;
         Ok(self.new_id(context))
     }
@@ -154,14 +161,14 @@ impl Device for Fake {
         self.call("resolve_route")
     }
 
-    fn path(&mut self, _: &FakeId) -> io::Result<Path> {
+    fn path(&mut self, _: &FakeId, _: &PKeyTable) -> io::Result<Path> {
         self.call("path")?;
         Ok(self.path)
     }
 
     fn make(&mut self, _: &FakeId, _: u16) -> io::Result<FakePair> {
         self.call("make")?;
-        // Numbers are used again at once, as by adapters.
+        // Numbers are reused at once, as by adapters.
         let free = |n: &u32| !self.pairs.contains(&Qpn::new(*n));
         let qpn = Qpn::new((0x100..).find(free).unwrap());
         self.pairs.push(qpn);
@@ -172,18 +179,22 @@ impl Device for Fake {
         pair.0
     }
 
-    fn bring_up(&mut self, _: &FakeId, _: &FakePair) -> io::Result<Path> {
-        self.call("bring_up")?;
+    fn bring_up(&mut self, _: &FakeId, _: &FakePair, sends: bool) -> io::Result<Path> {
+        self.call(if sends {
+            "bring_up"
+        } else {
+            "bring_up to receive"
+        })?;
         Ok(self.path)
     }
 
     fn ask(&mut self, _: &FakeId, _: &FakePair, private_data: &[u8]) -> io::Result<()> {
-        self.said = private_data.to_vec();
+        self.sent = private_data.to_vec();
         self.call("ask")
     }
 
     fn accept(&mut self, _: &FakeId, _: &FakePair, private_data: &[u8]) -> io::Result<()> {
-        self.said = private_data.to_vec();
+        self.sent = private_data.to_vec();
         self.call("accept")
     }
 
@@ -191,8 +202,9 @@ impl Device for Fake {
         self.call("confirm")
     }
 
-    fn reject(&mut self, _: &FakeId, private_data: &[u8]) -> io::Result<()> {
-        self.said = private_data.to_vec();
+    fn reject(&mut self, _: &FakeId, why: RejectReason, private_data: &[u8]) -> io::Result<()> {
+        self.sent = private_data.to_vec();
+        self.rejected = Some(why);
         self.call("reject")
     }
 
@@ -207,6 +219,12 @@ impl Device for Fake {
     fn event(&mut self) -> io::Result<Option<Event<FakeId>>> {
         Ok(self.events.pop_front())
     }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
 
     fn post(
         &mut self,

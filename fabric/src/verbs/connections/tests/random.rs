@@ -1,4 +1,4 @@
-//! Anything in any order, with calls that fail.
+//! Any steps in any order, with failing calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => Just(Step::Connect),
         4 => prop_oneof![Just(MY_QPN), Just(OTHER_QPN), Just(0)].prop_map(Step::Request),
-        // Often what goes on.
+        // Often the event that continues.
         8 => (which(), prop_oneof![Just(0usize), Just(2), Just(4), Just(8)])
             .prop_map(|(n, e)| Step::Event(n, e)),
         2 => (which(), 0..EVENTS.len()).prop_map(|(n, e)| Step::Event(n, e)),
@@ -67,10 +67,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the consumer and the network know.
+/// Knowledge of the consumer and the network.
 struct Outside {
     w: World,
-    /// Connections that the consumer may name, by their order.
+    /// Connections that the consumer may name, in order.
     known: Vec<ConnectionId>,
     contexts: BTreeMap<usize, u64>,
     over: BTreeSet<ConnectionId>,
@@ -105,7 +105,7 @@ impl Outside {
             }
             Step::Request(to) => {
                 self.w.request(to);
-                // The last context is this one's: told before the next step.
+                // The last context belongs to this request, which is handled before the next step.
             }
             Step::Event(n, e) => {
                 let context = self.contexts.get(&n).copied().unwrap_or(n as u64);
@@ -114,7 +114,7 @@ impl Outside {
             Step::Accept(n) => self.w.engine.accept(now, self.name(n), b"yes"),
             Step::Establish(n) => self.w.engine.establish(now, self.name(n)),
             Step::Reject(n) => {
-                // It ends what can be rejected, and nothing else.
+                // Ends a connection that can be rejected, and nothing else.
                 let id = self.name(n);
                 let reason = RejectReason::CONSUMER;
                 self.w.engine.reject(now, id, reason, &[]);
@@ -189,8 +189,8 @@ impl Outside {
         }
     }
 
-    /// What the consumer hears: of an end once, and of none that it wanted.
-    fn hear(&mut self) {
+    /// Checks the events of the consumer: each end is reported once, unless the consumer requested it.
+    fn check_events(&mut self) {
         while let Some(event) = self.w.engine.poll_event() {
             match event {
                 ConnectionEvent::Requested { connection, .. } => self.note(connection),
@@ -235,7 +235,7 @@ proptest! {
         };
         for step in &steps {
             outside.take(step);
-            outside.hear();
+            outside.check_events();
             outside.check();
         }
         outside.w.fake().fails_after = None;
@@ -243,7 +243,7 @@ proptest! {
             outside.w.engine.close_all(outside.w.now, endpoint);
         }
         outside.w.pass(Duration::from_secs(60));
-        outside.hear();
+        outside.check_events();
         outside.w.fake().assert_empty();
         prop_assert!(outside.w.fake().pairs().is_empty());
         prop_assert_eq!(outside.w.engine.next_deadline(), None);

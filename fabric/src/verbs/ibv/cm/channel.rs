@@ -5,26 +5,28 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use proto::Qpn;
 
 use super::event::{CmEvent, CmEventKind, CmKey};
-use super::id::CmId;
-use crate::verbs::ibv::call::{check, destroyed, lie, pointer, unless_empty};
+use super::id::{CmId, PortSpace};
+use crate::verbs::ibv::call::{check, destroyed, invalid, pointer, unless_empty};
 use crate::verbs::ibv::context::{borrow_fd, set_nonblocking};
+use crate::verbs::lock;
 use crate::verbs::sys::*;
 
-/// Where the events of identifiers come from.
+/// Source of the events of identifiers.
 pub struct EventChannel {
     library: Arc<dyn Library>,
     raw: NonNull<rdma_event_channel>,
-    /// The identifiers that have an owner: what an event names is one of them, or new.
+    /// The port space of its identifiers.
+    space: PortSpace,
+    /// The identifiers with an owner; an event belongs to one of them or to a new one.
     ids: Mutex<HashSet<usize>>,
 }
 
-// SAFETY: librdmacm may be called from any thread; calls for one identifier are made by its owner
-// alone.
+// SAFETY: librdmacm allows calls from any thread; only the owner of an identifier makes calls for it.
 unsafe impl Send for EventChannel {}
 // SAFETY: as above.
 unsafe impl Sync for EventChannel {}
@@ -36,16 +38,17 @@ impl fmt::Debug for EventChannel {
 }
 
 impl EventChannel {
-    /// Makes one. Its events do not block.
+    /// Creates a channel with nonblocking events, for identifiers in one port space.
     ///
     /// # Errors
-    /// Those of rdma_create_event_channel(3): ENOENT or ENODEV without /dev/infiniband/rdma_cm.
-    pub fn new(library: &Arc<dyn Library>) -> io::Result<Arc<EventChannel>> {
-        // SAFETY: it takes nothing.
+    /// Errors of rdma_create_event_channel(3): ENOENT or ENODEV without /dev/infiniband/rdma_cm.
+    pub fn new(library: &Arc<dyn Library>, space: PortSpace) -> io::Result<Arc<EventChannel>> {
+        // SAFETY: the function has no arguments.
         let raw = pointer(unsafe { library.rdma_create_event_channel() })?;
         let channel = EventChannel {
             library: library.clone(),
             raw,
+            space,
             ids: Mutex::default(),
         };
         set_nonblocking(channel.fd()?)?;
@@ -55,12 +58,17 @@ impl EventChannel {
     /// Readable when [`EventChannel::next_event`] has something.
     ///
     /// # Errors
-    /// InvalidData if the library gave none.
+    /// InvalidData if the library gave no descriptor.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         // SAFETY: the channel is alive; the field never changes.
         let fd = unsafe { ptr::addr_of!((*self.raw.as_ptr()).fd).read() };
         // SAFETY: the descriptor is open as long as the channel, which the result borrows.
         unsafe { borrow_fd(fd) }
+    }
+
+    /// The port space of its identifiers.
+    pub const fn space(&self) -> PortSpace {
+        self.space
     }
 
     pub(super) fn library(&self) -> &dyn Library {
@@ -72,16 +80,16 @@ impl EventChannel {
     }
 
     pub(super) fn ids(&self) -> MutexGuard<'_, HashSet<usize>> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ids)
     }
 
-    /// The next event, if there is one.
+    /// The next event, if any.
     ///
     /// # Errors
-    /// Those of rdma_get_cm_event(3); InvalidData for an event that cannot be.
+    /// Errors of rdma_get_cm_event(3); InvalidData for an invalid event.
     pub fn next_event(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let mut event = ptr::null_mut();
-        // SAFETY: the channel is alive; the pointer is to a pointer that lives over the call.
+        // SAFETY: the channel is alive; the pointer points to a pointer that outlives the call.
         let result = check(unsafe { self.library.rdma_get_cm_event(self.as_ptr(), &mut event) });
         if unless_empty(result)?.is_none() {
             return Ok(None);
@@ -89,7 +97,7 @@ impl EventChannel {
         let event = pointer(event)?;
         // SAFETY: the library made the event, and keeps it until it is acknowledged.
         let answer = unsafe { self.take(event.as_ptr()) };
-        // SAFETY: it is acknowledged once, and nothing of it is kept: what was wanted was copied.
+        // SAFETY: it is acknowledged once; everything needed was copied.
         let acknowledged = check(unsafe { self.library.rdma_ack_cm_event(event.as_ptr()) });
         let taken = answer?;
         acknowledged?;
@@ -99,34 +107,34 @@ impl EventChannel {
     /// Copies an event.
     ///
     /// # Safety
-    /// The event is the library's and not yet acknowledged.
+    /// The library made the event, and it is not acknowledged yet.
     unsafe fn take(self: &Arc<Self>, event: *const rdma_cm_event) -> io::Result<CmEvent> {
-        // SAFETY: the event is alive. Of its union the variant for connections is read, which is the
-        // one for the port space that all identifiers here are of; the other one has its members at
-        // other places, but they are numbers, and a pointer that is followed for the events that have
-        // it only.
+        // SAFETY: the event is alive. The union is read as the variant for connections, which matches
+        // the port space of all identifiers with private data. In the other variant the members are at
+        // other offsets, but they are numbers, and a pointer at the same offset, which is dereferenced
+        // only for events with private data.
         let (id, listen_id, code, status, param) = unsafe {
             let e = &*event;
             (e.id, e.listen_id, e.event, e.status, e.param.conn)
         };
         let kind = CmEventKind::new(code);
-        let id = NonNull::new(id).ok_or_else(|| lie("an event of no identifier"))?;
+        let id = NonNull::new(id).ok_or_else(|| invalid("event without an identifier"))?;
         let key = CmKey(id.as_ptr() as usize);
         let known = self.ids().contains(&key.0);
         let request = match (kind, known) {
             (CmEventKind::ConnectRequest, true) => {
-                return Err(lie("a connection was requested twice"));
+                return Err(invalid("two requests with the same identifier"));
             }
-            (CmEventKind::ConnectRequest, false) => Some(CmId::adopt(self, id)),
+            (CmEventKind::ConnectRequest, false) => Some(CmId::adopt(self, id, self.space)),
             (_, true) => None,
-            (_, false) => return Err(lie("an event of an identifier that there is not")),
+            (_, false) => return Err(invalid("event of an unknown identifier")),
         };
         let mut private_data = Vec::new();
         let mut qpn = Qpn::new(0);
         if kind.has_parameters() {
             qpn = Qpn::new(param.qp_num);
             if !param.private_data.is_null() {
-                // SAFETY: the event is alive, and says how many bytes there are; they are copied.
+                // SAFETY: the event is alive and has the length; the bytes are copied.
                 private_data.extend_from_slice(unsafe {
                     std::slice::from_raw_parts(
                         param.private_data.cast::<u8>(),
@@ -145,17 +153,18 @@ impl EventChannel {
             request,
             private_data,
             qpn,
+            context: param.private_data as usize,
         })
     }
 }
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: its identifiers hold it by `Arc` and are gone. It is destroyed once.
+        // SAFETY: its identifiers hold it by `Arc`, so they are destroyed. It is destroyed once.
         unsafe { self.library.rdma_destroy_event_channel(self.as_ptr()) };
         let left = self.ids().len();
         if left > 0 {
-            destroyed("identifiers of connections", libc::EBUSY);
+            destroyed("rdma_cm identifiers", libc::EBUSY);
         }
     }
 }

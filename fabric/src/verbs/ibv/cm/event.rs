@@ -5,11 +5,11 @@ use proto::Qpn;
 use super::id::CmId;
 use crate::verbs::sys::*;
 
-/// Tells an identifier from the others of its channel.
+/// The key of an identifier, unique within its channel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CmKey(pub(super) usize);
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the field's")]
 pub enum CmEventKind {
@@ -17,9 +17,9 @@ pub enum CmEventKind {
     AddressError,
     RouteResolved,
     RouteError,
-    /// A peer asks for a connection; [`CmEvent::request`] is its identifier.
+    /// A peer requests a connection; [`CmEvent::request`] is its identifier.
     ConnectRequest,
-    /// A peer consents; to be confirmed ([`CmId::establish`]).
+    /// A peer accepts; confirm with [`CmId::establish`].
     ConnectResponse,
     ConnectError,
     Unreachable,
@@ -29,6 +29,10 @@ pub enum CmEventKind {
     DeviceRemoval,
     AddressChange,
     TimewaitExit,
+    /// A group was joined; [`CmEvent::context`] is the join's.
+    MulticastJoin,
+    /// A join failed, or a joined group was lost.
+    MulticastError,
     Other(u32),
 }
 
@@ -49,11 +53,13 @@ impl CmEventKind {
             RDMA_CM_EVENT_DEVICE_REMOVAL => CmEventKind::DeviceRemoval,
             RDMA_CM_EVENT_ADDR_CHANGE => CmEventKind::AddressChange,
             RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEventKind::TimewaitExit,
+            RDMA_CM_EVENT_MULTICAST_JOIN => CmEventKind::MulticastJoin,
+            RDMA_CM_EVENT_MULTICAST_ERROR => CmEventKind::MulticastError,
             other => CmEventKind::Other(other),
         }
     }
 
-    /// Whether the event brings what the peer said (rdma_get_cm_event(3), "rdma_conn_param").
+    /// Whether the event has the peer's parameters (rdma_get_cm_event(3), "rdma_conn_param").
     pub(super) fn has_parameters(self) -> bool {
         matches!(
             self,
@@ -65,21 +71,23 @@ impl CmEventKind {
     }
 }
 
-/// An event, acknowledged already.
+/// An event, already acknowledged.
 #[derive(Debug)]
 pub struct CmEvent {
-    /// Whose it is; of a request that of `request`.
+    /// The identifier of the event; of a request, the one in `request`.
     pub id: CmKey,
-    /// What happened.
+    /// Kind.
     pub kind: CmEventKind,
-    /// 0, a negative errno, or of [`CmEventKind::Rejected`] the reason (IBA vol. 1, 12.6.7.2).
+    /// 0, a negative errno, or for [`CmEventKind::Rejected`] the reason (IBA vol. 1, 12.6.7.2).
     pub status: i32,
-    /// Of a request: who listens.
+    /// Of a request: the listener.
     pub listener: Option<CmKey>,
-    /// Of a request: the connection's identifier, bound to a device.
+    /// Of a request: the identifier of the connection, bound to a device.
     pub request: Option<CmId>,
-    /// What the peer said; with zeros behind it, as the message had room.
+    /// The peer's private data, padded with zeros to the length of the message's field.
     pub private_data: Vec<u8>,
     /// The peer's queue pair, in requests and responses.
     pub qpn: Qpn,
+    /// Of a group: the context of [`CmId::join_multicast`].
+    pub context: usize,
 }

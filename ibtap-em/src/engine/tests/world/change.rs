@@ -1,4 +1,4 @@
-//! What happens to nodes.
+//! Events of nodes.
 
 use vnic::attribute::NodeInfo;
 use vnic::mad::{self, Mad, attribute};
@@ -10,7 +10,7 @@ impl World {
         self.nodes[n].agent.set_may_create(true);
     }
 
-    /// kill -9 of the manager, and a new one with what is on the disk.
+    /// kill -9 of the manager, and a new manager with the state on disk.
     pub fn restart_engine(&mut self, config: &str) {
         let config = Config::parse(config, "t.toml").unwrap();
         let mark = self.draw() as u32;
@@ -19,7 +19,7 @@ impl World {
         self.engine.set_active(self.now, true);
     }
 
-    /// The node's daemon starts anew and finds its fabric port by another number; queue pairs are the same.
+    /// The node's daemon restarts, and its fabric port has another number; queue pair numbers are the same.
     pub fn renumber_node(&mut self, n: usize, port: u8) {
         let qpn = self.nodes[n].at.qpn;
         self.nodes[n].settings.port = port;
@@ -27,28 +27,28 @@ impl World {
         self.nodes[n].at.qpn = qpn;
     }
 
-    /// The node has another address, and its daemon starts anew.
+    /// The node has another address, and its daemon restarts.
     pub fn readdress_node(&mut self, n: usize) {
         let number = self.draw();
         self.nodes[n].at.gid.0[8..].copy_from_slice(&number.to_be_bytes());
         self.restart_node(n, 1, 4096);
     }
 
-    /// The last node starts anew with the GUID of another one.
+    /// The last node restarts with the GUID of another node.
     pub fn make_twin_of(&mut self, n: usize) {
         let twin = self.nodes.len() - 1;
         self.nodes[twin].settings.guid = self.nodes[n].settings.guid;
         self.restart_node(twin, 1, 4096);
     }
 
-    /// An announcement comes, wherever from.
+    /// An announcement arrives from any endpoint.
     pub fn announce(&mut self, from: Endpoint, info: &NodeInfo) {
         let header = Header::new(method::SEND, attribute::NODE_INFO, 0, 1);
         self.engine
             .receive(self.now, from, &mad::write(&header, info));
     }
 
-    /// Requests that the engine has begun so far.
+    /// Number of requests so far.
     pub fn requests(&self) -> u64 {
         self.done("requests")
     }
@@ -60,14 +60,14 @@ impl World {
         found.expect("a counter").1
     }
 
-    /// Lines of the log that have this in them.
-    pub fn told(&self, part: &str) -> usize {
+    /// Number of log lines that contain `part`.
+    pub fn logged(&self, part: &str) -> usize {
         let lines = self.engine.log.iter();
         lines.filter(|line| line.contains(part)).count()
     }
 }
 
-/// A Set of VeswPortInfo or ClassPortInfo as the Get that has the same answer.
+/// A Set of VeswPortInfo or ClassPortInfo as the Get with the same answer.
 pub fn as_question(set: &[u8]) -> Option<Vec<u8>> {
     let header = Mad::parse(set).ok()?.header;
     let id = header.attribute_id.get();

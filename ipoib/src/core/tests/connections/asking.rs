@@ -1,4 +1,4 @@
-//! Whom a core asks for a connection, by which service, and how one comes to be.
+//! The peers from which a core requests connections, the services, and the setup.
 
 use super::*;
 
@@ -115,7 +115,7 @@ fn c105_peers_without_the_flag_are_sent_datagrams_only() {
 }
 
 #[test]
-fn a_peer_that_only_sent_data_is_asked_since_it_has_not_said() {
+fn a_peer_known_only_from_data_gets_a_request() {
     let mut c = connected();
     let from = address(0xb, 0x4b);
     let m = meta(from, c.local().gid());
@@ -124,7 +124,7 @@ fn a_peer_that_only_sent_data_is_asked_since_it_has_not_said() {
     let mac = c.neighbours().next().unwrap().mac;
     way(&mut c, 0, mac);
     begun(&mut c, 0, C1);
-    // It says that it takes them: the attempt goes on. It says that it does not: it ends.
+    // With the RC flag the attempt continues. Without the flag it ends.
     teach(&mut c, b(), IP_B);
     assert_eq!(actions(&mut c, 0), []);
     teach(&mut c, from, IP_B);
@@ -161,7 +161,7 @@ fn flags_that_change_are_news_and_end_or_begin_connections() {
 }
 
 #[test]
-fn an_advertisement_without_an_address_says_nothing_of_flags() {
+fn an_advertisement_without_an_address_has_no_flags() {
     let mut c = connected();
     let mac = up(&mut c, 0, C1);
     let na = payload(
@@ -179,7 +179,7 @@ const LINUX: ServiceId = ServiceId(0x1000_0000_0000_004b);
 const RDMA_CM: ServiceId = ServiceId::rdma_cm(4755);
 const RFC4755: ServiceId = ServiceId(0x0100_0000_0000_004b);
 
-/// On a port whose communication management is the kernel's.
+/// A core on a port whose kernel owns communication management.
 fn over_rdma_cm() -> Ipoib {
     let mut c = Ipoib::new(Config {
         services: proto::Services::RdmaCm,
@@ -189,7 +189,7 @@ fn over_rdma_cm() -> Ipoib {
     c
 }
 
-/// The services that are asked for, in order, until the peer has none.
+/// The requested services, in order, until the peer has none.
 fn services_asked(c: &mut Ipoib, now: u64) -> Vec<ServiceId> {
     let mut services = Vec::new();
     loop {
@@ -218,7 +218,7 @@ fn a_peer_that_does_not_know_a_service_is_asked_for_the_next_at_once() {
     assert_eq!(services_asked(&mut c, 0), [LINUX, RDMA_CM, RFC4755]);
     assert_eq!((way(&mut c, 0, mac), actions(&mut c, 0)), (None, vec![]));
     assert_eq!(c.counters().connections_refused, 1);
-    // Until the peer says anew that it takes connections, or a minute has gone.
+    // Until the peer sends the flag again, or a minute has passed.
     teach(&mut c, address(0xb, 0x4b), IP_B);
     teach(&mut c, b(), IP_B);
     way(&mut c, 1, mac);
@@ -243,7 +243,7 @@ fn a_port_that_has_rdma_cm_alone_asks_for_nothing_else() {
     closed(&mut c, 0, C1, NOT_THERE);
     assert_eq!((way(&mut c, 0, mac), actions(&mut c, 0)), (None, vec![]));
     assert_eq!(c.counters().connections_refused, 1);
-    // Nor does it take anything else.
+    // It accepts no other service either.
     for service in [LINUX, RFC4755] {
         let ours = ServiceId(service.0 & !0xff | 0x4a);
         request_for(&mut c, 0, C2, b().gid(), &THEIRS, ours);
@@ -254,7 +254,7 @@ fn a_port_that_has_rdma_cm_alone_asks_for_nothing_else() {
     assert_eq!(actions(&mut c, 0), [accept(C2)]);
 }
 
-/// What a peer took is what it is asked for first, as long as it is known.
+/// As long as a peer is known, its last accepted service is requested first.
 #[test]
 fn the_service_that_a_peer_took_is_asked_for_first() {
     let mut c = connected();
@@ -268,10 +268,10 @@ fn the_service_that_a_peer_took_is_asked_for_first() {
     actions(&mut c, 0);
     closed(&mut c, MINUTE / 2, C1, CloseReason::Disconnected);
     way(&mut c, MINUTE / 2, mac);
-    // Once around, from there.
+    // All services, starting with that one.
     let asked = services_asked(&mut c, MINUTE / 2);
     assert_eq!(asked, [RDMA_CM, RFC4755, LINUX]);
-    // It is another neighbour when it is there again: from the beginning.
+    // After its return the peer is a new neighbour: the normal order.
     teach(&mut c, address(0xb, 0x4b), IP_B);
     let mac = teach(&mut c, b(), IP_B);
     way(&mut c, MINUTE, mac);
@@ -279,7 +279,7 @@ fn the_service_that_a_peer_took_is_asked_for_first() {
     assert_eq!(service, LINUX);
 }
 
-/// A port that serves the kernel's IPoIB by datagrams does not offer connections, and asks for them.
+/// A port that serves the kernel's IPoIB by datagrams requests connections without advertising them.
 #[test]
 fn who_offers_no_connections_may_ask_for_some() {
     let mut c = over_rdma_cm();
@@ -291,10 +291,10 @@ fn who_offers_no_connections_may_ask_for_some() {
     assert_eq!(way(&mut c, 0, mac), Some((C1, 65520)));
 }
 
-/// After a restart of ours only data has come from the peer, when it answers the host's probe: by an
-/// advertisement that does not name its address, as answers to unicast solicitations do not.
+/// After a restart of this host, only data has come from the peer. It answers the host's probe with an
+/// advertisement without its address, as usual for answers to unicast solicitations.
 #[test]
-fn an_advertisement_without_an_option_says_nothing_about_connections() {
+fn an_advertisement_without_an_option_has_no_flags() {
     let mut c = connected();
     let packet = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
     let from_b = meta(b(), c.local().gid());
@@ -312,7 +312,7 @@ fn an_advertisement_without_an_option_says_nothing_about_connections() {
     assert!(matches!(got, Incoming::Packet { .. }), "{got:?}");
     assert_eq!(actions(&mut c, 0), []);
     assert_eq!(way(&mut c, 0, mac), Some((C1, 65_520)));
-    // From one of whom nothing is known at all, neither.
+    // Nor does one from an unknown sender.
     let from_c = meta(address(0xc, 0x4c), c.local().gid());
     c.from_fabric(T0, &from_c, &answer);
     let mac = crate::peer_mac(&address(0xc, 0x4c));

@@ -1,4 +1,4 @@
-//! What ends a connection, and what does not.
+//! Events that end a connection, and events that do not.
 
 use super::*;
 
@@ -73,12 +73,12 @@ fn connections_end_with_their_neighbours() {
     c.apply(T0, &Update::Forgotten { address: b() });
     assert_eq!(actions(&mut c, 0), [close(C1)]);
     up(&mut c, 0, C2);
-    // The neighbour table is full: the oldest goes, and its connection.
+    // The neighbour table is full: the oldest neighbour is evicted, with its connection.
     for n in 0..64 {
         teach(&mut c, address(0xc, 100 + n), [10, 1, 0, n as u8]);
     }
     assert_eq!(actions(&mut c, 0), [close(C2)]);
-    // Its place is another's now, who has none.
+    // Its slot has another neighbour, without a connection.
     assert_eq!(c.connections().count(), 0);
 }
 

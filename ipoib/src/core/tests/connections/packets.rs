@@ -1,4 +1,4 @@
-//! What travels over a connection, and what waits for one.
+//! Packets on a connection, and packets that wait for it.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Peers and fabrics that refuse, and when they are asked again.
+//! Refusals by peers and fabrics, and the time of the next request.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn failures_in_a_row_make_longer_and_longer_pauses_and_then_datagrams_do() {
     asked(&mut c, now + MINUTE);
 }
 
-/// Whether a request waits to be polled; it stays.
+/// Whether a request is pending; it stays pending.
 fn actions_pending(c: &mut Ipoib) -> Option<()> {
     (c.connected.table.slots() > 0).then_some(())?;
     let at = c.neighbours.get(0).connection;
@@ -63,9 +63,9 @@ fn actions_pending(c: &mut Ipoib) -> Option<()> {
     matches!(state, crate::connections::State::Connecting { .. }).then_some(())
 }
 
-/// A daemon that is restarted listens no more, is not there, then does not listen yet; "packet too
-/// big" in between would have the host send small packets for ten minutes. Likewise while underlays
-/// get another MTU.
+/// A restarting daemon stops listening, is absent, then does not listen yet. "Packet too big" in between
+/// would make the host send small packets for ten minutes. The same applies while the underlays' MTUs
+/// change.
 #[test]
 fn a_peer_that_had_a_connection_and_gives_none_for_now_is_soon_asked_again() {
     for (why, layouts) in [
@@ -100,7 +100,7 @@ fn a_peer_that_had_a_connection_and_gives_none_for_now_is_soon_asked_again() {
     }
 }
 
-/// Or a host with few connections asks those that refuse with every packet.
+/// Otherwise a host with few connections would send requests to refusing peers with every packet.
 #[test]
 fn few_connections_do_not_mean_that_few_refusals_are_remembered() {
     let mut c = connected_with(1);
@@ -153,7 +153,7 @@ fn refused_peers_get_datagrams_and_waiting_packets_an_answer_for_a_minute() {
         assert_eq!(offer(&mut c, 0, &large), TooBig::Held);
         begun(&mut c, 0, C1);
         closed(&mut c, 10, C1, reason);
-        // Who rejects is there. Who is silent may be down, and takes large packets when it is back.
+        // A rejecting peer is up. A silent one may be down, and accepts large packets after its return.
         let waited = c.pop_released().is_some();
         assert_eq!(waited, reason != CloseReason::TimedOut);
         assert_eq!(c.counters().too_big_hold_full, u64::from(!waited));
@@ -213,13 +213,13 @@ fn a_fabric_that_cannot_ask_is_not_asked_for_a_while() {
     c.connecting(T0, request, Err(ConnectError::Unreachable(b().gid())));
     way(&mut c, MINUTE - 1, mac);
     assert_eq!(actions(&mut c, MINUTE - 1), []);
-    // A name that comes for what nobody wants any more is given back.
+    // A connection id for a cancelled request is closed.
     c.connecting(T0, request, Ok(C1));
     let connection = C1;
     assert_eq!(actions(&mut c, 0), [ConnectionAction::Close { connection }]);
 }
 
-/// What a data thread does until there is nothing left to do, where the fabric begins no connection.
+/// Loops as a data thread does, with a fabric that starts no connection.
 #[test]
 fn a_fabric_that_begins_no_connection_does_not_keep_a_round_going() {
     let because: [fn() -> ConnectError; 4] = [
@@ -250,7 +250,7 @@ fn a_fabric_that_begins_no_connection_does_not_keep_a_round_going() {
     }
 }
 
-/// However few connections there may be, of those who refuse none is asked with every packet.
+/// Even with few connections, no refusing peer gets a request with every packet.
 #[test]
 fn more_peers_may_refuse_than_there_are_connections() {
     let mut c = connected_with(2);
@@ -275,14 +275,14 @@ fn more_peers_may_refuse_than_there_are_connections() {
     assert_eq!(requests, peers);
 }
 
-/// A peer that was down for longer than a request lasts is asked when it comes back, by every replica,
-/// though its address is the same.
+/// A peer that was down for longer than a request lasts gets a request when it returns, from every replica,
+/// with an unchanged address.
 #[test]
 fn a_peer_that_announces_itself_is_asked_again() {
     let announcement = arp(1, &b().0, IP_B, &[0; 20], IP_B);
     let advertisement = nd(136, "fe80::b", &ib_option(2, b()));
     let advertisement = icmpv6("fe80::b", "ff02::1", &advertisement);
-    for said in [
+    for announcement in [
         payload(0x0806, &announcement),
         payload(0x86dd, &advertisement),
     ] {
@@ -298,15 +298,15 @@ fn a_peer_that_announces_itself_is_asked_again() {
         }
         c.drain_updates().for_each(drop);
         let all = meta(b(), c.broadcast_mgid());
-        c.from_fabric(Time(20), &all, &said);
+        c.from_fabric(Time(20), &all, &announcement);
         way(&mut c, 20, mac);
         asked(&mut c, 20);
         let news: Vec<Update> = c.drain_updates().collect();
         news.iter().for_each(|n| sibling.apply(Time(20), n));
         way(&mut sibling, 20, mac);
         asked(&mut sibling, 20);
-        // Many in a row are one.
-        c.from_fabric(Time(21), &all, &said);
+        // Several in quick succession count as one.
+        c.from_fabric(Time(21), &all, &announcement);
         assert!(!c.has_updates());
     }
 }

@@ -1,4 +1,4 @@
-//! Requests of peers, and how many connections there may be.
+//! Requests of peers, and the maximum number of connections.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn c104_out_of_connections_a_request_is_rejected_unless_one_is_idle() {
     let reason = RejectReason::NO_QP;
     assert_eq!(actions(&mut c, 1000), [reject(ConnectionId(7), reason)]);
     assert_eq!(reason.0, 1);
-    // The first is used, the other has been idle.
+    // The first connection is in use, the second is idle.
     let message = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
     c.from_connection(Time(2500), ConnectionId(0), &message, message.len());
     requested(&mut c, 2500, ConnectionId(8), far(8), &theirs);
@@ -43,7 +43,7 @@ fn c104_out_of_connections_a_request_is_rejected_unless_one_is_idle() {
             accept(ConnectionId(8))
         ]
     );
-    // Ours makes room likewise, or is not made; then large packets are answered.
+    // Connections of this host are evicted or refused in the same way; large packets then get an error.
     let mac = teach(&mut c, b(), IP_B);
     assert_eq!(way(&mut c, 2600, mac), None);
     assert_eq!(actions(&mut c, 2600), []);
@@ -103,7 +103,7 @@ fn a_port_that_asks_for_many_loses_its_own() {
     assert!(c.connection_peer(ConnectionId(0)).is_none());
 }
 
-/// Somebody asks in the name of a peer, as often as he likes.
+/// A forger sends many requests in the name of a peer.
 #[test]
 fn requests_in_a_peers_name_do_not_end_the_connections_that_it_uses() {
     let mut c = connected_with(1000);
@@ -123,7 +123,7 @@ fn requests_in_a_peers_name_do_not_end_the_connections_that_it_uses() {
         assert!(c.connection_peer(C1).is_some(), "after {now} ms");
     }
     assert_eq!(c.connections().count(), 64);
-    // Nor are new ones of its own kept out.
+    // The peer's own new requests are still accepted.
     assert_eq!(c.counters().connections_rejected, 0);
 }
 

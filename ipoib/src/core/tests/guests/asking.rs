@@ -1,4 +1,4 @@
-//! Guests that must be found first: packets from the fabric wait for them.
+//! Searches for guests: packets from the fabric wait meanwhile.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn unknown_ipv6_guest_is_solicited() {
 }
 
 #[test]
-fn what_nobody_answers_for_goes_to_the_host_for_a_minute() {
+fn packets_for_an_unanswered_address_go_to_the_host_for_a_minute() {
     let mut c = a();
     c.set_stacked(true);
     teach(&mut c, b(), IP_B);
@@ -72,7 +72,7 @@ fn what_nobody_answers_for_goes_to_the_host_for_a_minute() {
     assert_eq!(c.guests().count(), 0);
     c.handle_timeout(Time(60_500));
     assert_eq!(goes_to(&mut c, 60_500, IP1), None);
-    // In nobody's name nobody is asked.
+    // Without a source address there is no query.
     let f = arrive(&mut c, 0, 0x0800, &ipv4([0; 4], IP2, b"")).unwrap();
     assert_eq!(f[..6], MAC_A);
     assert!(events(&mut c).is_empty());
@@ -93,13 +93,13 @@ fn arp_from_the_fabric_names_the_guest() {
         f,
         frame(G1, peer, 0x0806, &arp(1, &peer, IP_B, &[0; 6], IP1))
     );
-    // A guest that we do not know answers to a broadcast.
+    // An unknown guest answers a broadcast.
     let probe = arp(1, &b().0, IP_B, &[0; 20], IP2);
     assert_eq!(
         arrive(&mut c, 0, 0x0806, &probe).unwrap()[..6],
         MAC_BROADCAST
     );
-    // Unicast neighbour discovery goes by the destination.
+    // The destination address selects the receiver of unicast neighbour discovery.
     send(
         &mut c,
         T0,
@@ -143,7 +143,7 @@ fn answer_to_a_guests_probe_finds_it() {
     assert!(!sibling.has_updates());
 }
 
-/// A packet capture makes the interface promiscuous, as a macvlan does: the host's traffic goes on.
+/// A packet capture makes the interface promiscuous, as a macvlan does. Packets for the host do not wait.
 #[test]
 fn packets_for_the_host_do_not_wait_when_something_is_stacked() {
     let mut c = a();

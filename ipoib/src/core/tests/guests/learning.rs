@@ -1,4 +1,4 @@
-//! What teaches a guest, and who hears of it.
+//! Learning of guests, and its announcement.
 
 use super::*;
 
@@ -19,9 +19,9 @@ fn arp_teaches_a_guest_and_data_for_it_has_its_address() {
         weak: false,
     };
     assert_eq!(events(&mut c), [learned]);
-    // A broadcast of the guest's own has told the link.
+    // The guest's own broadcast has informed the link.
     assert!(sent(&mut c, 0).is_empty());
-    // The host itself is learned like a guest, now that there is one.
+    // With a guest present, the host itself is learned in the same way.
     guest_asks(&mut c, 0, MAC_A, [10, 0, 0, 1], IP_B);
     assert_eq!(goes_to(&mut c, 0, [10, 0, 0, 1]), Some(MAC_A));
     assert_eq!(c.counters().guests_learned, 2);
@@ -48,7 +48,7 @@ fn neighbour_discovery_teaches_guests() {
     };
     send(&mut c, T0, &ns("fe80::11", G1));
     assert_eq!(owner(&c, v6("fe80::11")), Some((G1, false)));
-    // Its option says another address than the frame's: the option counts.
+    // The address in the option differs from the frame's source: the option counts.
     send(&mut c, T0, &ns("fe80::12", G2));
     assert_eq!(owner(&c, v6("fe80::12")), Some((G2, false)));
     let na = icmpv6("fe80::13", "ff02::1", &nd(136, "fd00::13", &[]));
@@ -57,14 +57,14 @@ fn neighbour_discovery_teaches_guests() {
     let rs = icmpv6("fe80::14", "ff02::2", &[133, 0, 0, 0, 0, 0, 0, 0]);
     send(&mut c, T0, &frame(group_mac_of("ff02::2"), G1, 0x86dd, &rs));
     assert_eq!(owner(&c, v6("fe80::14")), Some((G1, false)));
-    // Neither a wrong checksum nor a router's hop teaches more than data does.
+    // With a wrong checksum or hop limit the core learns no more than from data.
     for (at, host) in [(43, "fe80::15"), (7, "fe80::16")] {
         let mut f = ns(host, G1);
         f[14 + at] ^= 1;
         send(&mut c, T0, &f);
         assert_eq!(owner(&c, v6(host)), Some((G1, true)));
     }
-    // Nor does a tentative address.
+    // It learns no tentative address either.
     let dad = icmpv6("::", "ff02::1:ff00:17", &nd(135, "fe80::17", &[]));
     send(&mut c, T0, &frame(group, G1, 0x86dd, &dad));
     assert_eq!(c.guests().count(), 6);
@@ -85,14 +85,14 @@ fn data_is_a_hint_that_is_checked() {
         &arp(1, &peer, IP_B, &[0; 6], IP1),
     );
     assert_eq!(tap_frames(&mut c, 0), [question]);
-    // Nothing is told of a hint; what the guest answers is, since the link may know us by another
-    // queue pair.
+    // A hint is not announced. The guest's answer is, because peers may know the address at another queue
+    // pair.
     assert!(sent(&mut c, 0).is_empty());
     guest_answers(&mut c, 5, G1, IP1, peer);
     assert_eq!(owner(&c, ip(IP1)), Some((G1, false)));
     assert_eq!(sent(&mut c, 5), [announcement(&c, IP1)]);
     assert!(sent(&mut c, 5000).is_empty());
-    // Data of another guest, which routes: no change while the owner is heard of.
+    // Data of another guest, a router: no change while the owner is active.
     guest_data(&mut c, 2000, G2, IP1, peer);
     assert_eq!(owner(&c, ip(IP1)), Some((G1, false)));
     assert_eq!(tap_frames(&mut c, 2000).len(), 1);
@@ -127,7 +127,7 @@ fn replicas_know_the_same_guests_and_release_what_waits() {
     assert!(!sibling.has_updates());
     let released: Vec<_> = tap_frames(&mut sibling, 0);
     assert!(released.iter().any(|f| f[..6] == G1));
-    // An answer a second later is told again: a replica may have missed the first.
+    // An answer a second later is published again, because a replica may have missed the first.
     guest_answers(&mut c, 100, G1, IP1, peer);
     assert!(!c.has_updates());
     guest_answers(&mut c, 1100, G1, IP1, peer);
@@ -140,7 +140,7 @@ fn replicas_know_the_same_guests_and_release_what_waits() {
 }
 
 #[test]
-fn guests_grow_old_and_the_control_side_is_told() {
+fn guests_expire_and_the_expiry_is_reported() {
     let mut c = a();
     guest_asks(&mut c, 0, G1, IP1, IP_B);
     events(&mut c);
@@ -152,7 +152,7 @@ fn guests_grow_old_and_the_control_side_is_told() {
 }
 
 #[test]
-fn neighbours_are_told_of_while_somebody_watches() {
+fn neighbours_are_reported_while_watched() {
     let mut c = a();
     teach(&mut c, b(), IP_B);
     assert!(!c.has_events());
@@ -177,7 +177,7 @@ fn neighbours_are_told_of_while_somebody_watches() {
 }
 
 #[test]
-fn signed_neighbour_discovery_is_told_of_once() {
+fn signed_neighbour_discovery_is_reported_once() {
     let (mut c, mut sibling) = (a(), a());
     let signed = icmpv6(
         "fe80::b",
@@ -207,7 +207,7 @@ fn too_many_events_are_lost_and_counted() {
     assert_eq!(c.counters().events_lost, 2000 - 1024);
 }
 
-/// A bridge was taken away; its address is the interface's own now, with another Ethernet address.
+/// A bridge was removed; the interface has its IP address now, with another MAC.
 #[test]
 fn without_anything_stacked_there_are_no_guests() {
     let mut c = a();

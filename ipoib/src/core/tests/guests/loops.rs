@@ -1,4 +1,4 @@
-//! Frames that come back, and frames between guests.
+//! Frames that come back through a loop, and frames between guests.
 
 use super::*;
 
@@ -40,7 +40,8 @@ fn a_peers_own_frame_that_comes_back_is_dropped() {
     assert_eq!(c.counters().tx_dropped(DropReason::Looped), 2);
     assert_eq!((c.guests().count(), c.counters().mac_clashes), (0, 0));
     assert_eq!(teach(&mut c, b(), IP_B), peer);
-    // A host that speaks for a peer, as a bridge that suppresses ARP does, makes no guest of it.
+    // A host that answers for a peer, such as a bridge with ARP suppression, does not make the peer a
+    // guest.
     let f = frame(MAC_BROADCAST, G1, 0x0806, &request);
     send(&mut c, T0, &f);
     assert_eq!(c.guests().count(), 0);
@@ -50,12 +51,12 @@ fn a_peers_own_frame_that_comes_back_is_dropped() {
 fn a_hint_does_not_keep_frames_from_a_peer() {
     let mut c = a();
     c.set_stacked(true);
-    // Known from data only, as after a restart; the host still knows its Ethernet address.
+    // The peer is known from data only, as after a restart; the host still knows its MAC.
     let f = arrive(&mut c, 0, 0x0800, &ipv4(IP_B, [224, 0, 0, 5], b"data"));
     let peer: Mac = f.unwrap()[6..12].try_into().unwrap();
     let to_peer = frame(peer, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], IP_B, b"data"));
     assert!(matches!(send(&mut c, T0, &to_peer), Sent::Forward(..)));
-    // One packet with a forged or routed source.
+    // A packet with a forged or routed source.
     let forged = ipv4(IP_B, [10, 0, 0, 3], b"data");
     send(&mut c, T0, &frame([2, 9, 9, 9, 9, 9], G1, 0x0800, &forged));
     assert!(matches!(send(&mut c, T0, &to_peer), Sent::Forward(..)));

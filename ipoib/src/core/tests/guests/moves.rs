@@ -1,4 +1,4 @@
-//! Addresses, of IP and of Ethernet, that move between guests and peers.
+//! IP addresses and MACs that move between guests and peers.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn c57_a_guest_and_a_peer_never_share_an_address() {
     c.drain_updates()
         .chain(sibling.drain_updates())
         .for_each(drop);
-    // The guest's own probe shows its address, which is the peer's.
+    // The guest's probe shows its MAC, which is the peer's.
     guest_asks(&mut c, 0, peer, [0; 4], IP1);
     let other = c.neighbours().next().unwrap().mac;
     assert_ne!(other, peer);
@@ -21,7 +21,7 @@ fn c57_a_guest_and_a_peer_never_share_an_address() {
     };
     assert_eq!(events(&mut c), [clash]);
     assert_eq!(c.counters().mac_clashes, 1);
-    // The host side is told where the peer's address is now.
+    // The host side gets the peer's new MAC.
     let correction = frame(
         MAC_BROADCAST,
         other,
@@ -30,7 +30,7 @@ fn c57_a_guest_and_a_peer_never_share_an_address() {
     );
     assert_eq!(c.next_deadline(), Some(T0));
     assert_eq!(tap_frames(&mut c, 0), [correction]);
-    // Both are served under their own addresses, by every replica.
+    // All replicas serve both under their own MACs.
     let news: Vec<Update> = c.drain_updates().collect();
     news.iter().for_each(|u| sibling.apply(T0, u));
     for core in [&mut c, &mut sibling] {
@@ -48,8 +48,7 @@ fn c57_a_guest_and_a_peer_never_share_an_address() {
         );
     }
     assert_eq!(sibling.counters().mac_clashes, 0);
-    // A peer that appears later under that address gets another at once; so does one that a
-    // sibling wishes it for.
+    // A later peer with that MAC gets another immediately, also if a replica wishes for that MAC.
     let mut late = a();
     guest_asks(&mut late, 0, peer, IP1, IP_B);
     assert_ne!(teach(&mut late, b(), IP_B), peer);
@@ -64,9 +63,9 @@ fn c57_a_guest_and_a_peer_never_share_an_address() {
     late.apply(T0, &wish);
     let given = late.neighbours().next().unwrap().mac;
     assert_ne!(given, peer);
-    let told: Vec<Update> = late.drain_updates().collect();
+    let updates: Vec<Update> = late.drain_updates().collect();
     assert_eq!(
-        told,
+        updates,
         [Update::Remapped {
             address: b(),
             mac: given
@@ -117,7 +116,7 @@ fn an_address_moves_from_a_guest_to_a_peer() {
     peer_asks(&mut c, 10, b(), IP1);
     assert_eq!(events(&mut c), [Event::GuestForgotten { ip: ip(IP1) }]);
     assert_eq!(owner(&c, ip(IP1)), None);
-    // Who still has the guest's address for it reaches the peer.
+    // A host that still uses the guest's MAC reaches the peer.
     let f = frame(G1, G2, 0x0800, &ipv4(IP2, IP1, b""));
     assert!(matches!(send(&mut c, Time(20), &f), Sent::Forward(_, q, _) if q == b().qpn()));
     // Data of the former owner takes nothing back.
@@ -131,7 +130,7 @@ fn an_address_moves_from_a_peer_to_a_guest() {
     let peer = teach(&mut c, b(), IP1);
     teach(&mut c, b(), IP_B);
     c.drain_updates().for_each(drop);
-    // Only data, as after a migration that announces itself by RARP: it is checked, and believed.
+    // Only data, as after a migration announced by RARP: it starts a query, and the answer counts.
     guest_data(&mut c, 0, G1, IP1, peer);
     assert_eq!(owner(&c, ip(IP1)), None);
     let question = arp(1, &peer, IP_B, &[0; 6], IP1);
@@ -141,16 +140,16 @@ fn an_address_moves_from_a_peer_to_a_guest() {
     );
     guest_answers(&mut c, 1, G1, IP1, peer);
     assert_eq!(owner(&c, ip(IP1)), Some((G1, false)));
-    let told = announcement(&c, IP1);
-    assert_eq!(sent(&mut c, 1), std::slice::from_ref(&told));
-    assert_eq!(sent(&mut c, 1001), [told]);
+    let announced = announcement(&c, IP1);
+    assert_eq!(sent(&mut c, 1), std::slice::from_ref(&announced));
+    assert_eq!(sent(&mut c, 1001), [announced]);
     let news = Update::Guest {
         ip: ip(IP1),
         mac: G1,
         weak: false,
     };
     assert!(c.drain_updates().any(|u| u == news));
-    // The guest's own broadcast needs no other.
+    // The guest's own broadcast needs no further announcement.
     let mut c = a();
     teach(&mut c, b(), IP1);
     guest_asks(&mut c, 0, G1, IP1, IP1);
@@ -158,9 +157,9 @@ fn an_address_moves_from_a_peer_to_a_guest() {
     assert!(sent(&mut c, 0).is_empty());
 }
 
-/// Another guest still has the peer's Ethernet address for what is behind the same host now.
+/// Another guest still uses the peer's MAC for a host that is a guest now.
 #[test]
-fn a_guest_that_sends_to_where_an_address_was_is_told_where_it_is() {
+fn a_guest_that_uses_a_former_mac_gets_a_correction() {
     let mut c = a();
     let peer = teach(&mut c, b(), IP1);
     teach(&mut c, b(), IP_B);
@@ -172,13 +171,13 @@ fn a_guest_that_sends_to_where_an_address_was_is_told_where_it_is() {
     assert_eq!(send(&mut c, Time(20), &to_peer), to_guest);
     let reply = arp(2, &G1, IP1, &G2, IP2);
     assert_eq!(tap_frames(&mut c, 20), [frame(G2, peer, 0x0806, &reply)]);
-    // What is right needs no correction, nor does what goes to the peer itself.
+    // Correct frames and frames for the peer itself need no correction.
     let right = frame(G1, G2, 0x0800, &ipv4(IP2, IP1, b""));
     assert_eq!(send(&mut c, Time(21), &right), to_guest);
     let other = frame(peer, G2, 0x0800, &ipv4(IP2, IP_B, b""));
     assert!(matches!(send(&mut c, Time(22), &other), Sent::Forward(..)));
     assert!(tap_frames(&mut c, 22).is_empty());
-    // Nobody believes the former address for so long.
+    // After this time no host uses the former MAC.
     assert!(matches!(
         send(&mut c, Time(200_000), &to_peer),
         Sent::Forward(..)
@@ -217,7 +216,7 @@ fn the_same_over_ipv6_also_by_a_replica_that_did_not_see_the_move() {
 }
 
 #[test]
-fn an_address_that_goes_to_and_fro_is_held_still_and_told_once() {
+fn an_alternating_address_is_kept_and_reported_once() {
     let mut c = a();
     teach(&mut c, b(), IP_B);
     let peer = c.neighbours().next().unwrap().mac;
@@ -238,7 +237,7 @@ fn an_address_that_goes_to_and_fro_is_held_still_and_told_once() {
 }
 
 #[test]
-fn two_guests_with_one_address_are_told_of_once() {
+fn two_guests_with_one_address_are_reported_once() {
     let (mut c, mut sibling) = (a(), a());
     for n in 0..500 {
         let now = n * 20;
@@ -256,7 +255,7 @@ fn two_guests_with_one_address_are_told_of_once() {
     assert_eq!(owner(&c, ip(IP1)), owner(&sibling, ip(IP1)));
 }
 
-/// It would be taken back from where it is now.
+/// An announcement would take the address from its present owner.
 #[test]
 fn an_address_that_has_gone_is_not_announced_again() {
     let mut c = a();
@@ -265,7 +264,7 @@ fn an_address_that_has_gone_is_not_announced_again() {
     assert_eq!(sent(&mut c, 0).len(), 1);
     c.withdraw(ip);
     assert!(sent(&mut c, 1000).is_empty());
-    // A guest's, which was a peer's and moves back at once.
+    // The address of a guest, which was a peer's and moves back immediately.
     let peer = teach(&mut c, b(), IP1);
     guest_answers(&mut c, 2000, G1, IP1, peer);
     assert!(!sent(&mut c, 2000).is_empty());
@@ -293,7 +292,7 @@ fn a_guest_that_takes_one_peers_address_after_another_is_stopped() {
         c.counters().mac_clashes
     );
     assert!(c.counters().tx_dropped(DropReason::Looped) >= 92);
-    // Later it is a clash like any other.
+    // Later it is an ordinary collision.
     let before = c.counters().mac_clashes;
     let claim = frame(
         MAC_BROADCAST,

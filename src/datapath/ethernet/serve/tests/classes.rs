@@ -1,4 +1,4 @@
-//! Service classes, and what the fabric below makes of them.
+//! Service classes and their traffic classes on the fabric.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn tagged(to: Mac, priority: u8) -> Vec<u8> {
 }
 
 impl Vnics {
-    /// Sends a frame: the class in its packet, and the traffic class that carries it.
+    /// Sends a frame; returns the service class in its packet and the traffic class of the datagram.
     fn classes_of(&mut self, frame: &[u8]) -> (u8, u8) {
         self.send(0, &PLAIN, frame);
         let (to, packets) = self.only_train();
@@ -39,7 +39,7 @@ fn a_service_class_is_carried_with_the_priority_of_its_lower_bits() {
         }
     }
     let made = vnics.rig.state.lock().unwrap().handles.len();
-    // To the peer in 0 (twice, as 8), 1, 5 (as 13, too), 6, 7 (as 31, too); to the group in each of eight.
+    // Priorities to the peer: 0 (also class 8), 1, 5 (also 13), 6, 7 (also 31). To the group: all eight.
     assert_eq!(made, 5 + 8);
     let (done, _ended) = unbounded();
     vnics

@@ -1,22 +1,20 @@
-//! Datagrams of management between an endpoint and the control thread.
-
-use vnic::carriage::MANAGEMENT_QKEY;
+//! Management datagrams between an endpoint and the control thread.
 
 use super::*;
 
 const MANAGEMENT: LinkId = LinkId(900);
 const MANAGEMENT_ENDPOINT: EndpointId = EndpointId(901);
 
-/// A thread with a VNIC and an endpoint of management.
+/// A thread with a VNIC and a management endpoint.
 fn managed() -> Vnics {
     let mut vnics = Vnics::new(1, 1500);
-    let add = Command::AddManagement(MANAGEMENT, MANAGEMENT_ENDPOINT, MANAGEMENT_QKEY);
+    let add = Command::AddManagement(MANAGEMENT, MANAGEMENT_ENDPOINT, fabric::PKey::DEFAULT);
     vnics.rig.commands.send(add);
     vnics.round();
     vnics
 }
 
-/// How many datagrams the control thread takes now, which lets go of them.
+/// Receives and drops the reported datagrams; returns their number.
 fn taken(vnics: &Vnics) -> usize {
     let reports = vnics.rig.reports.try_iter();
     reports
@@ -25,7 +23,7 @@ fn taken(vnics: &Vnics) -> usize {
 }
 
 #[test]
-fn datagrams_of_management_are_reported_and_sent() {
+fn management_datagrams_are_reported_and_sent() {
     let mut vnics = managed();
     vnics.arrive(MANAGEMENT_ENDPOINT, true, &[vec![1, 2, 3]]);
     let report = vnics.rig.reports.try_recv().unwrap();
@@ -41,7 +39,7 @@ fn datagrams_of_management_are_reported_and_sent() {
     }
     vnics.round();
     let (to, packets) = vnics.only_train();
-    assert_eq!((to.qpn, to.qkey), (peer().qpn, MANAGEMENT_QKEY));
+    assert_eq!((to.qpn, to.qkey), (peer().qpn, fabric::QKey::OWN));
     assert_eq!(packets, [[4], [5]]);
     let (done, _ended) = unbounded();
     vnics
@@ -54,9 +52,9 @@ fn datagrams_of_management_are_reported_and_sent() {
     assert_eq!(vnics.rig.thread.io.unserved, 1);
 }
 
-/// Whoever knows the Q_Key may send what he likes: it does not pile up, and is over when it is over.
+/// Any host that knows the Q_Key can send a flood. The queue is bounded, and recovers after the flood.
 #[test]
-fn a_flood_of_management_is_lost_and_counted() {
+fn a_flood_of_management_datagrams_is_lost_and_counted() {
     let mut vnics = managed();
     for _ in 0..20 {
         vnics.arrive(MANAGEMENT_ENDPOINT, false, &vec![vec![0; 1024]; 100]);
@@ -64,7 +62,7 @@ fn a_flood_of_management_is_lost_and_counted() {
     let kept: Vec<Report> = vnics.rig.reports.try_iter().collect();
     assert_eq!(kept.len(), 512);
     assert_eq!(vnics.rig.thread.ethernet.management.lost(), 2000 - 512);
-    // The control thread has them, and is not through with one.
+    // The control thread still holds all reports.
     vnics.arrive(MANAGEMENT_ENDPOINT, false, &[vec![0; 1024]]);
     assert_eq!(taken(&vnics), 0);
     drop(kept);
@@ -73,9 +71,9 @@ fn a_flood_of_management_is_lost_and_counted() {
     assert_eq!(vnics.rig.thread.ethernet.management.lost(), 2001 - 512);
 }
 
-/// What the cores report, thousands of groups at once, is no reason to lose what a manager says.
+/// Thousands of other reports do not displace management datagrams.
 #[test]
-fn other_reports_leave_management_its_room() {
+fn other_reports_leave_room_for_management() {
     let mut vnics = managed();
     for vid in 0..4000 {
         vnics

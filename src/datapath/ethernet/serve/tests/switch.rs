@@ -1,4 +1,4 @@
-//! A VNIC comes on a switch, from another one or from none.
+//! A VNIC joins a switch, from another switch or from none.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn to_peer(source: Mac) -> Vec<u8> {
     [&PEER_MAC[..], &source, &[0x88, 0xb5], &[0x5a; 86]].concat()
 }
 
-/// Puts frames in the queue of a host's TAP, which nobody may read yet.
+/// Puts frames in the queue of a host's TAP.
 fn queue(host: &OwnedFd, count: usize) {
     let raw = [PLAIN.as_bytes(), &to_peer(vnic_mac(0))].concat();
     for _ in 0..count {
@@ -14,7 +14,7 @@ fn queue(host: &OwnedFd, count: usize) {
     }
 }
 
-/// A thread whose only VNIC's host has sent frames before there was a lane.
+/// A thread with one VNIC, whose host sent frames before the lane was added.
 fn late(count: usize, reads: bool) -> Vnics {
     let mut vnics = Vnics::new(0, 1500);
     let (mut lane, host) = vnic_lane(0, 1500);
@@ -39,7 +39,7 @@ fn s14_what_was_sent_before_there_was_a_lane_is_dropped_and_counted() {
     assert_eq!((c.tx_drop_state, c.tx_dropped, c.tx_packets), (3, 3, 3));
     assert_eq!((c.tx_bytes, c.tx_65_127), (3 * 104, 3));
     assert_eq!(snapshot.tap.tap_reads, 3);
-    // What comes then is for this switch.
+    // Later frames are for this switch.
     vnics.send(0, &PLAIN, &to_peer(vnic_mac(0)));
     assert_eq!(
         decoded(&vnics.only_train().1[0]).frame,
@@ -48,7 +48,7 @@ fn s14_what_was_sent_before_there_was_a_lane_is_dropped_and_counted() {
     assert_eq!(vnics.counters(0).tx_drop_state, 3);
 }
 
-/// Nor is it learned from: who sent it may be elsewhere on this switch.
+/// The core does not learn from the frames: the sender may be elsewhere on the new switch.
 #[test]
 fn s14_between_two_switches_frames_are_for_neither() {
     let mut vnics = Vnics::new(1, 1500);
@@ -67,7 +67,6 @@ fn s14_between_two_switches_frames_are_for_neither() {
     let mut info = vnic_info(0, 1500);
     info.vesw_id = VESW + 1;
     lane.core.configure(&info);
-    lane.base.qkey = data_qkey(VESW + 1);
     vnics
         .rig
         .commands
@@ -79,11 +78,11 @@ fn s14_between_two_switches_frames_are_for_neither() {
     queue(&host, 1);
     vnics.round();
     let (to, packets) = vnics.only_train();
-    assert_eq!(to.qkey, data_qkey(VESW + 1));
+    assert_eq!(to.qkey, fabric::QKey::OWN);
     assert_eq!(decoded(&packets[0]).header.vesw_id, VESW + 1);
 }
 
-/// Another thread reads that queue, and drops what is in it when its own lane comes.
+/// Another thread reads the queue, and drops the frames when its own lane is added.
 #[test]
 fn a_lane_that_reads_no_queue_drops_nothing() {
     let mut vnics = late(3, false);

@@ -1,0 +1,308 @@
+//! A port of the software fabric, with a simulated subnet administrator.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use proto::{GidChoice, Guid, Lid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use crate::namespace::Namespace;
+use crate::subnet::tests::administrator::Administrator;
+use crate::subnet::tests::{broadcast, group, port_gid};
+use crate::umad::fake::Fake;
+
+/// A second partition, whose key the port has as a limited member.
+const RED: PKey = PKey::new(0x8001);
+
+/// The underlay `eth0` with the GID of the simulated port, which is port 0 of the administrator.
+struct World {
+    sa: Arc<Mutex<Administrator>>,
+    fake: Arc<Fake>,
+    port: AdministeredPort,
+    _ns: Namespace,
+}
+
+fn namespace(case: &str, address: Gid) -> Namespace {
+    let ns = Namespace::enter(case);
+    for words in [
+        "link add eth0 mtu 9000 address 02:00:00:00:00:01 type veth peer name peer0 mtu 9000",
+        "link set eth0 addrgenmode none",
+        "link set peer0 up",
+        "link set eth0 up",
+        &format!("address add {address}/64 dev eth0 nodad"),
+    ] {
+        Namespace::ip(words);
+    }
+    ns
+}
+
+fn attributes() -> umad::PortAttributes {
+    let gid = port_gid(0).0;
+    umad::PortAttributes {
+        lid: Lid(0x10),
+        lmc: 0,
+        sm_lid: Lid(1),
+        sm_sl: 0,
+        state: LinkState::Active,
+        gid_prefix: *gid.first_chunk().unwrap(),
+        guid: Guid(*gid.last_chunk().unwrap()),
+        rate: 10,
+        capability_mask: 0,
+        infiniband: true,
+        pkeys: vec![PKey::DEFAULT, PKey::new(0)],
+    }
+}
+
+fn config(address: Gid) -> SoftConfig {
+    SoftConfig {
+        gid: GidChoice::Address(address.to_ip()),
+        ..SoftConfig::new("eth0")
+    }
+}
+
+/// Runs a case on a thread of its own, in its own namespace.
+fn run(case: &'static str, test: impl FnOnce(World) + Send + 'static) {
+    thread::spawn(move || test(World::new(case)))
+        .join()
+        .unwrap();
+}
+
+impl World {
+    fn new(case: &str) -> World {
+        let ns = namespace(case, port_gid(0));
+        let sa = Arc::new(Mutex::new(Administrator::new(2)));
+        let of_fake = Arc::clone(&sa);
+        let fake = Fake::new(attributes(), move |mad| {
+            let answers = of_fake.lock().unwrap().answer(0, mad);
+            answers.into_iter().map(|(_, answer)| answer).collect()
+        });
+        let soft = SoftPort::open(config(port_gid(0))).unwrap();
+        World {
+            port: AdministeredPort::over(soft, fake.open()).unwrap(),
+            sa,
+            fake,
+            _ns: ns,
+        }
+    }
+
+    /// Handles news of the port until there is this event; returns all events until then.
+    fn until(&mut self, what: &str, is_it: impl Fn(&PortEvent) -> bool) -> Vec<PortEvent> {
+        let mut events = Vec::new();
+        let patience = std::time::Instant::now() + Duration::from_secs(30);
+        while !events.iter().any(&is_it) {
+            assert!(
+                std::time::Instant::now() < patience,
+                "no {what} in {events:?}"
+            );
+            let mut ready = [PollFd::from_borrowed_fd(
+                self.port.event_fd(),
+                PollFlags::IN,
+            )];
+            let second = Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            poll(&mut ready, Some(&second)).unwrap();
+            events.extend(self.port.process());
+        }
+        events
+    }
+
+    fn endpoint(&mut self, pkey: PKey) -> EndpointId {
+        let init = UdInit {
+            pkey,
+            qkey: QKey::IPOIB_DEFAULT,
+            qpn: None,
+        };
+        self.port.create_ud(init).unwrap().id
+    }
+
+    fn join(&mut self, id: EndpointId, mgid: Gid) -> Joined {
+        let answers = self.port.change_groups(id, &[mgid], &[]);
+        answers.unwrap().into_iter().next().unwrap()
+    }
+
+    /// Joins, and waits for the answer.
+    fn joined(&mut self, id: EndpointId, mgid: Gid) -> Joined {
+        match self.join(id, mgid) {
+            Joined::Pending => {
+                assert!(
+                    !self.attached(mgid, id),
+                    "before the administrator's answer"
+                );
+                self.answer(id, mgid)
+            }
+            joined => joined,
+        }
+    }
+
+    fn answer(&mut self, id: EndpointId, wanted: Gid) -> Joined {
+        let is_it = |event: &PortEvent| {
+            matches!(event, PortEvent::Group { endpoint, mgid, .. }
+                if *endpoint == id && *mgid == wanted)
+        };
+        let events = self.until("answer", is_it);
+        match events.into_iter().find(is_it) {
+            Some(PortEvent::Group { joined, .. }) => joined,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn attached(&self, mgid: Gid, id: EndpointId) -> bool {
+        self.port.inner.members(mgid).contains(&id)
+    }
+
+    /// The port's JoinState at the administrator.
+    fn member(&self, mgid: Gid) -> u8 {
+        self.sa.lock().unwrap().member(mgid, 0)
+    }
+
+    /// Waits until the administrator has no membership of the group.
+    fn until_left(&mut self, mgid: Gid) {
+        for _ in 0..3000 {
+            if self.member(mgid) == 0 {
+                return;
+            }
+            self.port.process();
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the port is still a member of {mgid}");
+    }
+}
+
+fn parameters(joined: &Joined) -> GroupParameters {
+    match joined {
+        Joined::Now(parameters) => *parameters,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_administrator_is_asked_before_an_endpoint_is_attached() {
+    run("asked", |mut world| {
+        let [one, two] = [(); 2].map(|()| world.endpoint(PKey::DEFAULT));
+        let joined = parameters(&world.joined(one, broadcast()));
+        assert_eq!(joined.mtu, Some(2048), "that of the group");
+        assert!(world.attached(broadcast(), one) && world.member(broadcast()) == 1);
+        // The port has one membership for all endpoints.
+        assert_eq!(parameters(&world.join(two, broadcast())), joined);
+        world.port.change_groups(one, &[], &[broadcast()]).unwrap();
+        world.port.process();
+        assert!(!world.attached(broadcast(), one) && world.attached(broadcast(), two));
+        assert_eq!(world.member(broadcast()), 1);
+        world.port.destroy_ud(two).unwrap();
+        world.until_left(broadcast());
+    });
+}
+
+#[test]
+fn a_refused_group_attaches_nothing() {
+    run("refused", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        world.sa.lock().unwrap().faults.refuses = 1;
+        let joined = world.joined(id, broadcast());
+        assert!(matches!(joined, Joined::Refused(_)), "{joined:?}");
+        assert!(!world.attached(broadcast(), id));
+        assert!(world.port.resources().groups.is_empty());
+        // A unicast GID is no group, and nobody asks for it.
+        let joined = world.join(id, port_gid(1));
+        assert!(matches!(joined, Joined::Refused(_)), "{joined:?}");
+    });
+}
+
+#[test]
+fn an_answer_after_the_group_was_left_attaches_nothing() {
+    run("late", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        assert_eq!(world.join(id, broadcast()), Joined::Pending);
+        world.port.change_groups(id, &[], &[broadcast()]).unwrap();
+        world.port.process();
+        world.until_left(broadcast());
+        // The next answer is that of the next join.
+        parameters(&world.joined(id, broadcast()));
+        assert!(world.attached(broadcast(), id));
+    });
+}
+
+#[test]
+fn the_table_of_the_subnet_manager_is_that_of_the_port() {
+    run("table", |mut world| {
+        let red = world.endpoint(RED);
+        assert_eq!(world.port.endpoint_pkey(red), None);
+        let limited = PKey::new(0x0001);
+        let keys = vec![PKey::DEFAULT, limited];
+        world.fake.change(|port| port.pkeys.clone_from(&keys));
+        let changed = PortEvent::PKeyChange(vec![red]);
+        world.until("change of the table", |event| *event == changed);
+        assert_eq!(world.port.endpoint_pkey(red), Some(limited));
+        assert_eq!(world.port.attributes().pkeys, keys);
+        assert!(!world.port.capabilities().pkeys_settable);
+        let refused = world.port.set_pkeys(vec![PKey::DEFAULT, RED]);
+        assert!(matches!(refused, Err(FabricError::Unusable(_))));
+        assert_eq!(world.port.endpoint_pkey(red), Some(limited));
+    });
+}
+
+#[test]
+fn groups_are_joined_again_when_the_subnet_or_its_manager_was_away() {
+    run("away", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        let before = parameters(&world.joined(id, broadcast()));
+        // Another manager, which knows no members and has other MLIDs.
+        world.sa.lock().unwrap().restart();
+        world.fake.change(|port| port.sm_lid = Lid(3));
+        world.until("event", |event| *event == PortEvent::ClientReregister);
+        assert!(world.attached(broadcast(), id), "until the next answer");
+        assert_eq!(world.join(id, broadcast()), Joined::Pending);
+        let after = parameters(&world.answer(id, broadcast()));
+        assert!(after.mlid != before.mlid && world.member(broadcast()) == 1);
+
+        world.fake.change(|port| port.state = LinkState::Init);
+        let down =
+            |event: &PortEvent| matches!(event, PortEvent::Down(why) if why.contains("INIT"));
+        world.until("loss of the subnet", down);
+        let attributes = world.port.attributes();
+        assert_eq!(attributes.state, PortState::Down);
+        assert!(attributes.state_reason.unwrap().contains("INIT"));
+        world.fake.change(|port| port.state = LinkState::Active);
+        let events = world.until("event", |event| *event == PortEvent::ClientReregister);
+        assert!(events.contains(&PortEvent::Active), "{events:?}");
+        assert_eq!(world.port.attributes().state, PortState::Active);
+    });
+}
+
+#[test]
+fn a_port_that_closes_leaves_its_groups() {
+    run("closes", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        for mgid in [broadcast(), group(7)] {
+            parameters(&world.joined(id, mgid));
+            assert_eq!(world.member(mgid), 1);
+        }
+        let sa = Arc::clone(&world.sa);
+        drop(world);
+        for mgid in [broadcast(), group(7)] {
+            assert_eq!(sa.lock().unwrap().member(mgid, 0), 0);
+        }
+    });
+}
+
+#[test]
+fn an_underlay_with_another_gid_is_refused() {
+    let run = || {
+        let _ns = namespace("gid", port_gid(1));
+        let fake = Fake::new(attributes(), |_| Vec::new());
+        let soft = SoftPort::open(config(port_gid(1))).unwrap();
+        let why = match AdministeredPort::over(soft, fake.open()) {
+            Err(e) => e.to_string(),
+            Ok(_) => panic!("it has the GID of another port"),
+        };
+        assert!(
+            why.contains(&format!("the address {}", port_gid(0))),
+            "{why}"
+        );
+    };
+    thread::spawn(run).join().unwrap();
+}

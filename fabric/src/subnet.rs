@@ -1,0 +1,259 @@
+//! A port on an InfiniBand subnet, sans-IO: multicast groups that the port is a member of, and paths to
+//! destinations, as agreed on with the subnet administrator (IBA vol. 1, chapter 15).
+//!
+//! [`Subnet`] belongs to one port. Its owner passes received datagrams of subnet administration in, sends
+//! the datagrams of [`Subnet::poll_transmit`], and handles the events of [`Subnet::poll_event`]. The owner
+//! repeats refused joins. [`Subnet`] repeats requests without an answer, a few times.
+
+mod groups;
+mod path;
+mod paths;
+mod requests;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use proto::{Gid, IbMtu, Instant, Lid};
+
+use crate::group::Joined;
+use crate::mad::MAD_LEN;
+use crate::mad::sa::{Notice, trap};
+use crate::sa::{Client, ClientConfig, Counts, Event, Failure, Request, Response, TransactionId};
+use groups::Membership;
+use paths::Paths;
+
+pub use groups::GroupMembership;
+pub use path::{Destination, GlobalRoute, SubnetPath, Unreachable};
+pub use requests::{GROUP_REQUESTS, GroupRequests};
+
+/// Time until a request is repeated for the first time. A busy subnet administrator answers hundreds of
+/// nodes at once.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Number of times that a request is sent.
+const TRIES: u32 = 3;
+
+/// Maximum number of unanswered requests.
+const IN_FLIGHT_MAX: usize = 16;
+
+/// Maximum number of requests that wait.
+const QUEUE_MAX: usize = 1 << 14;
+
+/// The traps whose Reports a port needs.
+const TRAPS: [u16; 4] = [
+    trap::GID_IN_SERVICE,
+    trap::GID_OUT_OF_SERVICE,
+    trap::GROUP_CREATED,
+    trap::GROUP_DELETED,
+];
+
+/// Attributes of the port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalPort {
+    /// The port's GID.
+    pub gid: Gid,
+    /// The port's MTU.
+    pub mtu: IbMtu,
+    /// The kernel's IPoIB has an interface on the port. A leave would end its memberships, too.
+    pub kernel_interface: bool,
+}
+
+/// An event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SubnetEvent {
+    /// The answer to a join, other parameters of a joined group, or its loss; never [`Joined::Pending`].
+    Group {
+        /// The group.
+        mgid: Gid,
+        /// The answer.
+        joined: Joined,
+    },
+    /// The answer to [`Subnet::resolve`]; an error for a destination that was resolved before says that
+    /// the path is gone.
+    Path {
+        /// The destination.
+        destination: Destination,
+        /// The path.
+        path: Result<SubnetPath, Unreachable>,
+    },
+}
+
+/// The subnet of a port, for display.
+#[derive(Clone, Copy, Debug)]
+pub struct SubnetInfo<'p> {
+    /// The LID of the subnet manager's port; `None` while there is no subnet manager.
+    pub sm_lid: Option<Lid>,
+    /// The service level of packets to the subnet manager, 0 to 15.
+    pub sm_sl: u8,
+    /// Memberships, paths and counters.
+    pub subnet: &'p Subnet,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// Join the group.
+    Join(Gid),
+    /// Leave the group.
+    Leave(Gid),
+    /// Resolve the destination.
+    Path(Destination),
+    /// Subscribe to the trap.
+    Subscribe(u16),
+}
+
+/// A port on a subnet, see the module.
+#[derive(Debug)]
+pub struct Subnet {
+    client: Client,
+    port: LocalPort,
+    requests: HashMap<TransactionId, Purpose>,
+    groups: BTreeMap<Gid, Membership>,
+    paths: Paths,
+    events: VecDeque<SubnetEvent>,
+}
+
+impl Subnet {
+    /// A port without memberships. `own_rmpp`: the carrier of datagrams does not reassemble tables.
+    pub fn new(port: LocalPort, seed: [u64; 2], own_rmpp: bool) -> Subnet {
+        Subnet {
+            client: Client::new(ClientConfig {
+                seed,
+                own_rmpp,
+                first_timeout: FIRST_TIMEOUT,
+                tries: TRIES,
+                in_flight_max: IN_FLIGHT_MAX,
+                queue_max: QUEUE_MAX,
+            }),
+            port,
+            requests: HashMap::new(),
+            groups: BTreeMap::new(),
+            paths: Paths::default(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Sets the attributes of the port. With another GID, memberships and paths are those of another port:
+    /// all are forgotten, and the owner joins its groups again.
+    pub fn set_port(&mut self, now: Instant, port: LocalPort) {
+        if port.gid != self.port.gid {
+            for id in std::mem::take(&mut self.requests).into_keys() {
+                self.client.cancel(now, id);
+            }
+            self.groups.clear();
+            self.paths = Paths::default();
+        }
+        self.port = port;
+    }
+
+    /// Subscribes to the Reports of the subnet administrator. Without Reports, the loss of a group is not
+    /// noticed before the next join.
+    pub fn subscribe(&mut self, now: Instant) {
+        for trap in TRAPS {
+            self.ask(now, Request::subscribe(trap), Purpose::Subscribe(trap));
+        }
+    }
+
+    /// The subnet manager or the port's LID changed: open requests are sent again, paths are resolved again
+    /// when they are used. `lost`: the subnet administrator has no membership of the port any more, so the
+    /// next join of each group asks again.
+    pub fn changed(&mut self, now: Instant, lost: bool) {
+        self.client.renew(now);
+        self.paths.age_all();
+        if lost {
+            self.groups.values_mut().for_each(Membership::lose);
+            self.ask_again(now);
+        }
+    }
+
+    fn ask(&mut self, now: Instant, request: Request, purpose: Purpose) -> Option<TransactionId> {
+        let id = self.client.ask(now, request).ok()?;
+        self.requests.insert(id, purpose);
+        Some(id)
+    }
+
+    /// Handles a received datagram of subnet administration.
+    pub fn receive(&mut self, now: Instant, mad: &[u8]) {
+        self.client.receive(now, mad);
+        self.take_answers(now);
+    }
+
+    /// The time of the next [`Subnet::handle_timeout`].
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.client.next_deadline()
+    }
+
+    /// Whether no request is open.
+    pub fn is_idle(&self) -> bool {
+        self.client.open() == 0
+    }
+
+    /// Counters of the requests, for display.
+    pub const fn counts(&self) -> &Counts {
+        self.client.counts()
+    }
+
+    /// Handles timeouts, and leaves groups to which nothing is sent any more. Call it about once a minute even
+    /// without a deadline.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.leave_idle(now);
+        self.client.handle_timeout(now);
+        self.take_answers(now);
+    }
+
+    /// The next datagram to send to the subnet administrator.
+    pub fn poll_transmit(&mut self) -> Option<[u8; MAD_LEN]> {
+        self.client.poll_transmit()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<SubnetEvent> {
+        self.events.pop_front()
+    }
+
+    fn take_answers(&mut self, now: Instant) {
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                Event::Answered { id, result } => {
+                    if let Some(purpose) = self.requests.remove(&id) {
+                        self.answered(now, purpose, result);
+                    }
+                }
+                Event::Reported(notice) => self.reported(now, &notice),
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Instant, purpose: Purpose, result: Result<Response, Failure>) {
+        match purpose {
+            Purpose::Join(mgid) => self.join_answered(now, mgid, result),
+            Purpose::Path(destination) => self.path_answered(now, destination, result),
+            Purpose::Leave(mgid) => {
+                if let Err(why) = result {
+                    log::debug!(
+                        "the subnet administrator did not end a membership of {mgid}: {why}"
+                    );
+                }
+            }
+            Purpose::Subscribe(trap) => {
+                if let Err(why) = result {
+                    log::debug!("the subnet administrator sends no Reports of trap {trap}: {why}");
+                }
+            }
+        }
+    }
+
+    /// Follows a Report.
+    fn reported(&mut self, now: Instant, notice: &Notice) {
+        let Some(gid) = notice.gid() else {
+            return;
+        };
+        match notice.trap {
+            trap::GID_IN_SERVICE | trap::GID_OUT_OF_SERVICE => self.port_changed(gid),
+            trap::GROUP_CREATED | trap::GROUP_DELETED => self.group_changed(now, gid),
+            _ => {}
+        }
+    }
+}

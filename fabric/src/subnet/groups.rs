@@ -1,0 +1,558 @@
+//! Memberships of the port in multicast groups.
+
+use std::time::Duration;
+
+use proto::{Gid, Instant, PKey, QKey, mgid};
+
+use super::paths::group_path;
+use super::{Destination, Purpose, Subnet, SubnetEvent, SubnetPath, Unreachable};
+use crate::group::{GroupParameters, Joined};
+use crate::mad::sa::{JoinState, McMemberRecord, mc_member, status};
+use crate::sa::{Failure, GroupJoin, Request, Response, TransactionId};
+
+/// Maximum number of groups that the port is a member of only to send. At the maximum, further groups are
+/// not reached.
+const SENDERS_MAX: usize = 4096;
+
+/// The state of a membership.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// The join waits for the broadcast group, whose parameters it needs.
+    Waiting,
+    /// The subnet administrator has not answered the request with this JoinState yet.
+    Asked(TransactionId, Attempt),
+    /// The port is a member.
+    Member,
+    /// The port may be no member any more; the next join asks again.
+    Lost,
+}
+
+/// Time after which a membership without packets ends. A worker that sends asks for the path again within
+/// half of this time.
+pub(super) const SENDER_IDLE: Duration = Duration::from_secs(600);
+
+/// Why a group of IP cannot be joined.
+const NO_BROADCAST_GROUP: &str = "the port is no member of the broadcast group";
+
+/// The memberships of a sender, in the order of the attempts: full member that only sends, which not every
+/// subnet administrator has; non-member that only sends, for which the group must exist; full member to
+/// which no queue pair is attached. The kernel's IPoIB never requests the second, so beside its interface
+/// the second comes first.
+const SENDER: [JoinState; 4] = [
+    JoinState::SEND_ONLY_NON_MEMBER,
+    JoinState::SEND_ONLY_FULL_MEMBER,
+    JoinState::SEND_ONLY_NON_MEMBER,
+    JoinState::FULL,
+];
+
+/// A kind of join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Attempt {
+    /// Of a group that exists.
+    Join,
+    /// Of a group that may not exist, as full member.
+    Create,
+    /// None: another user of the port has joined. Only the parameters are needed.
+    Adopt,
+    /// As a sender, with the entry of [`SENDER`] at this index.
+    Send(usize),
+}
+
+/// A membership of the port, or a request for one.
+#[derive(Debug)]
+pub(super) struct Membership {
+    pkey: PKey,
+    qkey: QKey,
+    /// Endpoints receive the group's packets; otherwise the port only sends.
+    receives: bool,
+    /// Packets wait for the path to the group.
+    sends: bool,
+    state: State,
+    /// The last answer.
+    record: Option<McMemberRecord>,
+    /// When a packet needed the path to the group last.
+    used: Instant,
+    /// The bits of JoinState that the port has by its own requests. Others on the port may have more.
+    held: u8,
+}
+
+/// A membership, for display.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupMembership {
+    /// The subnet administrator's record.
+    pub record: McMemberRecord,
+    /// The port only sends to the group.
+    pub send_only: bool,
+}
+
+impl Membership {
+    /// No membership yet.
+    const fn new(now: Instant, pkey: PKey, qkey: QKey, receives: bool) -> Membership {
+        Membership {
+            pkey,
+            qkey,
+            receives,
+            sends: !receives,
+            state: State::Lost,
+            record: None,
+            used: now,
+            held: 0,
+        }
+    }
+
+    /// The subnet administrator may have forgotten the membership.
+    pub fn lose(&mut self) {
+        if self.state == State::Member {
+            self.state = State::Lost;
+        }
+    }
+
+    /// The membership for display, if the port is or was a member.
+    fn shown(&self) -> Option<GroupMembership> {
+        Some(GroupMembership {
+            record: self.record?,
+            send_only: !self.receives,
+        })
+    }
+
+    /// The parameters of the group, if the port is or was a member.
+    pub fn parameters(&self) -> Option<GroupParameters> {
+        self.record.as_ref().and_then(parameters)
+    }
+}
+
+/// The broadcast group on which a group of IP depends (RFC 4391, section 10); `None` for the broadcast
+/// group itself and for groups of other protocols.
+fn parent_of(group: Gid) -> Option<Gid> {
+    mgid::broadcast_of(group).filter(|broadcast| *broadcast != group)
+}
+
+fn parameters(record: &McMemberRecord) -> Option<GroupParameters> {
+    Some(GroupParameters {
+        mlid: Some(record.mlid),
+        qkey: record.qkey,
+        mtu: Some(record.mtu.mtu()?.bytes()),
+        sl: record.sl,
+        rate: record.rate.code,
+        traffic_class: record.tclass,
+        flow_label: record.flow_label,
+        hop_limit: record.hop_limit,
+    })
+}
+
+impl Subnet {
+    /// Joins a group for endpoints with these keys. [`Joined::Pending`] precedes a [`SubnetEvent::Group`].
+    pub fn join(&mut self, now: Instant, mgid: Gid, pkey: PKey, qkey: QKey) -> Joined {
+        let wanted = Membership::new(now, pkey, qkey, true);
+        let membership = self.groups.entry(mgid).or_insert(wanted);
+        let was_receiver = std::mem::replace(&mut membership.receives, true);
+        match (membership.state, &membership.record) {
+            (State::Member, Some(record)) if was_receiver => match parameters(record) {
+                Some(parameters) => Joined::Now(parameters),
+                None => Joined::Refused("the group has an invalid MTU".into()),
+            },
+            (State::Waiting, _) => Joined::Pending,
+            (State::Asked(_, Attempt::Join | Attempt::Create | Attempt::Adopt), _) => {
+                Joined::Pending
+            }
+            _ => self.request(now, mgid, Attempt::Join),
+        }
+    }
+
+    /// Takes over a membership that the kernel has requested for this program, and asks for the group's
+    /// parameters. A [`SubnetEvent::Group`] follows. [`Subnet::leave`] sends no request for it.
+    pub fn adopt(&mut self, now: Instant, mgid: Gid, pkey: PKey, qkey: QKey) {
+        let adopted = Membership::new(now, pkey, qkey, true);
+        self.groups.insert(mgid, adopted);
+        self.request_and_answer(now, mgid, Attempt::Adopt);
+    }
+
+    /// Ends the membership: no endpoint receives the group's packets any more.
+    pub fn leave(&mut self, now: Instant, mgid: Gid) {
+        let Some(membership) = self.groups.remove(&mgid) else {
+            return;
+        };
+        let mut held = membership.held;
+        if let State::Asked(id, attempt) = membership.state {
+            self.requests.remove(&id);
+            self.client.cancel(now, id);
+            // The request may have reached the subnet administrator.
+            held |= attempt.join_state().0;
+        }
+        if self.port.kernel_interface && mgid::broadcast_of(mgid).is_some() {
+            held &= JoinState::SEND_ONLY_NON_MEMBER.0;
+        }
+        if held == 0 || membership.state == State::Lost {
+            return;
+        }
+        let leave = Request::leave(mgid, self.port.gid, JoinState(held));
+        self.ask(now, leave, Purpose::Leave(mgid));
+    }
+
+    /// Sends the open requests for memberships anew: an answer on its way is from before the loss.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        let asked = self.groups.iter().filter_map(|(mgid, membership)| {
+            let State::Asked(id, attempt) = membership.state else {
+                return None;
+            };
+            Some((*mgid, id, attempt))
+        });
+        for (mgid, id, attempt) in asked.collect::<Vec<_>>() {
+            self.requests.remove(&id);
+            self.client.cancel(now, id);
+            self.set_state(mgid, State::Lost);
+            self.request_and_answer(now, mgid, attempt);
+        }
+    }
+
+    /// Leaves all groups: the port closes.
+    pub fn leave_all(&mut self, now: Instant) {
+        for mgid in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.leave(now, mgid);
+        }
+    }
+
+    /// Leaves the groups to which the port has sent nothing for [`SENDER_IDLE`].
+    pub(super) fn leave_idle(&mut self, now: Instant) {
+        let is_idle = |m: &Membership| {
+            !m.receives && m.state == State::Member && now.since(m.used) >= SENDER_IDLE
+        };
+        let idle = self
+            .groups
+            .iter()
+            .filter(|(_, membership)| is_idle(membership));
+        for mgid in idle.map(|(mgid, _)| *mgid).collect::<Vec<_>>() {
+            self.leave(now, mgid);
+        }
+    }
+
+    /// Sends a request for a membership, or waits for the broadcast group.
+    fn request(&mut self, now: Instant, mgid: Gid, attempt: Attempt) -> Joined {
+        let Some(membership) = self.groups.get(&mgid) else {
+            return Joined::Refused("the group was left".into());
+        };
+        let (pkey, qkey) = (membership.pkey, membership.qkey);
+        let parent = parent_of(mgid).filter(|_| attempt != Attempt::Adopt);
+        let broadcast = parent.map(|parent| self.groups.get(&parent));
+        let template = match broadcast {
+            None => None,
+            Some(Some(broadcast)) if broadcast.state == State::Member => broadcast.record,
+            Some(Some(_)) => {
+                self.set_state(mgid, State::Waiting);
+                return Joined::Pending;
+            }
+            Some(None) => {
+                self.groups.remove(&mgid);
+                return Joined::Refused(NO_BROADCAST_GROUP.into());
+            }
+        };
+        // The broadcast group exists, or its partition has no IPoIB. Groups below it may not exist.
+        let attempt = match (attempt, template) {
+            (Attempt::Join, Some(_)) => Attempt::Create,
+            (attempt, _) => attempt,
+        };
+        let state = attempt.join_state();
+        let request = match attempt {
+            Attempt::Adopt => Request::group(mgid),
+            Attempt::Join => Request::join(mgid, self.port.gid, pkey.full(), state),
+            Attempt::Create | Attempt::Send(_) => {
+                let parameters = template.unwrap_or(McMemberRecord {
+                    qkey,
+                    ..McMemberRecord::default()
+                });
+                let mut request = Request::join_or_create(&GroupJoin {
+                    mgid,
+                    port_gid: self.port.gid,
+                    pkey: pkey.full(),
+                    join_state: state,
+                    qkey: parameters.qkey,
+                    mtu: parameters.mtu.mtu().unwrap_or(self.port.mtu),
+                    rate: parameters.rate.rate(),
+                    tclass: parameters.tclass,
+                    sl: parameters.sl,
+                    flow_label: parameters.flow_label,
+                    hop_limit: parameters.hop_limit,
+                });
+                if template.is_none() {
+                    // The subnet administrator chooses MTU and rate.
+                    request.mask &= !(mc_member::MTU | mc_member::RATE);
+                }
+                request
+            }
+        };
+        let Some(id) = self.ask(now, request, Purpose::Join(mgid)) else {
+            return self.failed(
+                mgid,
+                "too many requests to the subnet administrator wait".into(),
+            );
+        };
+        if let Some(membership) = self.groups.get_mut(&mgid) {
+            membership.state = State::Asked(id, attempt);
+        }
+        Joined::Pending
+    }
+
+    /// The first attempt to join a group, as a receiver or as a sender only.
+    const fn first_attempt(&self, receives: bool) -> Attempt {
+        match (receives, self.port.kernel_interface) {
+            (true, _) => Attempt::Join,
+            (false, true) => Attempt::Send(0),
+            (false, false) => Attempt::Send(1),
+        }
+    }
+
+    /// As [`Self::request`]; an immediate answer is reported as a late one.
+    fn request_and_answer(&mut self, now: Instant, mgid: Gid, attempt: Attempt) {
+        let receives = self.groups.get(&mgid).is_some_and(|m| m.receives);
+        let joined = self.request(now, mgid, attempt);
+        self.answer(now, mgid, receives, joined);
+    }
+
+    /// Reports the path to a group, or why there is none.
+    fn report_path(&mut self, gid: Gid, pkey: PKey, path: Result<SubnetPath, Unreachable>) {
+        let destination = Destination { gid, pkey };
+        let event = SubnetEvent::Path { destination, path };
+        self.events.push_back(event);
+    }
+
+    fn set_state(&mut self, mgid: Gid, state: State) {
+        if let Some(membership) = self.groups.get_mut(&mgid) {
+            membership.state = state;
+        }
+    }
+
+    /// A join failed: the membership is forgotten. Waiting packets are dropped.
+    fn failed(&mut self, mgid: Gid, why: String) -> Joined {
+        if let Some(membership) = self.groups.remove(&mgid)
+            && membership.sends
+        {
+            let path = Err(Unreachable::Refused(why.clone()));
+            self.report_path(mgid, membership.pkey, path);
+        }
+        Joined::Refused(why)
+    }
+
+    pub(super) fn join_answered(
+        &mut self,
+        now: Instant,
+        mgid: Gid,
+        result: Result<Response, Failure>,
+    ) {
+        let Some(Membership {
+            state: State::Asked(_, attempt),
+            receives,
+            ..
+        }) = self.groups.get(&mgid)
+        else {
+            return;
+        };
+        let (attempt, receives) = (*attempt, *receives);
+        let joined = match result {
+            Ok(response) => match response.first().ok_or("without an MCMemberRecord".into()) {
+                Ok(record) => self.member(now, mgid, attempt, &record),
+                Err(why) => self.failed(mgid, unusable(why)),
+            },
+            Err(Failure::Status(status::REQ_INVALID | status::INSUF_COMPS)) => {
+                match attempt.next(mgid, receives) {
+                    Some(next) => self.request(now, mgid, next),
+                    None => self.refused(mgid, attempt),
+                }
+            }
+            Err(why) => self.failed(mgid, why.to_string()),
+        };
+        self.answer(now, mgid, receives, joined);
+    }
+
+    /// Reports an answer, and answers the joins that have waited for it.
+    fn answer(&mut self, now: Instant, mgid: Gid, receives: bool, joined: Joined) {
+        if joined == Joined::Pending {
+            return;
+        }
+        let is_member = matches!(joined, Joined::Now(_));
+        if receives {
+            self.events.push_back(SubnetEvent::Group { mgid, joined });
+        }
+        let waiting = self.groups.iter().filter(|(group, membership)| {
+            membership.state == State::Waiting && parent_of(**group) == Some(mgid)
+        });
+        let waiting: Vec<(Gid, bool)> = waiting.map(|(group, m)| (*group, m.receives)).collect();
+        for (group, receives) in waiting {
+            if is_member {
+                self.request_and_answer(now, group, self.first_attempt(receives));
+            } else {
+                let joined = self.failed(group, NO_BROADCAST_GROUP.into());
+                self.answer(now, group, receives, joined);
+            }
+        }
+    }
+
+    fn refused(&mut self, mgid: Gid, attempt: Attempt) -> Joined {
+        let mtu = self.port.mtu.bytes();
+        let why = match attempt {
+            Attempt::Join => format!(
+                "the subnet administrator refused the request: the group does not exist, its MTU is above \
+                 the port's {mtu}, or the port is not in its partition"
+            ),
+            Attempt::Create | Attempt::Adopt | Attempt::Send(_) => {
+                Failure::Status(status::REQ_INVALID).to_string()
+            }
+        };
+        self.failed(mgid, why)
+    }
+
+    /// The subnet administrator's record of a membership.
+    fn member(
+        &mut self,
+        now: Instant,
+        mgid: Gid,
+        attempt: Attempt,
+        record: &McMemberRecord,
+    ) -> Joined {
+        let mtu = record.mtu.mtu();
+        let why = if record.mgid != mgid {
+            Some(format!("for the group {}", record.mgid))
+        } else if !record.mlid.is_multicast() {
+            Some(format!(
+                "with the LID {:#06x}, which is not multicast",
+                record.mlid.0
+            ))
+        } else if mtu.is_none_or(|mtu| mtu > self.port.mtu) {
+            let of_port = self.port.mtu.bytes();
+            let of_group = mtu.map_or(0, |mtu| mtu.bytes());
+            Some(format!("with the MTU {of_group}; the port's is {of_port}"))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return self.failed(mgid, unusable(why));
+        }
+        let (Some(parameters), Some(path)) = (parameters(record), group_path(record)) else {
+            return self.failed(mgid, unusable("with an invalid MTU".into()));
+        };
+        let Some(membership) = self.groups.get_mut(&mgid) else {
+            return Joined::Refused("the group was left".into());
+        };
+        membership.state = State::Member;
+        membership.held = record.join_state.0 & (membership.held | attempt.join_state().0);
+        let before = membership.record.replace(*record);
+        let pkey = membership.pkey;
+        let waits = std::mem::take(&mut membership.sends);
+        let other = before.is_some_and(|before| group_path(&before) != Some(path));
+        if waits {
+            self.report_path(mgid, pkey, Ok(path));
+        } else if other {
+            // The worker asks again.
+            let why = "the group has other parameters".to_owned();
+            self.report_path(mgid, pkey, Err(Unreachable::Refused(why)));
+        }
+        // Groups of IP have the parameters of their broadcast group.
+        if other && parent_of(mgid).is_none() {
+            self.rejoin_below(now, mgid);
+        }
+        Joined::Now(parameters)
+    }
+
+    /// Joins the groups again that depend on a broadcast group.
+    fn rejoin_below(&mut self, now: Instant, broadcast: Gid) {
+        let below = self.groups.iter().filter(|(group, membership)| {
+            membership.state == State::Member && parent_of(**group) == Some(broadcast)
+        });
+        let below: Vec<Gid> = below.map(|(group, _)| *group).collect();
+        for group in below {
+            self.rejoin(now, group);
+        }
+    }
+
+    /// Joins a group again whose membership or parameters may have changed.
+    fn rejoin(&mut self, now: Instant, mgid: Gid) {
+        let Some(membership) = self.groups.get(&mgid) else {
+            return;
+        };
+        let first = self.first_attempt(membership.receives);
+        self.request_and_answer(now, mgid, first);
+    }
+
+    /// A group was created or deleted. A member joins it again: the group may have another MLID now, and a
+    /// deleted group has no members.
+    pub(super) fn group_changed(&mut self, now: Instant, mgid: Gid) {
+        let membership = self.groups.get(&mgid);
+        if membership.is_some_and(|m| m.state == State::Member) {
+            self.rejoin(now, mgid);
+        }
+    }
+
+    pub(super) fn resolve_group(
+        &mut self,
+        now: Instant,
+        destination: Destination,
+    ) -> Option<Result<SubnetPath, Unreachable>> {
+        let mgid = destination.gid;
+        let refused = |why: String| Some(Err(Unreachable::Refused(why)));
+        if let Some(membership) = self.groups.get_mut(&mgid) {
+            membership.used = now;
+            let path = membership.record.as_ref().and_then(group_path);
+            return match (membership.state, path) {
+                (State::Member, Some(path)) => Some(Ok(path)),
+                (State::Lost, _) if !membership.receives => {
+                    membership.sends = true;
+                    self.rejoin(now, mgid);
+                    None
+                }
+                // The owner joins the group again.
+                (State::Lost, Some(path)) => Some(Ok(path)),
+                _ => {
+                    membership.sends = true;
+                    None
+                }
+            };
+        }
+        let senders = self.groups.values().filter(|m| !m.receives).count();
+        if senders >= SENDERS_MAX {
+            return refused(format!("the port sends to {SENDERS_MAX} groups already"));
+        }
+        let sender = Membership::new(now, destination.pkey, QKey::new(0), false);
+        self.groups.insert(mgid, sender);
+        match self.request(now, mgid, self.first_attempt(false)) {
+            Joined::Refused(why) => refused(why),
+            _ => None,
+        }
+    }
+
+    /// The memberships, for display.
+    pub fn memberships(&self) -> impl Iterator<Item = GroupMembership> {
+        self.groups.values().filter_map(Membership::shown)
+    }
+
+    /// The membership in one group, for display.
+    pub fn membership(&self, mgid: Gid) -> Option<GroupMembership> {
+        self.groups.get(&mgid)?.shown()
+    }
+}
+
+impl Attempt {
+    const fn join_state(self) -> JoinState {
+        match self {
+            Attempt::Adopt => JoinState::NONE,
+            Attempt::Send(index) if index < SENDER.len() => SENDER[index],
+            Attempt::Join | Attempt::Create | Attempt::Send(_) => JoinState::FULL,
+        }
+    }
+
+    /// The next kind of join after the subnet administrator has refused this one.
+    fn next(self, mgid: Gid, receives: bool) -> Option<Attempt> {
+        match self {
+            // Nobody but the subnet manager creates broadcast groups.
+            Attempt::Join if mgid::broadcast_of(mgid) == Some(mgid) => None,
+            Attempt::Join => Some(Attempt::Create),
+            Attempt::Create | Attempt::Adopt => None,
+            Attempt::Send(index) if index + 1 < SENDER.len() && !receives => {
+                Some(Attempt::Send(index + 1))
+            }
+            Attempt::Send(_) => receives.then_some(Attempt::Join),
+        }
+    }
+}
+
+fn unusable(why: String) -> String {
+    format!("the subnet administrator answered {why}")
+}

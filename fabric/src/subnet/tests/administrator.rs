@@ -1,0 +1,277 @@
+//! A subnet administrator with OpenSM's rules for groups and paths (opensm/osm_sa_mcmember_record.c), and
+//! faults to choose.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proto::{Gid, IbMtu, Lid, PKey, QKey};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{broadcast, port_gid};
+use crate::mad::sa::{
+    self, JoinState, McMemberRecord, PathRecord, Rate, Record, Selected, mc_member, status,
+};
+use crate::mad::{Header, MAD_LEN, SaHeader, method};
+
+/// Bytes before the record.
+const HEAD: usize = 56;
+
+/// Faults of the administrator.
+#[derive(Clone, Copy, Default)]
+pub struct Misbehaviour {
+    /// Answers nothing.
+    pub silent: bool,
+    /// Answers each request this often.
+    pub copies: usize,
+    /// Answers after this time.
+    pub delay: Duration,
+    /// The status of all answers, if not 0.
+    pub status: u16,
+    /// Number of requests that get the status busy.
+    pub busy: usize,
+    /// The MLID of all answers.
+    pub mlid: Option<u16>,
+    /// The MTU code of all answers.
+    pub mtu: Option<u8>,
+    /// Answers are for another group.
+    pub other_group: bool,
+    /// Refuses this JoinState.
+    pub refuses: u8,
+}
+
+/// A group.
+pub struct Group {
+    pub record: McMemberRecord,
+    pub members: BTreeMap<Gid, u8>,
+}
+
+pub struct Administrator {
+    pub ports: u16,
+    pub groups: BTreeMap<Gid, Group>,
+    pub next_mlid: u16,
+    pub faults: Misbehaviour,
+    /// Requests by group, attribute and port.
+    pub requests: BTreeMap<(Gid, u16, usize), usize>,
+}
+
+impl Administrator {
+    /// With the broadcast group of the default partition.
+    pub fn new(ports: u16) -> Administrator {
+        let mut sa = Administrator {
+            ports,
+            groups: BTreeMap::new(),
+            next_mlid: 0xc000,
+            faults: Misbehaviour {
+                copies: 1,
+                ..Misbehaviour::default()
+            },
+            requests: BTreeMap::new(),
+        };
+        sa.create(McMemberRecord {
+            mgid: broadcast(),
+            qkey: QKey::IPOIB_DEFAULT,
+            mtu: Selected::exactly(IbMtu::B2048 as u8),
+            pkey: PKey::DEFAULT,
+            rate: Selected::exactly(Rate::GBPS_10.0),
+            lifetime: Selected::exactly(18),
+            sl: 3,
+            ..McMemberRecord::default()
+        });
+        sa
+    }
+
+    pub fn create(&mut self, mut record: McMemberRecord) {
+        record.mlid = Lid(self.next_mlid);
+        self.next_mlid += 1;
+        let members = BTreeMap::new();
+        self.groups.insert(record.mgid, Group { record, members });
+    }
+
+    /// Forgets all memberships and assigns other MLIDs, as after a restart.
+    pub fn restart(&mut self) {
+        for group in self.groups.values_mut() {
+            group.members.clear();
+            group.record.mlid.0 += 0x100;
+        }
+    }
+
+    /// The JoinState of a port in a group.
+    pub fn member(&self, mgid: Gid, port: usize) -> u8 {
+        let gid = port_gid(port as u16);
+        let group = self.groups.get(&mgid);
+        group
+            .and_then(|g| g.members.get(&gid))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// The answers to a datagram, each after a time.
+    pub fn answer(&mut self, port: usize, mad: &[u8; MAD_LEN]) -> Vec<(Duration, [u8; MAD_LEN])> {
+        let (header, rest) = Header::read_from_prefix(mad).unwrap();
+        let (head, data) = SaHeader::read_from_prefix(rest).unwrap();
+        let attribute = header.attribute_id.get();
+        if header.method & method::RESPONSE != 0 {
+            return Vec::new();
+        }
+        let result = match attribute {
+            sa::MC_MEMBER_RECORD => {
+                let record = McMemberRecord::parse(data).unwrap();
+                *self
+                    .requests
+                    .entry((record.mgid, attribute, port))
+                    .or_default() += 1;
+                self.membership(&header, head.component_mask.get(), record)
+            }
+            sa::PATH_RECORD => {
+                let record = PathRecord::parse(data).unwrap();
+                *self
+                    .requests
+                    .entry((record.dgid, attribute, port))
+                    .or_default() += 1;
+                self.path(record)
+            }
+            _ => Ok(data.to_vec()),
+        };
+        if self.faults.silent {
+            return Vec::new();
+        }
+        let mut answer = *mad;
+        answer[3] = match header.method {
+            method::SET => method::GET_RESP,
+            other => other | method::RESPONSE,
+        };
+        let mut status = result.as_ref().err().copied().unwrap_or(0);
+        if self.faults.status != 0 {
+            status = self.faults.status;
+        }
+        if self.faults.busy > 0 {
+            self.faults.busy -= 1;
+            status = status::BUSY;
+        }
+        answer[4..6].copy_from_slice(
+            status
+                .as_bytes()
+                .iter()
+                .rev()
+                .copied()
+                .collect::<Vec<_>>()
+                .as_slice(),
+        );
+        if header.method == method::GET_TABLE {
+            // Units of 8 bytes of a padded record.
+            answer[45] = 7;
+        }
+        if let Ok(record) = result {
+            answer[HEAD..HEAD + record.len()].copy_from_slice(&record);
+        }
+        vec![(self.faults.delay, answer); self.faults.copies]
+    }
+
+    fn membership(
+        &mut self,
+        header: &Header,
+        mask: u64,
+        asked: McMemberRecord,
+    ) -> Result<Vec<u8>, u16> {
+        let is_change = header.method != method::GET_TABLE;
+        if is_change && mask & mc_member::LEAVE != mc_member::LEAVE {
+            return Err(status::INSUF_COMPS);
+        }
+        let state = asked.join_state.0;
+        if header.method == method::GET_TABLE {
+            let group = self.groups.get(&asked.mgid).ok_or(status::NO_RECORDS)?;
+            return Ok(bytes(&group.record));
+        }
+        if header.method == method::DELETE {
+            let group = self
+                .groups
+                .get_mut(&asked.mgid)
+                .ok_or(status::REQ_INVALID)?;
+            let held = group
+                .members
+                .get_mut(&asked.port_gid)
+                .ok_or(status::REQ_INVALID)?;
+            if *held & state == 0 || state & !*held != 0 {
+                return Err(status::REQ_INVALID);
+            }
+            *held &= !state;
+            let gone = *held == 0;
+            if gone {
+                group.members.remove(&asked.port_gid);
+            }
+            let lives = group.members.values().any(|bits| bits & 9 != 0);
+            if !lives && asked.mgid != broadcast() {
+                self.groups.remove(&asked.mgid);
+            }
+            return Ok(bytes(&asked));
+        }
+        if state & self.faults.refuses != 0 {
+            return Err(status::REQ_INVALID);
+        }
+        if !self.groups.contains_key(&asked.mgid) {
+            if state & 9 == 0 {
+                return Err(status::REQ_INVALID);
+            }
+            let create = mc_member::JOIN
+                | mc_member::QKEY
+                | mc_member::TCLASS
+                | mc_member::SL
+                | mc_member::FLOW_LABEL;
+            if mask & create != create {
+                return Err(status::INSUF_COMPS);
+            }
+            let mut record = asked;
+            if record.mtu.code == 0 || mask & mc_member::MTU == 0 {
+                record.mtu = Selected::exactly(IbMtu::B4096 as u8);
+            }
+            self.create(record);
+        }
+        let group = self
+            .groups
+            .get_mut(&asked.mgid)
+            .ok_or(status::NO_RESOURCES)?;
+        if mask & mc_member::QKEY != 0 && group.record.qkey != asked.qkey {
+            return Err(status::REQ_INVALID);
+        }
+        let held = group.members.entry(asked.port_gid).or_default();
+        *held |= state;
+        let mut record = McMemberRecord {
+            port_gid: asked.port_gid,
+            join_state: JoinState(*held),
+            ..group.record
+        };
+        if let Some(mlid) = self.faults.mlid {
+            record.mlid = Lid(mlid);
+        }
+        if let Some(code) = self.faults.mtu {
+            record.mtu = Selected::exactly(code);
+        }
+        if self.faults.other_group {
+            record.mgid = port_gid(1);
+        }
+        Ok(bytes(&record))
+    }
+
+    fn path(&self, asked: PathRecord) -> Result<Vec<u8>, u16> {
+        let number = u16::from_be_bytes([asked.dgid.0[14], asked.dgid.0[15]]);
+        if number >= self.ports {
+            return Err(status::NO_RECORDS);
+        }
+        let record = PathRecord {
+            dlid: Lid(self.faults.mlid.unwrap_or(number + 1)),
+            slid: Lid(1),
+            sl: 2,
+            mtu: Selected::exactly(IbMtu::B2048 as u8),
+            rate: Selected::exactly(Rate::GBPS_10.0),
+            lifetime: Selected::exactly(14),
+            ..asked
+        };
+        Ok(bytes(&record))
+    }
+}
+
+fn bytes<R: Record>(record: &R) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.append(&mut bytes);
+    bytes
+}

@@ -1,0 +1,246 @@
+//! Memberships and paths on a subnet without faults.
+
+use super::*;
+use crate::mad::sa;
+
+#[test]
+fn the_broadcast_group_comes_first_and_its_parameters_rule() {
+    let mut world = World::new(2, 1, Faults::default());
+    // The host's group is requested before the answer for the broadcast group.
+    assert_eq!(world.join(0, broadcast()), Joined::Pending);
+    assert_eq!(world.join(0, group(1)), Joined::Pending);
+    world.run(Duration::from_secs(1));
+    let Joined::Now(parameters) = world.answer(0, broadcast()) else {
+        panic!("{:?}", world.answer(0, broadcast()));
+    };
+    assert_eq!((parameters.mtu, parameters.sl), (Some(2048), 3));
+    assert_eq!(parameters.mlid, Some(Lid(0xc000)));
+    let Joined::Now(of_group) = world.answer(0, group(1)) else {
+        panic!("{:?}", world.answer(0, group(1)));
+    };
+    assert_eq!((of_group.mtu, of_group.sl), (Some(2048), 3));
+    assert_eq!(world.sa.member(group(1), 0), 1);
+    // Each group needed one request.
+    assert!(world.sa.requests.values().all(|n| *n == 1));
+    // Joining again asks nobody.
+    assert!(is_now(&world.join(0, group(1))));
+}
+
+#[test]
+fn without_the_broadcast_group_there_are_no_groups_of_ip() {
+    let mut world = World::new(1, 1, Faults::default());
+    world.sa.groups.clear();
+    assert_eq!(world.join(0, broadcast()), Joined::Pending);
+    assert_eq!(world.join(0, group(1)), Joined::Pending);
+    world.run(Duration::from_secs(1));
+    for mgid in [broadcast(), group(1)] {
+        assert!(matches!(world.answer(0, mgid), Joined::Refused(_)));
+    }
+    // A port creates no broadcast group.
+    assert!(world.sa.groups.is_empty());
+    assert!(matches!(world.join(0, group(2)), Joined::Refused(_)));
+}
+
+#[test]
+fn other_groups_are_created_if_they_do_not_exist() {
+    let mut world = World::new(2, 1, Faults::default());
+    let switch: Gid = "ff15:beef::1".parse().unwrap();
+    for port in 0..2 {
+        assert!(is_now(&world.joined(port, switch)));
+    }
+    assert_eq!(world.sa.member(switch, 1), 1);
+    world.ports[0].leave(world.now, switch);
+    world.run(Duration::from_secs(1));
+    assert_eq!(
+        (world.sa.member(switch, 0), world.sa.member(switch, 1)),
+        (0, 1)
+    );
+    // A group that a file of partitions made, with its own Q_Key.
+    let made: Gid = "ff15:beef::2".parse().unwrap();
+    let record = world.sa.groups[&switch].record;
+    world.sa.create(sa::McMemberRecord {
+        mgid: made,
+        qkey: QKey::new(0x77),
+        ..record
+    });
+    let Joined::Now(parameters) = world.joined(0, made) else {
+        panic!("{:?}", world.answer(0, made));
+    };
+    assert_eq!(parameters.qkey, QKey::new(0x77));
+}
+
+#[test]
+fn senders_join_with_what_the_administrator_allows() {
+    for (refuses, state) in [(0, 8), (8, 4), (12, 1)] {
+        let mut world = World::new(2, 1, Faults::default());
+        world.joined(0, broadcast());
+        world.joined(1, broadcast());
+        world.joined(1, group(1));
+        world.sa.faults.refuses = refuses;
+        let destination = Destination {
+            gid: group(1),
+            pkey: PKey::DEFAULT,
+        };
+        let path = world.path(0, destination).unwrap();
+        assert_eq!((path.dlid, path.sl), (Lid(0xc001), 3));
+        assert!(path.global.is_some());
+        assert_eq!(world.sa.member(group(1), 0), state, "{refuses:#x}");
+        // No endpoint is to be attached.
+        assert_eq!(world.answer(0, group(1)), Joined::Pending);
+        // A member that only sent receives, too.
+        world.sa.faults.refuses = 0;
+        assert!(is_now(&world.joined(0, group(1))));
+        assert_eq!(world.sa.member(group(1), 0), state | 1);
+        world.ports[0].leave(world.now, group(1));
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.sa.member(group(1), 0), 0);
+    }
+}
+
+#[test]
+fn paths_are_resolved_once_and_again_after_a_change() {
+    let mut world = World::new(3, 1, Faults::default());
+    let path = world.path(0, to(2)).unwrap();
+    assert_eq!((path.dlid, path.sl, path.mtu), (Lid(3), 2, IbMtu::B2048));
+    assert_eq!(path.global, None, "a path within the subnet");
+    assert_eq!(world.path(0, to(2)), Ok(path));
+    let asked = |world: &World| world.sa.requests[&(port_gid(2), sa::PATH_RECORD, 0)];
+    assert_eq!(asked(&world), 1);
+    world.ports[0].changed(world.now, false);
+    assert_eq!(world.path(0, to(2)), Ok(path));
+    assert_eq!(asked(&world), 2);
+    assert_eq!(world.ports[0].paths().count(), 1);
+    let nobody = world.path(0, to(9)).unwrap_err();
+    assert!(nobody.to_string().contains("no records"), "{nobody}");
+    assert_eq!(nobody.kind(), std::io::ErrorKind::HostUnreachable);
+}
+
+#[test]
+fn after_a_restart_of_the_administrator_groups_have_other_mlids() {
+    let mut world = World::new(1, 1, Faults::default());
+    world.joined(0, broadcast());
+    world.joined(0, group(1));
+    world.sa.restart();
+    world.ports[0].changed(world.now, true);
+    for (mgid, mlid) in [(broadcast(), 0xc100), (group(1), 0xc101)] {
+        let Joined::Now(parameters) = world.joined(0, mgid) else {
+            panic!("{:?}", world.answer(0, mgid));
+        };
+        assert_eq!(parameters.mlid, Some(Lid(mlid)));
+        assert_eq!(world.sa.member(mgid, 0), 1);
+    }
+}
+
+#[test]
+fn reports_end_paths_and_renew_memberships() {
+    let mut world = World::new(3, 1, Faults::default());
+    world.joined(0, broadcast());
+    world.joined(0, group(1));
+    world.path(0, to(2)).unwrap();
+    let report = |world: &mut World, trap, gid| {
+        let notice = sa::Notice::of_gid(trap, gid, Lid(1), port_gid(0));
+        world.ports[0].reported(world.now, &notice);
+        world.run(Duration::from_secs(1));
+    };
+    report(&mut world, sa::trap::GID_OUT_OF_SERVICE, port_gid(2));
+    assert_eq!(world.ports[0].paths().count(), 0);
+    let last = world.events[0].last().cloned();
+    assert!(
+        matches!(last, Some(SubnetEvent::Path { path: Err(_), .. })),
+        "{last:?}"
+    );
+    world.sa.groups.remove(&group(1));
+    report(&mut world, sa::trap::GROUP_DELETED, group(1));
+    assert_eq!(world.sa.member(group(1), 0), 1);
+    assert!(is_now(&world.answer(0, group(1))));
+}
+
+#[test]
+fn beside_an_interface_of_the_kernel_its_memberships_stay() {
+    let mut world = World::new(1, 1, Faults::default());
+    world.ports[0].port.kernel_interface = true;
+    world.joined(0, broadcast());
+    world.joined(0, group(1));
+    world
+        .sa
+        .groups
+        .get_mut(&group(1))
+        .unwrap()
+        .members
+        .insert(port_gid(9), 1);
+    // The port sends as the kernel never does, so that this membership can end.
+    let second = Destination {
+        gid: group(1),
+        pkey: PKey::DEFAULT,
+    };
+    world.ports[0].leave(world.now, group(1));
+    world.path(0, second).unwrap();
+    assert_eq!(world.sa.member(group(1), 0), 1 | 4);
+    for mgid in [group(1), broadcast()] {
+        world.ports[0].leave(world.now, mgid);
+    }
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.sa.member(group(1), 0), 1);
+    assert_eq!(world.sa.member(broadcast(), 0), 1);
+    assert!(world.ports[0].is_idle());
+    // A membership that the kernel has requested for this program.
+    world.ports[0].adopt(world.now, broadcast(), PKey::DEFAULT, QKEY);
+    world.run(Duration::from_secs(1));
+    assert!(is_now(&world.answer(0, broadcast())));
+    // The kernel joins no groups of other protocols.
+    let switch: Gid = "ff15:beef::1".parse().unwrap();
+    assert!(is_now(&world.joined(0, switch)));
+    world.ports[0].leave(world.now, switch);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.sa.member(switch, 0), 0);
+}
+
+#[test]
+fn a_group_without_packets_is_left_and_all_are_left_at_the_end() {
+    let mut world = World::new(2, 1, Faults::default());
+    world.joined(0, broadcast());
+    for n in [1, 2] {
+        let destination = Destination {
+            gid: group(n),
+            pkey: PKey::DEFAULT,
+        };
+        world.path(0, destination).unwrap();
+    }
+    let half = super::super::groups::SENDER_IDLE / 2;
+    for _ in 0..3 {
+        world.now = world.now.after(half);
+        let used = Destination {
+            gid: group(1),
+            pkey: PKey::DEFAULT,
+        };
+        world.path(0, used).unwrap();
+        let now = world.now;
+        world.ports[0].handle_timeout(now);
+        world.run(Duration::from_secs(1));
+    }
+    let members = |world: &World| [1, 2].map(|n| world.sa.member(group(n), 0));
+    assert_eq!(members(&world), [8, 0]);
+    let now = world.now;
+    world.ports[0].leave_all(now);
+    world.run(Duration::from_secs(1));
+    assert_eq!(members(&world), [0, 0]);
+    assert_eq!(world.sa.member(broadcast(), 0), 0);
+}
+
+#[test]
+fn an_answer_from_before_a_loss_makes_no_member() {
+    let mut world = World::new(1, 1, Faults::default());
+    world.sa.faults.delay = Duration::from_millis(300);
+    assert_eq!(world.join(0, broadcast()), Joined::Pending);
+    world.run(Duration::from_millis(100));
+    // The answer is on its way.
+    world.sa.restart();
+    let now = world.now;
+    world.ports[0].changed(now, true);
+    world.run(Duration::from_secs(5));
+    let Joined::Now(parameters) = world.answer(0, broadcast()) else {
+        panic!("{:?}", world.answer(0, broadcast()));
+    };
+    assert_eq!(parameters.mlid, Some(Lid(0xc100)));
+    assert_eq!(world.sa.member(broadcast(), 0), 1);
+}

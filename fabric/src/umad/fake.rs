@@ -1,0 +1,118 @@
+//! A port whose datagrams a test answers, for tests of programs with a [`Umad`].
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Mutex};
+
+use zerocopy::IntoBytes;
+
+use super::message::{Buffer, HEADER, MAD, To};
+use super::sys::{Library, PortId};
+use super::{PortAttributes, Umad};
+use crate::Lid;
+
+/// The answers to a sent datagram.
+type Answer = Box<dyn FnMut(&[u8; MAD]) -> Vec<[u8; MAD]> + Send>;
+
+/// See the module.
+pub struct Fake {
+    /// One byte in the first announces one datagram.
+    ends: (UnixDatagram, UnixDatagram),
+    attributes: Mutex<PortAttributes>,
+    answer: Mutex<Answer>,
+    incoming: Mutex<VecDeque<(u32, [u8; MAD])>>,
+}
+
+impl Fake {
+    pub fn new(
+        attributes: PortAttributes,
+        answer: impl FnMut(&[u8; MAD]) -> Vec<[u8; MAD]> + Send + 'static,
+    ) -> Arc<Fake> {
+        Arc::new(Fake {
+            ends: UnixDatagram::pair().unwrap(),
+            attributes: Mutex::new(attributes),
+            answer: Mutex::new(Box::new(answer)),
+            incoming: Mutex::default(),
+        })
+    }
+
+    /// Changes the attributes of the port.
+    pub fn change(&self, change: impl FnOnce(&mut PortAttributes)) {
+        change(&mut self.attributes.lock().unwrap());
+    }
+
+    pub fn open(self: &Arc<Fake>) -> Umad {
+        Umad::open_with(self.clone(), "ib0", 1).unwrap()
+    }
+}
+
+impl Library for Fake {
+    fn init(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn devices(&self) -> Vec<String> {
+        vec!["ib0".to_owned()]
+    }
+
+    fn open_port(&self, _: &CStr, _: u8) -> io::Result<PortId> {
+        Ok(PortId(self.ends.0.as_raw_fd()))
+    }
+
+    fn close_port(&self, _: PortId) {}
+
+    fn descriptor(&self, id: PortId) -> Option<RawFd> {
+        Some(id.0)
+    }
+
+    fn take_requests(&self, _: PortId) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn port(&self, _: &CStr, _: u8) -> io::Result<PortAttributes> {
+        Ok(self.attributes.lock().unwrap().clone())
+    }
+
+    fn register(&self, _: PortId, class: u8, _: u8, _: u8, _: u128) -> io::Result<u32> {
+        Ok(class.into())
+    }
+
+    fn unregister(&self, _: PortId, _: u32) {}
+
+    fn send(
+        &self,
+        _: PortId,
+        agent: u32,
+        buffer: &mut Buffer,
+        _: c_int,
+        _: c_int,
+    ) -> io::Result<()> {
+        let (_, mad) = buffer.parts();
+        let answers = (self.answer.lock().unwrap())(mad.first_chunk().unwrap());
+        for answer in answers {
+            self.incoming.lock().unwrap().push_back((agent, answer));
+            self.ends.1.send(&[0]).unwrap();
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &self,
+        _: PortId,
+        buffer: &mut Buffer,
+        _: c_int,
+    ) -> Result<(u32, usize), (io::Error, usize)> {
+        self.ends.0.recv(&mut [0]).unwrap();
+        let (agent, mad) = self.incoming.lock().unwrap().pop_front().unwrap();
+        let from = Buffer::with(&To::gsi(Lid(1), 0), &mad);
+        let (header, place) = buffer.parts_mut();
+        header
+            .as_mut_bytes()
+            .copy_from_slice(&from.parts().0.as_bytes()[..HEADER]);
+        place[..MAD].copy_from_slice(&mad);
+        Ok((agent, MAD))
+    }
+}

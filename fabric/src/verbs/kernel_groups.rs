@@ -1,0 +1,186 @@
+//! Groups beside an interface of the kernel's IPoIB on the same port.
+//!
+//! The subnet administrator has one membership for each port and group (IBA vol. 1, 15.2.5.17). The kernel
+//! counts the members among its own users and those of rdma_cm's port space RDMA_PS_IPOIB (kernel
+//! drivers/infiniband/core/multicast.c), and leaves a group with its last one. So a port with an interface
+//! of the kernel joins groups by rdma_cm, in the partition of that interface.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use proto::{Gid, PKey};
+
+use super::ibv::cm::{CmAddress, CmEventKind, CmId, EventChannel, IbAddress, PortSpace};
+use super::sys::Library;
+
+/// An interface of the kernel's IPoIB.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelInterface {
+    /// Its name.
+    pub name: String,
+    /// The partition, with bit 15 set.
+    pub pkey: PKey,
+}
+
+/// The interfaces of the kernel's IPoIB with this GID, in the current network namespace: of type 32
+/// (ARPHRD_INFINIBAND), with a 20-byte address that ends in the GID, and a broadcast address with the P_Key
+/// in bytes 8 and 9 (RFC 4391, sections 4 and 9.1.1).
+pub fn interfaces(gid: Gid) -> Vec<KernelInterface> {
+    let found = fs::read_dir("/sys/class/net").into_iter().flatten();
+    let of_gid = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let pkey = pkey_of(&entry.path(), gid)?;
+        Some(KernelInterface { name, pkey })
+    };
+    found.flatten().filter_map(of_gid).collect()
+}
+
+fn pkey_of(dir: &Path, gid: Gid) -> Option<PKey> {
+    let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
+    if read("type")?.trim() != "32" {
+        return None;
+    }
+    let address = parse(read("address")?.trim())?;
+    let broadcast = parse(read("broadcast")?.trim())?;
+    let pkey = u16::from_be_bytes([broadcast[8], broadcast[9]]);
+    (address[4..] == gid.0).then(|| PKey::new(pkey).full())
+}
+
+/// 20 bytes in hexadecimal with colons.
+fn parse(text: &str) -> Option<[u8; 20]> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    bytes.collect::<Result<Vec<u8>, _>>().ok()?.try_into().ok()
+}
+
+/// Memberships in one partition.
+#[derive(Debug)]
+pub struct KernelGroups {
+    channel: Arc<EventChannel>,
+    id: CmId,
+    pkey: PKey,
+    next: usize,
+    /// The groups, with the context of their joins.
+    joins: BTreeMap<Gid, usize>,
+}
+
+impl KernelGroups {
+    /// For the partition of an interface of the kernel with this address.
+    ///
+    /// # Errors
+    /// Errors of rdma_create_event_channel(3), rdma_create_id(3) and rdma_bind_addr(3); NotFound if the
+    /// address is on another device than `device`.
+    pub fn open(
+        library: &Arc<dyn Library>,
+        device: &str,
+        address: IpAddr,
+        pkey: PKey,
+    ) -> io::Result<KernelGroups> {
+        let channel = EventChannel::new(library, PortSpace::Ipoib)?;
+        let id = CmId::new(&channel)?;
+        id.bind(CmAddress::Ip((address, 0).into()))?;
+        if id.device().is_none_or(|(name, _)| name != device) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(KernelGroups {
+            channel,
+            id,
+            pkey,
+            next: 1,
+            joins: BTreeMap::new(),
+        })
+    }
+
+    /// Readable when [`KernelGroups::take`] has answers.
+    ///
+    /// # Errors
+    /// As [`EventChannel::fd`].
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.channel.fd()
+    }
+
+    fn group(&self, mgid: Gid) -> IbAddress {
+        IbAddress {
+            gid: mgid,
+            pkey: self.pkey,
+            service: None,
+        }
+    }
+
+    /// Requests a group, again if it was requested before.
+    ///
+    /// # Errors
+    /// Errors of rdma_join_multicast(3).
+    pub fn join(&mut self, mgid: Gid) -> io::Result<()> {
+        self.leave(mgid);
+        let context = self.next;
+        self.next += 1;
+        self.id.join_multicast(self.group(mgid), context)?;
+        self.joins.insert(mgid, context);
+        Ok(())
+    }
+
+    /// Leaves a group; does nothing if it was not requested.
+    pub fn leave(&mut self, mgid: Gid) {
+        if self.joins.remove(&mgid).is_some()
+            && let Err(e) = self.id.leave_multicast(self.group(mgid))
+        {
+            log::debug!("cannot leave {mgid} by rdma_cm: {e}");
+        }
+    }
+
+    /// The answers that have arrived: each group with the error of its join, if there is one.
+    ///
+    /// # Errors
+    /// Errors of rdma_get_cm_event(3).
+    pub fn take(&mut self) -> io::Result<Vec<(Gid, Option<io::Error>)>> {
+        let mut answers = Vec::new();
+        while let Some(event) = self.channel.next_event()? {
+            let mut joins = self.joins.iter();
+            let Some(mgid) = joins.find(|(_, of)| **of == event.context).map(|(g, _)| *g) else {
+                continue;
+            };
+            match event.kind {
+                CmEventKind::MulticastJoin => answers.push((mgid, None)),
+                CmEventKind::MulticastError => {
+                    let error = io::Error::from_raw_os_error(event.status.wrapping_neg());
+                    answers.push((mgid, Some(error)));
+                }
+                _ => {}
+            }
+        }
+        Ok(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_of_the_kernel_has_the_gid_in_its_address() {
+        let dir = std::env::temp_dir().join(format!("ibtap-kernel-groups-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let address = "80:00:00:4a:fe:80:00:00:00:00:00:00:00:02:c9:03:00:e7:7e:12\n";
+        let broadcast = "00:ff:ff:ff:ff:12:40:1b:80:01:00:00:00:00:00:00:ff:ff:ff:ff\n";
+        for (name, text) in [
+            ("type", "32\n"),
+            ("address", address),
+            ("broadcast", broadcast),
+        ] {
+            fs::write(dir.join(name), text).unwrap();
+        }
+        let gid: Gid = "fe80::2:c903:e7:7e12".parse().unwrap();
+        assert_eq!(pkey_of(&dir, gid), Some(PKey::new(0x8001)));
+        assert_eq!(pkey_of(&dir, "fe80::1".parse().unwrap()), None);
+        for (name, text) in [("address", "02:00:00:00:00:01\n"), ("type", "1\n")] {
+            fs::write(dir.join(name), text).unwrap();
+            assert_eq!(pkey_of(&dir, gid), None);
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,194 @@
+//! The service manager's descriptor store (sd_notify(3), FDSTORE). The TAPs' queues stay open while no
+//! daemon runs, so the interfaces keep addresses, routes, bridge and carrier. This works for TAPs that are
+//! not persistent, too, and however the daemon ended.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+
+use netdev::netns::{Namespace, NamespaceId};
+use netdev::tap::{Tap, interface_of, namespace_of};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use control::config::InterfaceConfig;
+
+/// The prefix of labels; the interface's configured name follows.
+const PREFIX: &str = "ibtap-";
+
+/// The queues of one interface from the store.
+#[derive(Debug)]
+pub struct Stored {
+    /// The label.
+    pub label: String,
+    /// The interface's current name.
+    pub interface: String,
+    /// The network namespace, if it is not the daemon's.
+    pub namespace: Option<Namespace>,
+    /// All its queues.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// The queues that the service manager has kept and no interface has taken yet.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    interfaces: Vec<Stored>,
+}
+
+impl Inherited {
+    /// Takes the descriptors that the service manager passes to this process. Only the first call gets
+    /// them.
+    pub fn take() -> Inherited {
+        match netdev::inherited::descriptors() {
+            Ok(fds) => Inherited::new(fds),
+            Err(e) => {
+                log::warn!("cannot take the service manager's descriptors: {e}");
+                Inherited::default()
+            }
+        }
+    }
+
+    fn new(fds: Vec<(String, OwnedFd)>) -> Inherited {
+        let home = Namespace::current().and_then(|home| home.id()).ok();
+        let mut interfaces: BTreeMap<_, (Option<Namespace>, Vec<OwnedFd>)> = BTreeMap::new();
+        for (label, fd) in fds {
+            match interface_of(&fd) {
+                Ok(interface) => {
+                    // Kernels without TUNGETDEVNETNS: the TAP is in this namespace, or lost.
+                    let there = namespace_of(&fd).ok();
+                    let there = there.filter(|there| there.id().ok() != home);
+                    let key = (label, interface, there.as_ref().and_then(|t| t.id().ok()));
+                    let of_it = interfaces.entry(key).or_insert((there, Vec::new()));
+                    of_it.1.push(fd);
+                }
+                // The interface was deleted meanwhile, or this is not a TAP.
+                Err(e) => {
+                    log::info!("{label}: closing a stored descriptor: {e}");
+                    remove(&label);
+                }
+            }
+        }
+        let interfaces = interfaces.into_iter();
+        Inherited {
+            interfaces: interfaces
+                .map(|((label, interface, _), (namespace, fds))| Stored {
+                    label,
+                    interface,
+                    namespace,
+                    fds,
+                })
+                .collect(),
+        }
+    }
+
+    /// The other network namespaces that have these interfaces.
+    pub fn namespaces(&self) -> Vec<Namespace> {
+        let elsewhere = self.interfaces.iter().filter_map(|s| s.namespace.as_ref());
+        elsewhere
+            .filter_map(|there| there.try_clone().ok())
+            .collect()
+    }
+
+    /// Takes the queues of a configured interface: those of the interface with its name in the namespace
+    /// `place` (`None`: the daemon's), else those with its label, if it was renamed or moved.
+    pub fn of(&mut self, label: &str, name: &str, place: Option<NamespaceId>) -> Option<Stored> {
+        let place_of = |s: &Stored| s.namespace.as_ref().and_then(|there| there.id().ok());
+        let by_name = |s: &Stored| s.interface == name && place_of(s) == place;
+        let by_label = |s: &Stored| s.label == label;
+        let at = self
+            .interfaces
+            .iter()
+            .position(by_name)
+            .or_else(|| self.interfaces.iter().position(by_label))?;
+        Some(self.interfaces.swap_remove(at))
+    }
+
+    /// Whether the store has queues of the interface with this current name.
+    pub fn has(&self, interface: &str) -> bool {
+        self.interfaces.iter().any(|s| s.interface == interface)
+    }
+
+    /// Closes the queues that no interface has taken; the kernel removes TAPs that are not persistent with
+    /// them.
+    pub fn discard_rest(&mut self) {
+        for stored in self.interfaces.drain(..) {
+            log::info!(
+                "{}: no longer configured; closing {} stored descriptor(s)",
+                stored.interface,
+                stored.fds.len()
+            );
+            remove(&stored.label);
+        }
+    }
+}
+
+/// Stores an interface's queues with the service manager, if it supports that.
+pub fn keep(spec: &InterfaceConfig, tap: &Tap) {
+    let fds: Vec<BorrowedFd<'_>> = tap.descriptors().collect();
+    let message = format!("FDSTORE=1\nFDNAME={}\n", label(spec));
+    if let Err(e) = notify_with(&message, &fds) {
+        let name = &spec.name;
+        log::warn!("{name}: cannot store its queues with the service manager: {e}");
+    }
+}
+
+/// Removes an interface's queues from the store: the interface is gone or will be removed.
+pub fn forget(spec: &InterfaceConfig) {
+    remove(&label(spec));
+}
+
+/// Removes the queues of a label from the store.
+pub fn remove(label: &str) {
+    let message = format!("FDSTOREREMOVE=1\nFDNAME={label}\n");
+    if let Err(e) = notify_with(&message, &[]) {
+        log::debug!("{label}: cannot remove its queues from the service manager: {e}");
+    }
+}
+
+/// The label of an interface. Every interface name is a valid label, since ours have no `:`
+/// ([`control::config::values::parse_interface`]). Interfaces in different network namespaces may have
+/// equal names.
+pub fn label(spec: &InterfaceConfig) -> String {
+    let name = &spec.name;
+    match &spec.netns {
+        Some(netns) => format!("{PREFIX}{}/{name}", netns.replace([':', '\n'], "_")),
+        None => format!("{PREFIX}{name}"),
+    }
+}
+
+/// Sends a notification with descriptors; does nothing without a service manager.
+fn notify_with(message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(path) => send(Path::new(&path), message, fds),
+        None => Ok(()),
+    }
+}
+
+/// A path that begins with `@` is a name in the abstract namespace.
+fn send(path: &Path, message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        _ => socket.connect(path)?,
+    }
+    for fds in fds.chunks(FDS_MAX).chain(fds.is_empty().then_some(fds)) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let text = [IoSlice::new(message.as_bytes())];
+        sendmsg(&socket, &text, &mut control, SendFlags::NOSIGNAL)?;
+    }
+    Ok(())
+}
+
+/// Maximum number of descriptors in one message; the kernel takes 253 (net/core/scm.c, SCM_MAX_FD).
+const FDS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

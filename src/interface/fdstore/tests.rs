@@ -1,0 +1,104 @@
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::fd::AsFd;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::*;
+
+/// The stored queues: label and interface.
+fn inherited(kept: &[(&str, &str)]) -> Inherited {
+    let stored = |(label, interface): &(&str, &str)| Stored {
+        label: (*label).to_owned(),
+        interface: (*interface).to_owned(),
+        namespace: None,
+        fds: Vec::new(),
+    };
+    Inherited {
+        interfaces: kept.iter().map(stored).collect(),
+    }
+}
+
+#[test]
+fn the_name_takes_precedence_over_the_label() {
+    // Two interfaces that have exchanged their names.
+    let mut kept = inherited(&[("ibtap-ib0", "ib1"), ("ibtap-ib1", "ib0")]);
+    assert_eq!(
+        kept.of("ibtap-ib0", "ib0", None).unwrap().label,
+        "ibtap-ib1"
+    );
+    assert_eq!(
+        kept.of("ibtap-ib1", "ib1", None).unwrap().label,
+        "ibtap-ib0"
+    );
+    assert!(
+        kept.of("ibtap-ib0", "ib0", None).is_none() && kept.of("ibtap-ib1", "ib1", None).is_none()
+    );
+}
+
+#[test]
+fn a_renamed_interface_is_found_by_what_it_was_stored_as() {
+    let mut kept = inherited(&[("ibtap-ib0", "fast0"), ("ibtap-ib1", "ib1")]);
+    assert!(kept.of("ibtap-ib2", "ib2", None).is_none());
+    assert_eq!(
+        kept.of("ibtap-ib0", "ib0", None).unwrap().interface,
+        "fast0"
+    );
+    kept.discard_rest();
+    assert!(kept.of("ibtap-ib1", "ib1", None).is_none());
+}
+
+#[test]
+fn what_is_no_tap_is_not_kept() {
+    let file = OwnedFd::from(File::open("/dev/null").unwrap());
+    let mut kept = Inherited::new(vec![("ibtap-ib0".to_owned(), file)]);
+    assert!(kept.of("ibtap-ib0", "ib0", None).is_none());
+}
+
+/// The messages that a socket received, each with its number of descriptors.
+fn received(socket: &UnixDatagram) -> Vec<(String, usize)> {
+    socket.set_nonblocking(true).unwrap();
+    let mut all = Vec::new();
+    loop {
+        let mut text = [0; 256];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut text)];
+        let Ok(got) = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) else {
+            return all;
+        };
+        let fds = control.drain().map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => fds.count(),
+            _ => 0,
+        });
+        let fds = fds.sum();
+        all.push((
+            String::from_utf8_lossy(&text[..got.bytes]).into_owned(),
+            fds,
+        ));
+    }
+}
+
+#[test]
+fn descriptors_go_with_the_message_however_many_there_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let file = File::open("/dev/null").unwrap();
+    let text = "FDSTORE=1\nFDNAME=ibtap-ib0\n";
+    for (count, sent) in [(0, vec![0]), (2, vec![2]), (100, vec![64, 36])] {
+        send(&path, text, &vec![file.as_fd(); count]).unwrap();
+        let expected: Vec<_> = sent.into_iter().map(|n| (text.to_owned(), n)).collect();
+        assert_eq!(received(&manager), expected);
+    }
+    assert!(send(&directory.path().join("none"), text, &[]).is_err());
+}
+
+#[test]
+fn the_service_managers_socket_may_be_abstract() {
+    let name = format!("ibtap-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let manager = UnixDatagram::bind_addr(&address).unwrap();
+    send(Path::new(&format!("@{name}")), "FDSTOREREMOVE=1\n", &[]).unwrap();
+    assert_eq!(received(&manager), [("FDSTOREREMOVE=1\n".to_owned(), 0)]);
+}

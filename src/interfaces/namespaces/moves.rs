@@ -1,0 +1,94 @@
+//! Interfaces that move to another network namespace.
+
+use netdev::netns::NamespaceId;
+use rtnl::Link;
+
+use crate::interface::{Found, InterfaceId, Names, Place, locate};
+use crate::interfaces::{Context, Interfaces, children};
+use crate::port::PortId;
+
+impl Interfaces {
+    /// A namespace was deleted. The kernel may reuse its number. The data threads notice that its
+    /// interfaces are gone.
+    pub fn place_gone(&mut self, cx: &mut Context, place: Place) {
+        cx.adoption.candidates.place_gone(place);
+        let all = self.iter_mut().map(|(interface, _)| interface);
+        for interface in all.filter(|interface| interface.place == place) {
+            interface.place = Place::NOWHERE;
+        }
+    }
+
+    /// Finds an interface in any namespace and reads it; `None` if it cannot be read. A deleted interface
+    /// is closed.
+    ///
+    /// The namespace gets its number before the read, so that the kernel announces all later changes.
+    pub fn find(&mut self, cx: &mut Context, id: InterfaceId) -> Option<Link> {
+        let interface = self.get(id)?;
+        match locate(&interface.tap, &mut cx.host.netlink, cx.host.home) {
+            Found::There(place, there, link) => {
+                self.settle(cx, id, place, there, Some(&link));
+                Some(*link)
+            }
+            Found::Closed(place, there, e) => {
+                if self.settle(cx, id, place, there, None) {
+                    let name = &self.get(id)?.name;
+                    log::warn!(
+                        "{name}: cannot enter its network namespace ({e}; needs CAP_SYS_ADMIN); \
+                         ibtapd continues to serve the interface but ignores its changes there"
+                    );
+                }
+                None
+            }
+            Found::Gone => {
+                log::debug!("{}: the interface no longer exists", interface.name);
+                self.forget(cx, id);
+                None
+            }
+            Found::Unknown(e) => {
+                let name = &interface.name;
+                log::warn!("{name}: cannot find the interface's network namespace: {e}");
+                None
+            }
+        }
+    }
+
+    /// The GID of a port changed. The aliases of its interfaces in other namespaces contain it.
+    pub fn renew_aliases_elsewhere(&mut self, cx: &mut Context, at: PortId) {
+        let all = self.iter().map(|(interface, _)| interface);
+        let elsewhere = all.filter(|i| i.port == at && i.namespace.is_some());
+        for id in elsewhere.map(|i| i.id).collect::<Vec<_>>() {
+            self.renew_alias(cx, id);
+        }
+    }
+
+    /// Notes the namespace of an interface; true if it changed. Alias and possible children depend on it.
+    fn settle(
+        &mut self,
+        cx: &mut Context,
+        id: InterfaceId,
+        place: Place,
+        there: NamespaceId,
+        link: Option<&Link>,
+    ) -> bool {
+        let events = &mut cx.events;
+        let interface = self.get_mut(id);
+        if !interface.is_some_and(|i| i.settle(place, there, link, events)) {
+            return false;
+        }
+        self.renew_alias(cx, id);
+        if let Some((_, ip)) = self.ip(id)
+            && ip.parent.is_none()
+        {
+            children::look_for_children(self, cx, id);
+        }
+        true
+    }
+
+    /// Reads the names of the interfaces' namespaces, for monitoring clients.
+    pub fn name_places(&mut self) {
+        let names = Names::read();
+        for (interface, _) in self.iter_mut() {
+            interface.netns = interface.namespace.map(|there| names.of(&there));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Port events, of a port whose answers the test chooses.
+
+use std::time::Duration;
+
+use crate::port::fake::FakePort;
+use control::config::PortName;
+use fabric::{GroupParameters, Joined, PortEvent, QKey};
+
+use super::*;
+use crate::port::{PortRuntime, PortSettings};
+
+/// A port with management, whose group is the only one; the joins that it saw.
+struct Rig {
+    interfaces: Interfaces,
+    cx: Context,
+    at: PortId,
+    port: std::sync::Arc<std::sync::Mutex<crate::port::fake::State>>,
+}
+
+impl Rig {
+    fn new(answer: Joined) -> Rig {
+        let fake = FakePort::new().unwrap();
+        let port = fake.state();
+        port.lock().unwrap().answer = answer;
+        let (mut interfaces, mut cx) = (Interfaces::default(), Context::open().unwrap());
+        let settings = PortSettings {
+            automatic_pkeys: true,
+            kernel_peers: false,
+            busy_poll: Duration::ZERO,
+        };
+        let name = PortName::Underlay("fake".into());
+        let (sender, wake) = (&cx.reports.sender, &cx.reports.wake);
+        let runtime = PortRuntime::start(name, Box::new(fake), settings, sender, wake).unwrap();
+        let at = cx.ports.add(runtime);
+        management::manage_port(&mut interfaces, &mut cx, at);
+        Rig {
+            interfaces,
+            cx,
+            at,
+            port,
+        }
+    }
+
+    fn joins(&self) -> Vec<fabric::Gid> {
+        self.port.lock().unwrap().joins.clone()
+    }
+
+    fn event(&mut self, event: PortEvent) {
+        self.interfaces.port_event(&mut self.cx, self.at, event);
+        self.interfaces.tick(&mut self.cx);
+    }
+
+    /// The port answers the join of the management's group.
+    fn answer(&mut self, joined: Joined) {
+        let (mgid, management) = (self.joins()[0], &self.interfaces.managements[&self.at]);
+        let endpoint = management.link.endpoint.id;
+        self.event(PortEvent::Group {
+            endpoint,
+            mgid,
+            joined,
+        });
+    }
+
+    fn missed(&self) -> Option<&str> {
+        self.interfaces.managements[&self.at].missing_group()
+    }
+}
+
+#[test]
+fn a_late_answer_reaches_the_endpoint_that_asked() {
+    let parameters = GroupParameters::unadministered(QKey::new(1));
+    let mut rig = Rig::new(Joined::Pending);
+    assert_eq!(
+        (rig.joins().len(), rig.missed()),
+        (1, Some("the fabric has not answered yet"))
+    );
+    rig.answer(Joined::Now(parameters));
+    assert_eq!(rig.missed(), None);
+    rig.answer(Joined::Refused("taken back".into()));
+    assert_eq!(rig.missed(), Some("taken back"));
+    let mut rig = Rig::new(Joined::Pending);
+    rig.answer(Joined::Refused("no room".into()));
+    assert_eq!(rig.missed(), Some("no room"));
+}
+
+#[test]
+fn a_fabric_that_lost_its_registrations_gets_all_joins_again() {
+    let parameters = GroupParameters::unadministered(QKey::new(1));
+    let mut rig = Rig::new(Joined::Now(parameters));
+    assert_eq!((rig.joins().len(), rig.missed()), (1, None));
+    assert_eq!(rig.interfaces.next_group_tick(), None);
+    rig.event(PortEvent::ClientReregister);
+    let wait = rig.interfaces.next_group_tick();
+    let mut wait = wait.into_iter().collect::<Vec<_>>();
+    // All nodes ask within two seconds, each at a time of its own.
+    while let Some(wait) = wait.pop() {
+        assert!(wait <= Duration::from_secs(2));
+        std::thread::sleep(wait);
+        rig.interfaces.tick(&mut rig.cx);
+    }
+    let joins = rig.joins();
+    assert_eq!((joins.len(), joins[0]), (2, joins[1]));
+}

@@ -1,0 +1,136 @@
+//! Events of ports and data threads for VNICs, and their timers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use fabric::{EndpointId, PortEvent};
+use vnic::port::Event;
+
+use crate::datapath::LinkId;
+use crate::ethernet::{Ethernet, carried_mtu, mtu_of, now};
+use crate::interface::InterfaceId;
+use crate::interfaces::{Context, Interfaces, management};
+use crate::port::PortId;
+
+impl Interfaces {
+    /// VNICs follow an event of their port.
+    pub fn vnic_port_event(&mut self, cx: &mut Context, at: PortId, event: &PortEvent) {
+        match event {
+            PortEvent::Active => {
+                management::open_missing_management(self, cx, at);
+                self.configure_missing_switches(cx, at);
+            }
+            PortEvent::MtuChange(payload) => self.vnic_payload_changed(cx, at, *payload),
+            // Handled for all endpoints together.
+            PortEvent::Group { .. } | PortEvent::ClientReregister => return,
+            // Handled for all interfaces of the port together.
+            _ => {}
+        }
+        management::sync_agent(self, cx, at);
+    }
+
+    /// Joins and leaves groups, until a VNIC has the groups of its switch.
+    pub fn sync_vnic_groups(&mut self, cx: &mut Context, id: InterfaceId) {
+        if let Some((interface, ethernet)) = self.ethernet_mut(id) {
+            let at = interface.port;
+            if ethernet.sync_groups(interface, &mut cx.ports[at], &mut cx.events) {
+                self.set_carriers(cx, at);
+            }
+        }
+    }
+
+    /// The data threads report an event of a VNIC.
+    pub fn vnic_event(&mut self, cx: &mut Context, link: LinkId, from: EndpointId, event: Event) {
+        if let Some(id) = self.by_link(link)
+            && let Some((interface, ethernet)) = self.ethernet_mut(id)
+            && ethernet.event(interface, from, event)
+        {
+            management::sync_agent_of(self, cx, id);
+        }
+    }
+
+    /// Reads the host's memberships on a VNIC's interface.
+    pub fn read_vnic_groups(&mut self, cx: &mut Context, id: InterfaceId) {
+        if let Some((interface, ethernet)) = self.ethernet_mut(id)
+            && ethernet.read_groups(interface, &mut cx.host.netlink)
+        {
+            self.sync_vnic_groups(cx, id);
+            management::sync_agent_of(self, cx, id);
+        }
+    }
+
+    /// Limits a VNIC's MTU to what its switch and its port carry. The MTU never grows by itself.
+    pub fn keep_vnic_mtu(&mut self, cx: &mut Context, id: InterfaceId) {
+        let Some((interface, payload)) = self.both(id) else {
+            return;
+        };
+        if payload.allowed_mtu().contains(&interface.mtu) {
+            return;
+        }
+        let (wrong, name) = (interface.mtu, &interface.name);
+        let (fault, right) = payload.mtu_fault(wrong);
+        log::warn!("{name}: the MTU {wrong} is {fault} {right}; set to {right}");
+        self.try_mtu(cx, id, right);
+    }
+
+    /// The state of a VNIC changed: up or down, carrier on or off.
+    pub fn vnic_state_changed(&mut self, cx: &mut Context, id: InterfaceId) {
+        if self.ethernet(id).is_none() {
+            return;
+        }
+        self.update_lanes(&cx.ports, id);
+        self.sync_vnic_groups(cx, id);
+        management::sync_agent_of(self, cx, id);
+    }
+
+    /// Time until [`Interfaces::tick_vnic_carriers`] is due.
+    pub fn next_vnic_carrier_tick(&self) -> Option<Duration> {
+        let now = now();
+        let all = self.ethernets();
+        let all = all.filter_map(|(_, ethernet)| ethernet.carrier_left);
+        all.map(|until| Duration::from_millis(until.since(now)))
+            .min()
+    }
+
+    /// Switches off the former carrier of VNICs that no manager has configured in time.
+    pub fn tick_vnic_carriers(&mut self, cx: &mut Context) {
+        let now = now();
+        let is_due = |e: &Ethernet| e.carrier_left.is_some_and(|until| until <= now);
+        let all = self.ethernets();
+        let due = all.filter(|(_, ethernet)| is_due(ethernet));
+        let due: BTreeSet<PortId> = due.map(|(interface, _)| interface.port).collect();
+        due.into_iter().for_each(|at| self.set_carriers(cx, at));
+    }
+
+    /// The payload size of the port's packets changed, in bytes.
+    fn vnic_payload_changed(&mut self, cx: &mut Context, at: PortId, payload: u32) {
+        for id in self.ethernet_ids(|i, _| i.port == at) {
+            let Some((interface, ethernet)) = self.ethernet_mut(id) else {
+                continue;
+            };
+            let most = *ethernet.allowed_mtu().end();
+            let had_most = interface.mtu == most;
+            ethernet.carried_mtu = carried_mtu(payload);
+            let (name, asked) = (&interface.name, ethernet.spec.mtu);
+            let is_static = ethernet.spec.switch.is_some();
+            if is_static {
+                // No manager sets the MTU of this switch.
+                ethernet.info.eth_mtu = mtu_of(ethernet.carried_mtu);
+            }
+            ethernet.update_lanes(interface, &cx.ports[at]);
+            if is_static {
+                let most = *ethernet.allowed_mtu().end();
+                // An MTU that was the largest follows; others are only reduced.
+                let mtu = match asked {
+                    Some(asked) => asked.min(most),
+                    None if had_most => most,
+                    None => interface.mtu.min(most),
+                };
+                log::info!("{name}: the largest MTU is now {most}, the MTU {mtu}");
+                self.try_mtu(cx, id, mtu);
+            } else {
+                self.keep_vnic_mtu(cx, id);
+            }
+        }
+    }
+}

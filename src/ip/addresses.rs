@@ -1,0 +1,76 @@
+//! The IP addresses that an interface announces.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use rtnl::Requests;
+
+use super::Ip;
+use crate::datapath::Command;
+use crate::interface::Interface;
+use crate::port::PortRuntime;
+
+impl Ip {
+    /// Whether the addresses of this interface index are announced on the interface: it is the interface's
+    /// or that of the bridge above it. (A bond announces its addresses itself, through its active port.)
+    pub fn announces_for(&self, interface: &Interface, ifindex: u32) -> bool {
+        interface.ifindex == ifindex || self.bridge == Some(ifindex)
+    }
+
+    /// Reads the addresses of the interface and of the bridge above it. The link follows.
+    pub fn read_addresses(
+        &mut self,
+        interface: &mut Interface,
+        netlink: &mut Requests,
+        port: &PortRuntime,
+    ) {
+        let bridge = self.bridge;
+        let found = interface.inside(netlink, |interface, netlink| {
+            let mut found = BTreeSet::new();
+            for ifindex in [Some(interface.ifindex), bridge].into_iter().flatten() {
+                let all = netlink.addresses(ifindex)?;
+                found.extend(all.iter().filter(|a| a.is_usable()).map(|a| a.ip));
+            }
+            Ok::<_, rtnl::Error>(found)
+        });
+        let found = match found {
+            Some(Ok(found)) => found,
+            Some(Err(e)) => {
+                log::warn!("{}: cannot read the IP addresses: {e}", interface.name);
+                return;
+            }
+            None => return,
+        };
+        let gone: Vec<IpAddr> = self.link.addresses.difference(&found).copied().collect();
+        gone.into_iter()
+            .for_each(|ip| self.address_removed(interface, port, ip));
+        found
+            .into_iter()
+            .for_each(|ip| self.address_added(interface, port, ip));
+    }
+
+    /// An address was removed. The link must not announce it again, even if the link's own address changes:
+    /// another host may have it then.
+    pub fn address_removed(&mut self, interface: &Interface, port: &PortRuntime, address: IpAddr) {
+        if self.link.addresses.remove(&address) {
+            log::debug!("{}: no longer announces {address}", interface.name);
+            port.send_first(Command::Withdraw(self.link.id(), address));
+        }
+    }
+
+    /// An address was added. The link announces it, so that peers learn the link's address for it at once.
+    /// An interface that is down announces its addresses when it comes up.
+    pub fn address_added(&mut self, interface: &Interface, port: &PortRuntime, address: IpAddr) {
+        if self.link.addresses.insert(address) && interface.up {
+            log::debug!("{}: announces {address}", interface.name);
+            port.send_first(Command::Announce(self.link.id(), address));
+        }
+    }
+
+    /// All links announce all their addresses, because the links' own addresses changed.
+    pub fn announce(&self, interface: &Interface, port: &PortRuntime) {
+        if interface.up {
+            self.links().for_each(|link| link.announce(port));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `scripts/subnet-lab`: daemons over the software fabric keep to what OpenSM grants, on ports that ibsim simulates.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::lab::{Done, ibtapd};
+
+/// Three hosts: two of them in `red`; one full and two limited members of `blue`.
+const PARTITIONS: &str = "Default=0x7fff,ipoib,mtu=4:ALL=full;\n\
+                          red=0x0001,ipoib,mtu=4:{1}=full,{2}=full;\n\
+                          blue=0x0002,ipoib,mtu=4:{1}=full,{2}=limited,{3}=limited;\n";
+
+/// An interface in each partition.
+const CONFIG: &str = "[port.eth0]\nsa = \"umad\"\n\
+                      [[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+                      [[ipoib]]\nname = \"red\"\nunderlay = \"eth0\"\npkey = 0x8001\n\
+                      [[ipoib]]\nname = \"blue\"\nunderlay = \"eth0\"\npkey = 0x8002\n";
+
+/// Functions of all commands. Each check prints one line.
+const FUNCTIONS: &str = r#"
+on() { ip netns exec "$LAB-$1" "${@:2}"; }
+# tell WHAT COMMAND...: whether the command succeeds.
+tell() { if "${@:2}" >/dev/null 2>&1; then echo "$1: yes"; else echo "$1: no"; fi; }
+# await WHAT COMMAND...: the command succeeds after a while.
+await() {
+    local end=$((SECONDS + 60))
+    until "${@:2}" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || { echo "$1: no"; return; }
+        sleep 0.2
+    done
+    echo "$1: yes"
+}
+reach() { on "$1" ping -c 1 -W 1 "$2"; }
+# A neighbour that must be found first, by multicast.
+reach_anew() { on "$1" ip neigh flush dev ib0; reach "$1" "$2"; }
+carrier() { [ "$(on "$1" cat "/sys/class/net/$2/carrier")" = 1 ]; }
+# has_members HOSTS: OpenSM knows that many hosts as members of the broadcast group. Its SM_Key is 1.
+has_members() {
+    local host
+    for host in $(seq "$1"); do
+        at 1 ibtap sa mcmember --sm-key 1 --mgid ff12:401b:ffff::ffff:ffff --gid "fe80::99:ff:fe00:${host}0" || return
+    done
+}
+"#;
+
+/// Runs a command in a lab. `None`, with a message, without root.
+fn subnet_lab(options: &[&str], command: &str) -> Option<Done> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: labs are made of network namespaces, which needs root");
+        return None;
+    }
+    let folder = ibtapd().parent().expect("a program is in a folder");
+    let command = format!("{FUNCTIONS}{command}");
+    // ibsim's preload makes folders in the working folder, and a killed program leaves them.
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let done = Done::of(
+        Command::new("timeout")
+            .args(["--kill-after=10", "240"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/subnet-lab"))
+            .arg("--bin")
+            .arg(folder)
+            .args(options)
+            .args(["--cmd", &command])
+            .current_dir(scratch.path())
+            .stdin(Stdio::null()),
+    );
+    assert_eq!(done.code, Some(0), "{done:?}");
+    Some(done)
+}
+
+/// Whether the lab printed these answers, in this order, and no others.
+fn assert_answers(done: &Done, expected: &[&str]) {
+    let is_answer = |line: &&str| line.ends_with(": yes") || line.ends_with(": no");
+    let answers: Vec<&str> = done.out.lines().filter(is_answer).collect();
+    assert_eq!(answers, expected, "{}{}", done.out, done.err);
+}
+
+/// A lab of three hosts with [`PARTITIONS`] and [`CONFIG`].
+fn lab_with_partitions(command: &str) -> Option<Done> {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let [partitions, config] =
+        [("partitions", PARTITIONS), ("config", CONFIG)].map(|(name, text)| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("a scratch file");
+            path.to_str().expect("an ASCII path").to_owned()
+        });
+    let options = [
+        "--nodes",
+        "3",
+        "--partitions",
+        &partitions,
+        "--config",
+        &config,
+    ];
+    subnet_lab(&options, command)
+}
+
+#[test]
+fn partitions_of_opensm_are_enforced_and_change() {
+    let command = r#"
+        for host in 1 2 3; do
+            on $host ip address add 10.21.0.$host/24 dev red
+            on $host ip address add 10.22.0.$host/24 dev blue
+            on $host ip link set red up
+            on $host ip link set blue up
+        done
+        await "red 1 to 2" reach 1 10.21.0.2
+        await "blue, full 1 to limited 2" reach 1 10.22.0.2
+        await "blue, full 1 to limited 3" reach 1 10.22.0.3
+        tell "blue, limited 2 to limited 3" reach 2 10.22.0.3
+        tell "red carrier of 3" carrier 3 red
+        tell "red 1 to 3" reach 1 10.21.0.3
+        sed -i 's/^red=.*/red=0x0001,ipoib,mtu=4:ALL=full;/' "$PARTITIONS"
+        kill -HUP "$(opensm_pid 1)"
+        await "red 1 to 3, now a member" reach 1 10.21.0.3
+        sed -i '/^blue=/d' "$PARTITIONS"
+        kill -HUP "$(opensm_pid 1)"
+        has_no_blue() { ! carrier 2 blue && ! carrier 1 blue; }
+        await "blue is gone" has_no_blue
+        tell "ib0 1 to 2" reach 1 10.9.0.2
+    "#;
+    let Some(done) = lab_with_partitions(command) else {
+        return;
+    };
+    let expected = [
+        "red 1 to 2: yes",
+        "blue, full 1 to limited 2: yes",
+        "blue, full 1 to limited 3: yes",
+        "blue, limited 2 to limited 3: no",
+        "red carrier of 3: no",
+        "red 1 to 3: no",
+        "red 1 to 3, now a member: yes",
+        "blue is gone: yes",
+        "ib0 1 to 2: yes",
+    ];
+    assert_answers(&done, &expected);
+}
+
+#[test]
+fn traffic_outlives_opensm_and_its_next_start_knows_all_members() {
+    let command = r#"
+        await "all are members" has_members 3
+        on 1 ping -i 0.2 10.9.0.2 >/dev/null & pinging=$!
+        opensm_kill 1
+        sleep 4
+        tell "carrier without OpenSM" carrier 1 ib0
+        tell "1 to 3 without OpenSM" reach_anew 1 10.9.0.3
+        opensm_start 1
+        await "all are members again" has_members 3
+        tell "1 to 3" reach_anew 1 10.9.0.3
+        tell "the ping lives" kill -INT "$pinging"
+    "#;
+    let Some(done) = subnet_lab(&["--nodes", "3"], command) else {
+        return;
+    };
+    let expected = [
+        "all are members: yes",
+        "carrier without OpenSM: yes",
+        "1 to 3 without OpenSM: yes",
+        "all are members again: yes",
+        "1 to 3: yes",
+        "the ping lives: yes",
+    ];
+    assert_answers(&done, &expected);
+}
+
+#[test]
+fn eight_hosts_have_carriers() {
+    // From the start of a daemon to the answer for its broadcast group, which has the MTU 2048.
+    let command = r#"
+        at_of() { date -d "$(grep -m 1 "$2" "$LAB_SCRATCH/$1.log" | cut -d ' ' -f 1)" +%s%3N; }
+        for host in 1 2 3 4 5 6 7 8; do
+            await "carrier of $host" carrier $host ib0
+            echo "host $host: $(($(at_of $host "the link MTU is now 2044") - $(at_of $host "serving on"))) ms"
+        done
+    "#;
+    let Some(done) = subnet_lab(&["--nodes", "8"], command) else {
+        return;
+    };
+    let expected = [1, 2, 3, 4, 5, 6, 7, 8].map(|host| format!("carrier of {host}: yes"));
+    assert_answers(&done, &expected.each_ref().map(String::as_str));
+    let times = done.out.lines().filter(|line| line.ends_with(" ms"));
+    println!(
+        "time until the carrier: {}",
+        times.collect::<Vec<_>>().join(", ")
+    );
+}
