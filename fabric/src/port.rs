@@ -67,6 +67,8 @@ pub struct Capabilities {
     pub group_requests: usize,
     /// The largest message of a reliable connection in bytes; 0 without connections.
     pub message_max: usize,
+    /// Payload bytes of a message that one system call sends; 0 if one call sends a message of any size.
+    pub message_train: usize,
     /// The services that peers' connection requests may name.
     pub services: Services,
     /// Whether [`Port::set_pkeys`] may replace the P_Key table; false if a subnet manager owns it.

@@ -33,6 +33,8 @@ pub(crate) mod v4 {
     pub const DF: u16 = 0x4000;
     /// "More fragments" and the fragment offset in the word at [`FRAGMENT`].
     pub const FRAGMENTED: u16 = 0x3fff;
+    /// The fragment offset in the word at [`FRAGMENT`].
+    pub const OFFSET: u16 = 0x1fff;
 }
 
 /// Offsets of IPv6 header fields, in bytes.

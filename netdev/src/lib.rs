@@ -3,7 +3,7 @@
 //!
 //! The [`vnet`] header carries the kernel's offload requests. [`segment`] cuts large frames from the TAP,
 //! [`coalesce`] merges packets to it, both with [`checksum`]. [`gather`] passes a large packet to the TAP
-//! without a copy. These modules use no file descriptors, threads or clocks.
+//! without a copy. [`mss`] lowers the segment size of TCP. These modules use no file descriptors, threads or clocks.
 
 #![deny(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod inherited;
 mod ip;
 pub mod membership;
 pub mod mroute;
+pub mod mss;
 pub mod netns;
 pub mod segment;
 mod sys;

@@ -50,6 +50,28 @@ impl fmt::Display for DhcpMode {
     }
 }
 
+/// The largest segment that TCP uses in connected mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MssChoice {
+    /// The largest segment that leaves with a whole number of system calls, each sending a full train.
+    #[default]
+    Train,
+    /// The largest segment that fits the MTU: packets pass unchanged.
+    Mtu,
+    /// This number of bytes, TCP's options included (RFC 9293, 3.7.1).
+    Bytes(u16),
+}
+
+impl fmt::Display for MssChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MssChoice::Train => f.write_str("train"),
+            MssChoice::Mtu => f.write_str("mtu"),
+            MssChoice::Bytes(bytes) => bytes.fmt(f),
+        }
+    }
+}
+
 /// How a port reaches the subnet administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

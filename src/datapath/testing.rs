@@ -14,6 +14,7 @@ use fabric::{
     RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
 use ipoib::{DhcpMode, HardwareAddress, Mode};
+use netdev::checksum::{Sum, pseudo_header};
 use netdev::tap::TapQueue;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -330,6 +331,7 @@ pub fn lane_of(n: u32, connections: usize) -> (IpLane, OwnedFd) {
 /// The settings of [`lane_of`].
 pub fn settings(n: u32) -> IpSettings {
     IpSettings {
+        mss: None,
         local: address(0x17 + n),
         mode: Mode::Connected,
         mac: [2, 0, 0, 0, 0, 1 + n as u8],
@@ -353,6 +355,26 @@ pub fn udp_frame(payload: usize) -> Vec<u8> {
     frame.extend([0, 0]);
     frame.extend((0..payload).map(|i| (i % 251) as u8));
     frame
+}
+
+/// An Ethernet frame with a SYN over IPv4 that announces the segment size `mss`. The checksum of TCP is right.
+pub fn syn_frame(mss: u16) -> Vec<u8> {
+    let [high, low] = mss.to_be_bytes();
+    let mut frame = vec![0; 12];
+    frame.extend([8, 0, 0x45, 0, 0, 44, 0, 1, 0x40, 0, 64, 6, 0, 0]);
+    let addresses = [10, 0, 0, 1, 10, 0, 0, 2];
+    frame.extend(addresses);
+    frame.extend([0x14, 0xb4, 0x9c, 0x40, 0, 0, 0, 1, 0, 0, 0, 0]);
+    frame.extend([0x60, 0x02, 0xff, 0xff, 0, 0, 0, 0, 2, 4, high, low]);
+    let sum = tcp_sum(&frame).finish();
+    frame[50..52].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// The sum over TCP in a frame without IP options; it is valid if the checksum is right.
+pub fn tcp_sum(frame: &[u8]) -> Sum {
+    let segment = &frame[34..];
+    pseudo_header(&frame[26..30], &frame[30..34], 6, segment.len() as u32).plus(Sum::of(segment))
 }
 
 /// The destination of a peer, by its queue pair number.

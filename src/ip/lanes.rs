@@ -5,6 +5,7 @@ use control::config::SCOPE;
 use super::{Ip, IpLink};
 use crate::datapath::{Command, IpInit, IpParts, IpSettings, LaneInit, Mailbox, VlanLane};
 use crate::interface::Interface;
+use ipoib::Mode;
 
 impl Ip {
     /// The settings of the interface's lanes. The lanes of VLANs use them with changes.
@@ -14,6 +15,10 @@ impl Ip {
             mode: self.mode,
             mac: interface.mac,
             link_mtu: self.limits.datagram as usize,
+            mss: match self.mode {
+                Mode::Datagram => None,
+                Mode::Connected => self.limits.mss(self.spec.mss),
+            },
             coalesce: interface.coalesce,
             reflect: self.spec.reflect,
             dhcp: self.spec.dhcp,

@@ -80,8 +80,9 @@ impl Ip {
     /// Follows the link MTU of the port and of the broadcast group. Returns the MTU for the interface if it
     /// follows, as it does in datagram mode.
     pub fn follow_link_mtu(&mut self, interface: &Interface, port: &PortRuntime) -> Option<u32> {
-        let of_port = MtuLimits::of(&*port.port).datagram;
-        let link_mtu = of_port.min(self.link.group_mtu());
+        let of_port = MtuLimits::of(&*port.port);
+        self.limits.train = of_port.train;
+        let link_mtu = of_port.datagram.min(self.link.group_mtu());
         if link_mtu == self.limits.datagram {
             // The groups of VLANs may have changed.
             self.update_lanes(interface, port);

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use control::config::IpoibConfig;
 use fabric::Port;
 use ipoib::Mode;
+use netdev::mss::MssLimit;
+use proto::MssChoice;
 
 use super::{ENCAPSULATION, MTU_MIN};
 use crate::interface::InterfaceError;
@@ -21,18 +23,22 @@ pub struct MtuLimits {
     pub datagram: u32,
     /// In a message of a connection; 0 without connections.
     pub connected: u32,
+    /// Bytes of a message that one system call sends; 0 if one call sends a message of any size.
+    pub train: usize,
 }
 
 impl MtuLimits {
     /// The current limits of a port.
     pub fn of(port: &dyn Port) -> MtuLimits {
-        let message = u32::try_from(port.capabilities().message_max).unwrap_or(u32::MAX);
+        let can = port.capabilities();
+        let message = u32::try_from(can.message_max).unwrap_or(u32::MAX);
         MtuLimits {
             datagram: port
                 .attributes()
                 .ud_payload_max
                 .saturating_sub(ENCAPSULATION),
             connected: message.saturating_sub(ENCAPSULATION).min(CONNECTED_MTU),
+            train: can.message_train,
         }
     }
 
@@ -53,6 +59,23 @@ impl MtuLimits {
     pub fn allowed(&self, mode: Mode) -> RangeInclusive<u32> {
         let most = self.most(mode);
         MTU_MIN.min(most)..=most
+    }
+
+    /// The largest segment of TCP over connections. `None`: only the interface's MTU limits segments.
+    pub fn mss(&self, choice: MssChoice) -> Option<MssLimit> {
+        match choice {
+            MssChoice::Mtu => None,
+            MssChoice::Bytes(bytes) => Some(MssLimit {
+                v4: bytes,
+                v6: bytes,
+            }),
+            MssChoice::Train => {
+                let encapsulation = ENCAPSULATION as usize;
+                let trains = (self.connected as usize + encapsulation).checked_div(self.train)?;
+                let message = trains * self.train;
+                (trains > 0).then(|| MssLimit::of_packet(message - encapsulation))
+            }
+        }
     }
 
     /// The MTU for an interface in `mode`.
@@ -130,6 +153,7 @@ mod tests {
     const LIMITS: MtuLimits = MtuLimits {
         datagram: 4092,
         connected: CONNECTED_MTU,
+        train: 15 * 4096,
     };
 
     fn spec(mtu: Option<u32>) -> IpoibConfig {
@@ -178,6 +202,22 @@ mod tests {
         };
         assert_eq!(small.following(Datagram, Some(2044), 1424, 4092), 2044);
         assert_eq!(small.following(Datagram, None, 1424, 4092), 4092);
+    }
+
+    #[test]
+    fn segments_fill_whole_trains() {
+        let mss = |train, choice| {
+            let limits = MtuLimits { train, ..LIMITS };
+            limits.mss(choice).map(|limit| (limit.v4, limit.v6))
+        };
+        use MssChoice::{Bytes, Mtu, Train};
+        assert_eq!(mss(15 * 4096, Train), Some((61_396, 61_376)));
+        assert_eq!(mss(62 * 1024, Train), Some((63_444, 63_424)));
+        // Three trains of the smallest packets.
+        assert_eq!(mss(64 * 256, Train), Some((49_108, 49_088)));
+        assert_eq!(mss(0, Train), None);
+        assert_eq!(mss(15 * 4096, Mtu), None);
+        assert_eq!(mss(0, Bytes(1400)), Some((1400, 1400)));
     }
 
     #[test]

@@ -64,6 +64,13 @@ impl Apply<'_> {
             Change::Up(up) => self.set_up(key, *up),
             Change::Persist(persist) => self.set_persist(key, *persist),
             Change::Mode(mode, mtu) => self.set_configured_mode(key, *mode, *mtu),
+            Change::Mss(mss) => {
+                let (interface, ip) = self.configured_ip(key)?;
+                let id = interface.id;
+                ip.spec.mss = *mss;
+                self.interfaces.update_lanes(&self.cx.ports, id);
+                Ok(format!("{key}: mss {mss}, for new TCP connections"))
+            }
             Change::Dhcp(dhcp) => {
                 let (interface, ip) = self.configured_ip(key)?;
                 let id = interface.id;

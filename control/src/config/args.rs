@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use proto::{CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, PKey};
+use proto::{CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, PKey};
 
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
@@ -187,6 +187,16 @@ pub struct Described {
     #[arg(long)]
     pub persist: bool,
 
+    /// Largest segment of TCP in connected mode: "train" is the largest that one system call sends, "mtu" the
+    /// largest that fits the MTU
+    #[arg(
+        long,
+        value_name = "train|mtu|BYTES",
+        value_parser = super::values::parse_mss,
+        default_value_t
+    )]
+    pub mss: MssChoice,
+
     /// Changes to DHCPv4 requests of clients on and behind the interface: "broadcast" asks servers to
     /// answer by broadcast, "rfc4390" also uses the format of RFC 4390, "off" changes nothing
     #[arg(
@@ -296,6 +306,7 @@ impl Described {
             connections: self.connections,
             pkey: self.pkey,
             qpn: self.qpn,
+            mss: self.mss,
             dhcp: self.dhcp,
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use proto::{DhcpMode, Mode, PKey, QKey};
+use proto::{DhcpMode, Mode, MssChoice, PKey, QKey};
 
 use super::interface::InterfaceConfig;
 use super::{KeyFault, PortName, QpnChoice, values};
@@ -32,6 +32,8 @@ pub struct IpoibConfig {
     pub qkey: QKey,
     /// The queue pair number.
     pub qpn: QpnChoice,
+    /// The largest segment of TCP in connected mode.
+    pub mss: MssChoice,
     /// Changes to DHCPv4.
     pub dhcp: DhcpMode,
     /// Whether frames for guests and groups also return to the TAP (reflective relay).
@@ -65,6 +67,7 @@ impl IpoibConfig {
             pkey: PKey::DEFAULT,
             qkey: QKey::IPOIB_DEFAULT,
             qpn: QpnChoice::default(),
+            mss: MssChoice::default(),
             dhcp: DhcpMode::default(),
             reflect: false,
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::{DhcpMode, Mode, PKey};
+use proto::{DhcpMode, Mode, MssChoice, PKey};
 
 use super::settings::{self, When};
 use super::vnic::{Learning, SwitchConfig};
@@ -74,6 +74,8 @@ pub enum Change {
     Persist(bool),
     /// The mode, with the configured MTU.
     Mode(Mode, Option<u32>),
+    /// The largest segment of TCP in connected mode.
+    Mss(MssChoice),
     /// Changes to DHCPv4.
     Dhcp(DhcpMode),
     /// Whether frames for guests and groups return to the interface.
@@ -276,6 +278,7 @@ impl Change {
         self.note(&mut ipoib.interface);
         match self {
             Change::Mode(mode, _) => ipoib.mode = *mode,
+            Change::Mss(mss) => ipoib.mss = *mss,
             Change::Dhcp(dhcp) => ipoib.dhcp = *dhcp,
             Change::Reflect(reflect) => ipoib.reflect = *reflect,
             Change::VlanPkey(vlan_pkey) => ipoib.vlan_pkey = *vlan_pkey,

@@ -136,6 +136,11 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
         |_, to| Some(Change::Persist(to.persist)),
     )),
     inherited(live(
+        "mss",
+        |a, b| a.mss != b.mss,
+        |_, to| Some(Change::Mss(to.mss)),
+    )),
+    inherited(live(
         "dhcp",
         |a, b| a.dhcp != b.dhcp,
         |_, to| Some(Change::Dhcp(to.dhcp)),

@@ -2,7 +2,7 @@ mod children;
 mod ports;
 mod vnics;
 
-use proto::{DhcpMode, Mode, PKey, QKey, Qpn};
+use proto::{DhcpMode, Mode, MssChoice, PKey, QKey, Qpn};
 
 use super::*;
 
@@ -51,6 +51,7 @@ fn the_example_is_valid_and_shows_every_key() {
         "qkey",
         "qpn",
         "mtu",
+        "mss",
         "queues",
         "persist",
         "up",
@@ -147,8 +148,8 @@ fn unknown_keys() {
     assert_eq!(
         ipoib_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `rdma`, `mode`, \
-         `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`, \
-         `netns`, `vlan_pkey`, `children`"
+         `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `mss`, `queues`, `persist`, `up`, `dhcp`, \
+         `reflect`, `netns`, `vlan_pkey`, `children`"
     );
     assert_eq!(
         port_fault("gids = 1"),

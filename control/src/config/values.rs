@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use proto::{GidChoice, LinkMtu, PKey, QKey, Qpn};
+use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey, Qpn};
 
 /// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
 const GID_INDEX_MAX: u32 = 255;
@@ -167,6 +167,34 @@ pub fn parse_link_mtu(text: &str) -> Result<LinkMtu, String> {
             Some(bytes) => link_mtu_from_bytes(bytes),
             None => Err(format!(
                 "{text:?} is not a link MTU; use \"auto\", \"exact\" or a number of bytes"
+            )),
+        },
+    }
+}
+
+/// An MSS of a number of bytes.
+///
+/// # Errors
+/// A sentence if the number is out of range. RFC 9293, 3.7.1, has 536 bytes as the default over IPv4.
+pub fn mss_from_bytes(bytes: u64) -> Result<MssChoice, String> {
+    in_range(bytes, 536..=65480)
+        .and_then(|bytes| u16::try_from(bytes).ok())
+        .map(MssChoice::Bytes)
+        .ok_or_else(|| format!("an MSS of {bytes} bytes is out of range; use 536 to 65480"))
+}
+
+/// Parses the choice of an MSS.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_mss(text: &str) -> Result<MssChoice, String> {
+    match text {
+        "train" => Ok(MssChoice::Train),
+        "mtu" => Ok(MssChoice::Mtu),
+        _ => match parse_number(text) {
+            Some(bytes) => mss_from_bytes(bytes),
+            None => Err(format!(
+                "{text:?} is not an MSS; use \"train\", \"mtu\" or a number of bytes"
             )),
         },
     }

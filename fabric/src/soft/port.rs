@@ -392,6 +392,7 @@ impl Port for SoftPort {
             groups_max: GROUPS_MAX,
             group_requests: GROUPS_MAX,
             message_max: self.config.message_max,
+            message_train: packets * payload as usize,
             services: Services::Any,
             pkeys_settable: true,
         }

@@ -459,6 +459,7 @@ impl Port for VerbsPort {
                 0 => 0,
                 _ => self.config.message_max,
             },
+            message_train: 0,
             services: self.services,
             pkeys_settable: false,
         }

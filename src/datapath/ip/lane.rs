@@ -2,6 +2,7 @@
 
 use fabric::{Qpn, Services, UdDestination, Worker};
 use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode, Target, Time};
+use netdev::mss::MssLimit;
 use netdev::tap::TapQueue;
 
 use super::super::command::Command;
@@ -22,6 +23,8 @@ pub struct IpSettings {
     pub mac: [u8; 6],
     /// The link MTU: the largest IP packet in a datagram, in bytes.
     pub link_mtu: usize,
+    /// The largest segment that TCP announces in either direction; `None`: any.
+    pub mss: Option<MssLimit>,
     /// Whether received segments are coalesced (`ethtool -K gro`).
     pub coalesce: bool,
     /// Whether frames for guests and groups are also written back to the TAP.

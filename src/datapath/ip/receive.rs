@@ -6,9 +6,11 @@ use fabric::{Message, RcReceived, UdReceived};
 use ipoib::{Incoming, Meta, Time};
 use netdev::coalesce::{Coalescing, FrameSink};
 use netdev::gather;
+use netdev::mss::Excess;
 use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 use zerocopy::IntoBytes;
 
+use super::super::ETHERNET_LEN;
 use super::super::handle::Mailbox;
 use super::super::lane::LaneBase;
 use super::super::stats::IpStats;
@@ -99,16 +101,26 @@ impl<'r, 'b> Run<'r, 'b> {
                 multicast: received.multicast,
             };
             let IpLane {
-                base, core, stats, ..
+                base,
+                core,
+                settings,
+                stats,
+                ..
             } = lane;
             stats.multicast += u64::from(received.multicast);
             match core.from_fabric(self.now, &meta, payload) {
                 Incoming::Packet { ethernet, l3 } => {
                     stats.rx_bytes += l3.len() as u64;
                     let mut sink = TapSink { base, stats };
-                    let verified = received.checksum_ok;
-                    self.coalescing
-                        .push_checked(&ethernet, l3, verified, &mut sink);
+                    match settings.mss.and_then(|limit| limit.excess(l3)) {
+                        Some(excess) => self.with_mss(&ethernet, l3, excess, &mut sink),
+                        None => self.coalescing.push_checked(
+                            &ethernet,
+                            l3,
+                            received.checksum_ok,
+                            &mut sink,
+                        ),
+                    }
                 }
                 other => {
                     let aside = keep(self.translated, &other);
@@ -148,13 +160,20 @@ impl<'r, 'b> Run<'r, 'b> {
     /// Handles a message of one part: coalesced like a datagram.
     fn single(&mut self, lane: &mut IpLane, received: &RcReceived, payload: &'b [u8]) -> bool {
         let IpLane {
-            base, core, stats, ..
+            base,
+            core,
+            settings,
+            stats,
+            ..
         } = lane;
         match core.from_connection(self.now, received.connection, payload, payload.len()) {
             Incoming::Packet { ethernet, l3 } => {
                 stats.rx_bytes += l3.len() as u64;
-                self.coalescing
-                    .push(&ethernet, l3, &mut TapSink { base, stats });
+                let mut sink = TapSink { base, stats };
+                match settings.mss.and_then(|limit| limit.excess(l3)) {
+                    Some(excess) => self.with_mss(&ethernet, l3, excess, &mut sink),
+                    None => self.coalescing.push(&ethernet, l3, &mut sink),
+                }
                 false
             }
             other => {
@@ -201,6 +220,24 @@ impl<'r, 'b> Run<'r, 'b> {
                 let aside = keep(self.translated, &other);
                 self.aside(lane, &aside, len)
             }
+        }
+    }
+
+    /// Writes a SYN with a smaller segment size, after the earlier packets.
+    #[cold]
+    fn with_mss(
+        &mut self,
+        ethernet: &[u8; ETHERNET_LEN],
+        l3: &[u8],
+        excess: Excess,
+        sink: &mut TapSink<'_>,
+    ) {
+        self.linear.clear();
+        self.linear.extend_from_slice(l3);
+        excess.lower(self.linear, false);
+        self.coalescing.finish_open(sink);
+        if gather::frame(ethernet, self.linear, std::iter::empty(), sink).is_none() {
+            sink.stats.rx_dropped += 1;
         }
     }
 

@@ -3,7 +3,7 @@
 use fabric::{ConnectionId, Worker};
 use ipoib::{HeldFrame, Outgoing, Target, Time, TooBig};
 use netdev::segment::{LinkHeader, SegmentError, Segmenter};
-use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
+use netdev::vnet::{FLAG_NEEDS_CSUM, VNET_HEADER_LEN, VnetHeader};
 
 use super::super::ETHERNET_LEN;
 use super::super::train::{OpenTrain, Packets, Pushed, Single, To};
@@ -123,15 +123,40 @@ fn carry_out(
     now: Time,
     (prefix, ethernet): (&[u8; VNET_HEADER_LEN], &[u8]),
     step: Step,
-    rewritten: &[u8],
+    rewritten: &mut Vec<u8>,
 ) -> Fate {
     match step {
         // The core has counted the reason.
         Step::Done(Fate::Dropped) => dropped(lane),
         Step::Done(fate) => fate,
-        Step::Send(way) => send(lane, fabric, train, now, &way, prefix, ethernet),
+        Step::Send(way) => {
+            let ethernet = with_mss(lane, prefix, ethernet, rewritten);
+            send(lane, fabric, train, now, &way, prefix, ethernet)
+        }
         Step::Rewritten(to) => self::rewritten(lane, fabric, train, to, rewritten),
     }
+}
+
+/// The frame, or its copy in `copy` if the segment size in the frame is too large.
+#[inline]
+fn with_mss<'f>(
+    lane: &IpLane,
+    prefix: &[u8; VNET_HEADER_LEN],
+    ethernet: &'f [u8],
+    copy: &'f mut Vec<u8>,
+) -> &'f [u8] {
+    let Some(limit) = lane.settings.mss else {
+        return ethernet;
+    };
+    let Some(excess) = ethernet.get(ETHERNET_LEN..).and_then(|l3| limit.excess(l3)) else {
+        return ethernet;
+    };
+    copy.clear();
+    copy.extend_from_slice(ethernet);
+    let vnet: VnetHeader = zerocopy::transmute!(*prefix);
+    let partial = vnet.flags & FLAG_NEEDS_CSUM != 0;
+    excess.lower(&mut copy[ETHERNET_LEN..], partial);
+    copy
 }
 
 /// The step for a decision of the core. Copies a payload that the core wrote to `rewritten`.

@@ -5,6 +5,7 @@ mod loss;
 mod mixed;
 mod mode;
 mod recovery;
+mod segments;
 mod traffic;
 mod wire;
 

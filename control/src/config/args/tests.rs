@@ -46,7 +46,7 @@ fn an_underlay_alone_is_enough() {
 #[test]
 fn options_and_file_describe_the_same_configuration() {
     let config = run(
-        "--underlay eth0 --name st0 --mode connected --connections 64 --pkey 0x8001 --qpn random --mtu 2044 --queues 2 \
+        "--underlay eth0 --name st0 --mode connected --connections 64 --pkey 0x8001 --qpn random --mtu 2044 --mss 0x578 --queues 2 \
          --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
          --dhcp rfc4390 --reflect --netns blue --vlan-pkey --child 0x8002,3 --child 0x8004 \
          --socket /tmp/s --log-level debug",
@@ -67,6 +67,7 @@ fn options_and_file_describe_the_same_configuration() {
         pkey = "0x8001"
         qpn = "random"
         mtu = 2044
+        mss = 1400
         queues = 2
         persist = true
         up = false
@@ -289,6 +290,7 @@ fn a_file_excludes_options_that_describe_interfaces() {
         "--busy-poll 0",
         "--down",
         "--persist",
+        "--mss train",
         "--dhcp off",
         "--reflect",
         "--netns blue",

@@ -1,6 +1,6 @@
 //! `[[ipoib]]`: IPoIB interfaces.
 
-use proto::{DhcpMode, Mode, PKey, QKey};
+use proto::{DhcpMode, Mode, MssChoice, PKey, QKey};
 use toml::Spanned;
 
 use super::Fault;
@@ -22,6 +22,7 @@ pub(super) struct Ipoib {
     qkey: Option<Value<QKey>>,
     qpn: Option<Spanned<Value<QpnChoice>>>,
     mtu: Option<Value<Mtu>>,
+    mss: Option<Value<MssChoice>>,
     queues: Option<Spanned<Value<Queues>>>,
     #[serde(default)]
     persist: bool,
@@ -68,6 +69,7 @@ fn read(raw: &Ipoib, common: &Common<'_>) -> Result<IpoibConfig, Fault> {
         pkey: raw.pkey.as_ref().map_or(defaults.pkey, |pkey| pkey.0),
         qkey: raw.qkey.as_ref().map_or(defaults.qkey, |qkey| qkey.0),
         qpn: raw.qpn.as_ref().map_or(defaults.qpn, |qpn| qpn.get_ref().0),
+        mss: raw.mss.as_ref().map_or(defaults.mss, |mss| mss.0),
         dhcp: raw.dhcp.unwrap_or(defaults.dhcp),
         reflect: raw.reflect,
         parent: None,

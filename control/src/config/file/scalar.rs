@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use proto::{GidChoice, LinkMtu, PKey, QKey};
+use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::config::PortName;
@@ -100,6 +100,16 @@ impl Scalar for LinkMtu {
     }
     fn from_number(number: u64) -> Result<LinkMtu, String> {
         values::link_mtu_from_bytes(number)
+    }
+}
+
+impl Scalar for MssChoice {
+    const EXPECTED: &'static str = "\"train\", \"mtu\" or a number of bytes";
+    fn from_text(text: &str) -> Result<MssChoice, String> {
+        values::parse_mss(text)
+    }
+    fn from_number(number: u64) -> Result<MssChoice, String> {
+        values::mss_from_bytes(number)
     }
 }
 

@@ -3,11 +3,12 @@ use std::os::fd::OwnedFd;
 use fabric::worker::Part;
 use fabric::{Batch, ConnectionEvent, ConnectionId, Qpn, ServiceId};
 use ipoib::ConnectionAction;
+use netdev::mss::MssLimit;
 use netdev::vnet::VNET_HEADER_LEN;
 
 use super::super::super::ethernet::Ethernet;
 use super::super::super::lanes::Lanes;
-use super::super::super::testing::{ENDPOINT, address, lane, udp_frame};
+use super::super::super::testing::{ENDPOINT, address, lane, syn_frame, tcp_sum, udp_frame};
 use super::super::super::thread::Receiver;
 use super::*;
 
@@ -289,4 +290,30 @@ fn wrong_lengths_write_nothing_beyond_the_message() {
     assert_eq!(rig.read(), None);
     let stats = rig.stats();
     assert_eq!((stats.rx_packets, stats.rx_dropped), (1, 1));
+}
+
+#[test]
+fn the_host_gets_a_syn_with_the_segment_size_of_the_settings() {
+    let syn = [&IPV4[..], &syn_frame(65_468)[ETHERNET_LEN..]].concat();
+    let arrivals = Arrivals::default()
+        .datagram(&packet(100))
+        .datagram(&syn)
+        .message(&packet(200), &[])
+        .message(&syn, &[]);
+    for (limit, mss) in [(None, 65_468), (Some(MssLimit::of_packet(61_436)), 61_396)] {
+        let mut rig = Rig::new();
+        rig.lanes.get_mut(0).unwrap().settings.mss = limit;
+        rig.take(&arrivals);
+        let frames: Vec<_> = std::iter::from_fn(|| rig.read()).collect();
+        let lengths: Vec<_> = frames
+            .iter()
+            .map(|frame| frame.len() - ETHERNET_LEN)
+            .collect();
+        assert_eq!(lengths, [100, 44, 200, 44]);
+        for syn in [&frames[1], &frames[3]] {
+            assert_eq!(u16::from_be_bytes([syn[56], syn[57]]), mss);
+            assert!(tcp_sum(syn).is_valid());
+        }
+        assert_eq!(rig.stats().rx_packets, 4);
+    }
 }

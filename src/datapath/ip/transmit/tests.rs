@@ -1,8 +1,9 @@
+use netdev::mss::MssLimit;
 use netdev::vnet::GSO_UDP_L4;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
-use super::super::super::testing::{Call, FakeFabric, lane, udp_frame};
+use super::super::super::testing::{Call, FakeFabric, lane, syn_frame, udp_frame};
 use super::*;
 
 const CONNECTION: ConnectionId = ConnectionId(3);
@@ -131,4 +132,34 @@ fn a_multicast_over_the_mtu_is_dropped_and_counted() {
         (stats.tx_too_big, stats.tx_errors, stats.tx_dropped),
         (1, 1, 1)
     );
+}
+
+#[test]
+fn a_syn_leaves_with_the_segment_size_of_the_settings() {
+    let mut rig = Rig::new();
+    let mut copy = Vec::new();
+    let frame = syn_frame(65_468);
+    let whole = VnetHeader::default();
+    let partial = VnetHeader {
+        flags: FLAG_NEEDS_CSUM,
+        csum_start: U16::new(34),
+        csum_offset: U16::new(16),
+        ..whole
+    };
+    let prefix = |vnet| -> [u8; VNET_HEADER_LEN] { zerocopy::transmute!(vnet) };
+    let (whole, partial) = (prefix(whole), prefix(partial));
+    assert_eq!(with_mss(&rig.lane, &whole, &frame, &mut copy), frame);
+    rig.lane.settings.mss = Some(MssLimit::of_packet(61_436));
+    let sent = with_mss(&rig.lane, &whole, &frame, &mut copy);
+    assert_eq!(sent, syn_frame(61_396));
+    let sent = with_mss(&rig.lane, &partial, &frame, &mut copy);
+    assert_eq!(sent[56..], syn_frame(61_396)[56..]);
+    assert_eq!(
+        sent[50..52],
+        frame[50..52],
+        "the segmenter completes the checksum"
+    );
+    let small = syn_frame(1460);
+    assert_eq!(with_mss(&rig.lane, &whole, &small, &mut copy), small);
+    assert_eq!(with_mss(&rig.lane, &whole, &[0; 9], &mut copy), [0; 9]);
 }
