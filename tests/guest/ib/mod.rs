@@ -5,6 +5,7 @@ mod connections;
 mod joining;
 mod soft;
 mod verbs;
+mod vnic;
 
 use crate::lab::{
     Framing, Machine, Node, SOON, Sa, Side, Subnet, VERBS, eventually, gid_of, on_subnet, reach,
