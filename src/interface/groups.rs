@@ -96,6 +96,8 @@ pub struct GroupSet {
     pause: u64,
     /// When all joined groups are joined again.
     rejoin: Option<Time>,
+    /// The required group counts as missing until its next answer.
+    unconfirmed: bool,
 }
 
 impl GroupSet {
@@ -116,6 +118,7 @@ impl GroupSet {
             again: None,
             pause: 0,
             rejoin: None,
+            unconfirmed: false,
         }
     }
 
@@ -150,6 +153,7 @@ impl GroupSet {
                 self.fresh.insert(*group);
             }
         }
+        self.unconfirmed &= self.required == required;
         (self.required, self.wanted) = (required, wanted);
         let was_full = std::mem::replace(&mut self.full, left_out.is_some());
         left_out.filter(|_| !was_full)
@@ -195,6 +199,9 @@ impl GroupSet {
         let attached = self.joined.contains_key(&group);
         if !(asked || attached) {
             return None;
+        }
+        if self.required == Some(group) && joined != Joined::Pending {
+            self.unconfirmed = false;
         }
         match joined {
             Joined::Pending => None,
@@ -251,6 +258,14 @@ impl GroupSet {
             self.rejoin = Some(self.rejoin.map_or(at, |before| before.min(at)));
         }
         self.again = self.again.map(|again| again.min(at));
+    }
+
+    /// The port was down, and the fabric has forgotten the memberships: joins all groups again. Until the
+    /// answer for the required group, the group is missing (kernel ipoib_multicast.c,
+    /// `ipoib_mcast_dev_flush`, `ipoib_mcast_carrier_on_task`).
+    pub fn port_returned(&mut self, now: Time) {
+        self.rejoin_all(now, 0);
+        self.unconfirmed = self.required.is_some_and(|group| self.is_attached(group));
     }
 
     /// The cause of refusals may be gone: requests refused groups again at once.
@@ -314,6 +329,9 @@ impl GroupSet {
 
     /// Why the required group is missing; `None` if it is joined, or none is required.
     pub fn missing(&self) -> Option<&str> {
+        if self.unconfirmed {
+            return Some("the port was down, and the fabric has not answered since");
+        }
         self.required.and_then(|_| self.required().err())
     }
 

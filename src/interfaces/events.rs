@@ -83,6 +83,11 @@ impl Interfaces {
         match &event {
             PortEvent::Active => {
                 log::info!("{name}: port active");
+                // A subnet administrator forgets the groups of a port that is down.
+                if cx.ports[at].port.subnet().is_some() {
+                    self.group_sets(at)
+                        .for_each(|(_, set)| set.port_returned(now()));
+                }
                 self.set_carriers(cx, at);
                 self.announce_all(&cx.ports, at);
             }

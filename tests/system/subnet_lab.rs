@@ -166,6 +166,44 @@ fn traffic_outlives_opensm_and_its_next_start_knows_all_members() {
 }
 
 #[test]
+fn c117_lids_that_opensm_changes_are_followed() {
+    let command = r#"
+        lid_is() { ibtap --socket "$1" --json show | grep -q "\"lid\": *$2,"; }
+        path_leads_to() { at 1 ibtap sa path host1 host2 --json | grep -q "\"dlid\": *$1,"; }
+        await "all are members" has_members 2
+        tell "LID of 1" lid_is "$SOCKET1" 16
+        tell "path" path_leads_to 32
+        on 1 ping -i 0.2 10.9.0.2 >/dev/null & pinging=$!
+        opensm_kill 1
+        sed -i 's/0x0010 0x0010/0x0050 0x0050/; s/0x0020 0x0020/0x0060 0x0060/' "$LAB_SCRATCH/guid2lid"
+        opensm_start 1
+        await "new LID of 1" lid_is "$SOCKET1" 80
+        await "new LID of 2" lid_is "$SOCKET2" 96
+        await "all are members again" has_members 2
+        await "new path" path_leads_to 96
+        tell "carrier" carrier 1 ib0
+        tell "1 to 2" reach_anew 1 10.9.0.2
+        tell "the ping lives" kill -INT "$pinging"
+    "#;
+    let Some(done) = subnet_lab(&["--nodes", "2"], command) else {
+        return;
+    };
+    let expected = [
+        "all are members: yes",
+        "LID of 1: yes",
+        "path: yes",
+        "new LID of 1: yes",
+        "new LID of 2: yes",
+        "all are members again: yes",
+        "new path: yes",
+        "carrier: yes",
+        "1 to 2: yes",
+        "the ping lives: yes",
+    ];
+    assert_answers(&done, &expected);
+}
+
+#[test]
 fn eight_hosts_have_carriers() {
     // From the start of a daemon to the answer for its broadcast group, which has the MTU 2048.
     let command = r#"

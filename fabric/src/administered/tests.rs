@@ -274,6 +274,22 @@ fn groups_are_joined_again_when_the_subnet_or_its_manager_was_away() {
 }
 
 #[test]
+fn c117_with_another_lid_groups_are_joined_again_and_the_port_stays_active() {
+    run("lid", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        parameters(&world.joined(id, broadcast()));
+        world.sa.lock().unwrap().restart();
+        world.fake.change(|port| port.lid = Lid(0x50));
+        let events = world.until("event", |event| *event == PortEvent::ClientReregister);
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(world.port.attributes().lid, Some(Lid(0x50)));
+        assert_eq!(world.join(id, broadcast()), Joined::Pending);
+        parameters(&world.answer(id, broadcast()));
+        assert_eq!(world.member(broadcast()), 1);
+    });
+}
+
+#[test]
 fn a_port_that_closes_leaves_its_groups() {
     run("closes", |mut world| {
         let id = world.endpoint(PKey::DEFAULT);

@@ -264,6 +264,37 @@ fn groups_are_joined_again_within_the_spread_and_none_is_left() {
 }
 
 #[test]
+fn a_port_that_returns_misses_its_required_group_until_the_answer() {
+    let mut set = set(MANY);
+    set.want(Some(group(1)), groups(&[2]));
+    ask(&mut set, 0, &given());
+    set.port_returned(Time(5));
+    // The parameters stay, and the endpoint stays attached.
+    assert!(set.missing().is_some() && set.required() == Ok(&parameters(2048)));
+    assert_eq!(set.next(), Some(Time(5)));
+    assert_eq!(ask(&mut set, 5, &Joined::Pending), [1, 2].map(group));
+    set.outcome(Time(6), group(2), given());
+    assert!(set.missing().is_some(), "an answer for another group");
+    set.outcome(Time(6), group(1), given());
+    assert_eq!(set.missing(), None);
+    // A refusal has its own reason.
+    set.port_returned(Time(7));
+    ask(&mut set, 7, &full());
+    assert_eq!(set.missing(), Some("full"));
+    // A port without its group waits for nothing more than before.
+    set.port_returned(Time(8));
+    assert_eq!(set.missing(), Some("full"));
+    // Another required group has its own answer.
+    ask(&mut set, 100_000, &given());
+    set.port_returned(Time(100_000));
+    set.want(Some(group(2)), groups(&[1]));
+    assert_eq!(set.missing(), None);
+    set.port_returned(Time(100_001));
+    set.want(None, groups(&[1, 2]));
+    assert_eq!(set.missing(), None);
+}
+
+#[test]
 fn ten_thousand_groups_cost_one_change_and_have_one_timer() {
     let mut set = set(MANY);
     let all: BTreeSet<Gid> = (0..10_000).map(group).collect();
@@ -436,7 +467,7 @@ fn set_and_fabric_agree_in_the_end() {
         let mut known: BTreeMap<Gid, bool> = BTreeMap::new();
         for _ in 0..300 {
             now = now.after(random.below(2_000));
-            match random.below(6) {
+            match random.below(7) {
                 0 => {
                     let wanted = (0..16).map(group).filter(|_| random.below(2) == 0);
                     let wanted: Vec<Gid> = wanted.collect();
@@ -445,6 +476,7 @@ fn set_and_fabric_agree_in_the_end() {
                 }
                 1 => set.rejoin_all(now, 1_000),
                 2 => set.retry_now(),
+                3 => set.port_returned(now),
                 _ => {}
             }
             let ask = |joins: &[Gid], leaves: &[Gid]| {

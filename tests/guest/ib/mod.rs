@@ -2,10 +2,14 @@
 //! and of daemons over either provider. `README.md` describes the subnet.
 
 mod connections;
+mod joining;
 mod soft;
 mod verbs;
+mod vnic;
 
-use crate::lab::{Machine, Node};
+use crate::lab::{
+    Framing, Machine, Node, SOON, Sa, Side, Subnet, VERBS, eventually, gid_of, on_subnet, reach,
+};
 
 /// The broadcast group of the default partition.
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
@@ -51,6 +55,39 @@ impl<'a> Kernel<'a> {
                 .any(|word| line.contains(word))
         });
         assert_eq!(complaint, None, "{log}");
+    }
+}
+
+/// Starts a daemon over verbs on a machine whose kernel has a connection manager.
+fn start<'a>(machine: &'a Machine, options: &str) -> Side<'a> {
+    machine.ok("modprobe -a ib_umad rdma_ucm");
+    Side::start(machine, &format!("{VERBS} {options}"))
+}
+
+/// Runs a test with the kernel's `ib_ipoib` on one machine and a daemon over verbs on the other, which reach each other
+/// with datagrams. MLIDs matter.
+fn beside_a_kernel(test: impl FnOnce(&Subnet, &Sa, &Kernel, &mut Side)) {
+    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
+        let kernel = Kernel::start(&subnet.kernel, "datagram");
+        let mut ours = start(&subnet.machine, "");
+        reach(&subnet.machine, kernel.machine);
+        test(subnet, sa, &kernel, &mut ours);
+    });
+}
+
+/// Waits until the machine's port has these JoinState bits in a group.
+fn is_member(sa: &Sa, machine: &Machine, mgid: &str, state: u64) {
+    let gid = gid_of(machine.number());
+    eventually(SOON, &format!("{gid}: JoinState {state} in {mgid}"), || {
+        (sa.membership(&gid, mgid) == state).then_some(())
+    });
+}
+
+/// Both reach each other without what they knew before.
+fn reach_afresh(a: &Machine, b: &Machine) {
+    for (from, to) in [(a, b), (b, a)] {
+        from.ok("ip neigh flush dev ib0");
+        reach(from, to);
     }
 }
 

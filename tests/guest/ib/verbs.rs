@@ -2,20 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{BROADCAST, Kernel, LARGE, child_v4, configure_child};
+use super::{
+    BROADCAST, Kernel, LARGE, beside_a_kernel, child_v4, configure_child, is_member, reach_afresh,
+};
 use crate::lab::{
-    CLIENT_REREGISTER, Framing, Machine, Node, P_KEY_CHANGE, SOON, Sa, Side, VERBS, all_arrives,
+    CLIENT_REREGISTER, Framing, Machine, Node, P_KEY_CHANGE, SOON, Side, VERBS, all_arrives,
     carrier, eventually, gid_of, goes_on, on_subnet, reach, traffic,
 };
 
 /// The broadcast group of partition 0x8001.
 const BROADCAST_OF_CHILD: &str = "ff12:401b:8001::ffff:ffff";
-
-/// Starts a daemon on a machine whose kernel has a connection manager.
-fn start<'a>(machine: &'a Machine, options: &str) -> Side<'a> {
-    machine.ok("modprobe -a ib_umad rdma_ucm");
-    Side::start(machine, &format!("{VERBS} {options}"))
-}
 
 /// Starts a daemon in connected mode that manages connections itself: the kernel's connection manager is not loaded.
 fn start_managing(machine: &Machine) -> Side<'_> {
@@ -30,29 +26,10 @@ fn established(ours: &Side, role: &str) -> Vec<Value> {
     all
 }
 
-/// Waits until the machine's port has these JoinState bits in a group.
-fn is_member(sa: &Sa, machine: &Machine, mgid: &str, state: u64) {
-    let gid = gid_of(machine.number());
-    eventually(SOON, &format!("{gid}: JoinState {state} in {mgid}"), || {
-        (sa.membership(&gid, mgid) == state).then_some(())
-    });
-}
-
-/// Both reach each other without what they knew before.
-fn reach_afresh(a: &Machine, b: &Machine) {
-    for (from, to) in [(a, b), (b, a)] {
-        from.ok("ip neigh flush dev ib0");
-        reach(from, to);
-    }
-}
-
 #[test]
 fn verbs_reach_the_kernel_with_datagrams_and_on_children() {
-    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
-        let kernel = Kernel::start(&subnet.kernel, "datagram");
+    beside_a_kernel(|subnet, sa, kernel, ours| {
         let machine = &subnet.machine;
-        let mut ours = start(machine, "");
-        reach(machine, kernel.machine);
         is_member(sa, machine, BROADCAST, 1);
         all_arrives(machine, kernel.machine);
 
@@ -71,11 +48,8 @@ fn verbs_reach_the_kernel_with_datagrams_and_on_children() {
 
 #[test]
 fn a_restarted_administrator_gets_its_groups_again() {
-    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
-        let kernel = Kernel::start(&subnet.kernel, "datagram");
+    beside_a_kernel(|subnet, sa, kernel, _| {
         let machine = &subnet.machine;
-        let _ours = start(machine, "");
-        reach(machine, kernel.machine);
         let ping = traffic(machine, kernel.machine);
         sa.restart(0xc180);
         for port in [machine, kernel.machine] {
@@ -90,11 +64,8 @@ fn a_restarted_administrator_gets_its_groups_again() {
 
 #[test]
 fn a_moved_subnet_manager_is_followed() {
-    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
-        let kernel = Kernel::start(&subnet.kernel, "datagram");
+    beside_a_kernel(|subnet, sa, kernel, _| {
         let machine = &subnet.machine;
-        let _ours = start(machine, "");
-        reach(machine, kernel.machine);
         let ping = traffic(machine, kernel.machine);
         // The first one answers nothing any more.
         sa.rule(&json!({"answer": false, "apply": false}));
@@ -109,11 +80,8 @@ fn a_moved_subnet_manager_is_followed() {
 
 #[test]
 fn a_p_key_is_taken_and_given_back_and_the_port_goes_down_and_up() {
-    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
-        let kernel = Kernel::start(&subnet.kernel, "datagram");
+    beside_a_kernel(|subnet, sa, kernel, _| {
         let machine = &subnet.machine;
-        let _ours = start(machine, "");
-        reach(machine, kernel.machine);
         let ping = traffic(kernel.machine, machine);
 
         for pkeys in ["0x8001", "0x8001,0xffff"] {
@@ -164,11 +132,8 @@ fn bad_answers(lid: usize) -> Vec<Value> {
 
 #[test]
 fn bad_answers_of_the_administrator_are_survived() {
-    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
-        let kernel = Kernel::start(&subnet.kernel, "datagram");
+    beside_a_kernel(|subnet, sa, kernel, ours| {
         let machine = &subnet.machine;
-        let mut ours = start(machine, "");
-        reach(machine, kernel.machine);
         for rule in bad_answers(machine.number()) {
             sa.rule(&rule);
             let joins = || {

@@ -63,6 +63,11 @@ impl Sa {
         self.ask(&json!({"do": "rule", "rule": rule}));
     }
 
+    /// Removes all rules.
+    pub fn clear(&self) {
+        self.ask(&json!({"do": "clear"}));
+    }
+
     /// Forgets all groups; later MLIDs begin with `mlid`.
     pub fn restart(&self, mlid: u16) {
         self.ask(&json!({"do": "restart", "mlid": mlid}));

@@ -49,6 +49,8 @@ pub struct Administrator {
     pub ports: u16,
     pub groups: BTreeMap<Gid, Group>,
     pub next_mlid: u16,
+    /// The LID of port 0; the next ones follow.
+    pub first_lid: u16,
     pub faults: Misbehaviour,
     /// Requests by group, attribute and port.
     pub requests: BTreeMap<(Gid, u16, usize), usize>,
@@ -61,6 +63,7 @@ impl Administrator {
             ports,
             groups: BTreeMap::new(),
             next_mlid: 0xc000,
+            first_lid: 1,
             faults: Misbehaviour {
                 copies: 1,
                 ..Misbehaviour::default()
@@ -258,8 +261,8 @@ impl Administrator {
             return Err(status::NO_RECORDS);
         }
         let record = PathRecord {
-            dlid: Lid(self.faults.mlid.unwrap_or(number + 1)),
-            slid: Lid(1),
+            dlid: Lid(self.faults.mlid.unwrap_or(self.first_lid + number)),
+            slid: Lid(self.first_lid),
             sl: 2,
             mtu: Selected::exactly(IbMtu::B2048 as u8),
             rate: Selected::exactly(Rate::GBPS_10.0),

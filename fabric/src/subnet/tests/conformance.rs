@@ -203,3 +203,20 @@ fn c82_two_groups_may_share_an_mlid() {
     world.run(Duration::from_secs(1));
     assert!(is_now(&world.join(0, broadcast())));
 }
+
+#[test]
+fn c117_after_a_change_of_lids_groups_are_joined_and_paths_asked_for_again() {
+    let mut world = World::new(3, 1, Faults::default());
+    world.joined(0, broadcast());
+    let before = world.path(0, to(2)).unwrap();
+    // The subnet manager gives all ports other LIDs, and knows no members.
+    world.sa.restart();
+    world.sa.first_lid = 0x41;
+    world.ports[0].changed(world.now, true);
+    assert_eq!(world.sa.member(broadcast(), 0), 0);
+    assert!(is_now(&world.joined(0, broadcast())));
+    assert_eq!(world.sa.member(broadcast(), 0), 1);
+    let after = world.path(0, to(2)).unwrap();
+    assert_eq!((before.slid, before.dlid), (Lid(1), Lid(3)));
+    assert_eq!((after.slid, after.dlid), (Lid(0x41), Lid(0x43)));
+}
