@@ -95,6 +95,7 @@ impl View<'_> {
             lid: port.lid.map(|lid| lid.0),
             sm_lid: subnet.and_then(subnet::sm_lid),
             sm_sl: subnet.and_then(subnet::sm_sl),
+            sa_gid: subnet.and_then(subnet::sa_gid),
             state: port.state,
             reason: self.interfaces.ip_no_carrier(self.ports, i, ip),
             up: i.up,

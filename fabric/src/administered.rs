@@ -1,9 +1,15 @@
-//! A port of the software fabric on an InfiniBand subnet: the simulated port of ibsim with the same GID stands
-//! for it. A subnet manager gives the P_Key table and the LID; the subnet administrator is asked for each group
-//! before an endpoint is attached. Packets take the Ethernet, and are addressed by GID.
+//! A port of the software fabric on a subnet: the subnet administrator is asked for each group before an
+//! endpoint is attached. Packets take the Ethernet, and are addressed by GID. The datagrams of subnet
+//! administration have one of two carriers ([`Side`]):
+//!
+//! * umad of the simulated port of ibsim with the same GID. A subnet manager gives the P_Key table and the
+//!   LID.
+//! * the port's QP1, if the subnet administrator is at a port of the same Ethernet.
 //!
 //! A packet to a group that no endpoint has joined is sent without a membership.
 
+mod side;
+mod simulated;
 #[cfg(test)]
 mod tests;
 mod watcher;
@@ -11,39 +17,34 @@ mod watcher;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use proto::{EndpointId, Gid, IbMtu, PKey, PortState, QKey, Qpn};
+use proto::{EndpointId, Gid, PKey, PortState, QKey, Qpn};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::administration::{Administration, Manager};
+use crate::administration::Administration;
 use crate::group::{GroupParameters, Joined};
 use crate::kernel::clock;
-use crate::pkeys::PKeyTable;
 use crate::port::{
     Capabilities, DeviceAttributes, FabricError, Port, PortAttributes, PortEvent, Resources,
     UdEndpoint, UdInit,
 };
 use crate::soft::{SoftConfig, SoftPort};
-use crate::subnet::{GROUP_REQUESTS, GroupRequests, LocalPort, SubnetEvent, SubnetInfo};
-use crate::umad::{self, LinkState, Umad};
+use crate::subnet::{GROUP_REQUESTS, GroupRequests, SubnetEvent, SubnetInfo};
+use crate::umad::Umad;
 use crate::worker::Worker;
-use watcher::{Seen, Watcher};
+use side::{Side, local};
+use simulated::Simulated;
 
 /// See the module.
 ///
 /// As for [`SoftPort`], all calls come from threads in one network namespace.
 pub struct AdministeredPort {
     inner: SoftPort,
-    administration: Administration,
-    watcher: Watcher,
+    administration: Administration<dyn Side>,
     /// Epoll instance with everything that [`Port::process`] reads.
     events: OwnedFd,
     /// Readable when requests wait to be sent.
     wake: OwnedFd,
-    /// The last attributes of the simulated port.
-    seen: umad::PortAttributes,
-    /// Why the simulated port's attributes are not known.
-    silent: Option<String>,
     /// Why the port is not usable on the subnet.
     trouble: Option<String>,
     /// The subnet administrator has no membership of the port any more.
@@ -59,129 +60,76 @@ impl AdministeredPort {
     /// # Errors
     /// [`FabricError::Unusable`] with a sentence that says what is missing and what to do;
     /// [`FabricError::Os`].
-    pub fn open(config: SoftConfig) -> Result<AdministeredPort, FabricError> {
-        let unusable = |e: umad::UmadError| FabricError::Unusable(e.to_string());
-        let device = umad::devices().map_err(unusable)?.into_iter().next();
-        let device = device.ok_or_else(|| {
-            FabricError::Unusable(
-                "sa = \"umad\" needs an RDMA device for management datagrams, and there is none: \
-                 start ibtapd with ibsim-run, or leave sa out"
-                    .into(),
-            )
-        })?;
-        let umad = Umad::open(&device, 1).map_err(unusable)?;
-        AdministeredPort::over(SoftPort::open(config)?, umad)
+    pub fn by_umad(config: SoftConfig) -> Result<AdministeredPort, FabricError> {
+        let simulated = Simulated::open()?;
+        AdministeredPort::beside(SoftPort::open(config)?, simulated)
+    }
+
+    /// Opens a port of the software fabric whose subnet administrator is at the port `administrator`, reached
+    /// by QP1.
+    ///
+    /// # Errors
+    /// As [`AdministeredPort::by_umad`].
+    pub fn by_qp1(config: SoftConfig, administrator: Gid) -> Result<AdministeredPort, FabricError> {
+        let mut inner = SoftPort::open(config)?;
+        let carrier = inner.carrier_to(administrator)?;
+        AdministeredPort::over(inner, Box::new(carrier))
     }
 
     /// With an open port of the software fabric and an open umad port.
     ///
     /// # Errors
-    /// As [`AdministeredPort::open`].
-    pub fn over(mut inner: SoftPort, umad: Umad) -> Result<AdministeredPort, FabricError> {
-        let seen = umad.attributes();
-        let seen = seen.map_err(|e| FabricError::Unusable(e.to_string()))?;
-        if let Some(why) = other_gid(&inner.attributes(), umad.name(), seen.gid()) {
-            return Err(FabricError::Unusable(why));
-        }
-        inner.set_pkeys(seen.pkeys.clone())?;
-        let administration = Administration::over(umad, local(&inner, &seen))?;
-        let name = administration.umad().name().to_owned();
-        let failed = |source: std::io::Error| FabricError::Os {
-            what: format!("{name}: cannot wait for management datagrams"),
-            source,
+    /// As [`AdministeredPort::by_umad`].
+    pub fn with_umad(inner: SoftPort, umad: Umad) -> Result<AdministeredPort, FabricError> {
+        AdministeredPort::beside(inner, Simulated::over(umad)?)
+    }
+
+    fn beside(
+        mut inner: SoftPort,
+        mut simulated: Simulated,
+    ) -> Result<AdministeredPort, FabricError> {
+        simulated.begin(&mut inner)?;
+        AdministeredPort::over(inner, Box::new(simulated))
+    }
+
+    fn over(inner: SoftPort, side: Box<dyn Side>) -> Result<AdministeredPort, FabricError> {
+        let administration = Administration::over(side, local(&inner))?;
+        let failed = |source: rustix::io::Errno| FabricError::Os {
+            what: "cannot wait for management datagrams".to_owned(),
+            source: source.into(),
         };
-        let watcher = Watcher::start(administration.umad(), &seen).map_err(failed)?;
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC);
-        let events = events.map_err(|e| failed(e.into()))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(|e| failed(e.into()))?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let [mads, timer] = administration.fds();
-        for fd in [
-            inner.event_fd(),
-            watcher.event_fd(),
-            wake.as_fd(),
-            mads,
-            timer,
-        ] {
-            epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN)
-                .map_err(|e| failed(e.into()))?;
+        for fd in [inner.event_fd(), wake.as_fd(), mads, timer] {
+            epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN).map_err(failed)?;
         }
-        let mut port = AdministeredPort {
+        let trouble = administration.carrier.trouble(&inner.attributes());
+        let port = AdministeredPort {
             inner,
             administration,
-            watcher,
             events,
             wake,
-            seen,
-            silent: None,
-            trouble: None,
+            trouble,
             lost: false,
             requested: GroupRequests::default(),
         };
-        port.trouble = port.find_trouble();
-        port.follow_manager();
+        // The first `process` sets the timer.
+        port.wake();
         Ok(port)
-    }
-
-    /// Why the port is not usable on the subnet.
-    fn find_trouble(&self) -> Option<String> {
-        let name = self.administration.umad().name();
-        if let Some(why) = &self.silent {
-            return Some(why.clone());
-        }
-        if let Some(why) = other_gid(&self.inner.attributes(), name, self.seen.gid()) {
-            return Some(why);
-        }
-        let state = self.seen.state;
-        (state != LinkState::Active).then(|| {
-            format!("{name} is in state {state}: the subnet manager has not made it ACTIVE")
-        })
-    }
-
-    /// Follows the LID of the subnet manager.
-    fn follow_manager(&mut self) {
-        let seen = &self.seen;
-        // While the port is not active, nothing reaches the manager.
-        let is_there = self.trouble.is_none() && seen.sm_lid.0 != 0;
-        let manager = is_there.then(|| Manager {
-            lid: seen.sm_lid,
-            sl: seen.sm_sl,
-            pkey_index: PKeyTable::new(seen.pkeys.clone()).management().index,
-        });
-        self.administration.set_manager(clock(), manager);
-    }
-
-    /// Follows the attributes of the simulated port.
-    fn follow(&mut self, seen: Seen) -> Vec<PortEvent> {
-        let now = match seen {
-            Ok(now) => now,
-            Err(why) => {
-                self.silent = Some(why);
-                return Vec::new();
-            }
-        };
-        self.silent = None;
-        let before = std::mem::replace(&mut self.seen, now);
-        // Another manager does not know the registrations, and a registration has the port's LID.
-        self.lost |= before.lid != self.seen.lid || before.sm_lid != self.seen.sm_lid;
-        if before.pkeys == self.seen.pkeys {
-            return Vec::new();
-        }
-        match self.inner.set_pkeys(self.seen.pkeys.clone()) {
-            Ok(changed) => vec![PortEvent::PKeyChange(changed)],
-            Err(e) => {
-                log::error!("cannot follow the P_Key table of the subnet manager: {e}");
-                Vec::new()
-            }
-        }
     }
 
     /// Follows whether the port is usable on the subnet. `events` are those of the software fabric.
     fn follow_trouble(&mut self, events: &mut Vec<PortEvent>) {
-        let now = self.find_trouble();
+        let now = self
+            .administration
+            .carrier
+            .trouble(&self.inner.attributes());
         if now.is_some() {
             events.retain(|event| *event != PortEvent::Active);
         }
+        // Memberships of a port that was down are lost.
+        self.lost |= events.contains(&PortEvent::Active);
         if now == self.trouble {
             return;
         }
@@ -195,6 +143,15 @@ impl AdministeredPort {
             None if events.contains(&PortEvent::Active) => {}
             None => events.push(PortEvent::Active),
         }
+    }
+
+    /// Follows the attributes of the port.
+    fn follow_port(&mut self) {
+        let local = local(&self.inner);
+        let subnet = &mut self.administration.subnet;
+        // Memberships are those of a GID.
+        self.lost |= subnet.port().gid != local.gid;
+        subnet.set_port(clock(), local);
     }
 
     /// Has all groups joined again if the subnet administrator has lost them.
@@ -219,9 +176,13 @@ impl AdministeredPort {
         };
         let mut events = Vec::new();
         for event in news {
-            // Packets need no path: they are addressed by GID.
-            if let SubnetEvent::Group { mgid, joined } = event {
-                events.extend(self.group_answered(mgid, &joined));
+            match event {
+                SubnetEvent::Group { mgid, joined } => {
+                    events.extend(self.group_answered(mgid, &joined));
+                }
+                SubnetEvent::Forgotten => self.lost = true,
+                // Packets need no path: they are addressed by GID.
+                SubnetEvent::Path { .. } => {}
             }
         }
         events
@@ -238,12 +199,13 @@ impl AdministeredPort {
         };
         let subnet = &mut self.administration.subnet;
         match subnet.join(clock(), mgid, pkey, qkey) {
-            Joined::Pending => {
-                self.requested.add(mgid, id);
-                Joined::Pending
-            }
             Joined::Now(parameters) => self.attach(id, mgid, parameters),
-            Joined::Refused(why) => Joined::Refused(why),
+            other => {
+                if other == Joined::Pending {
+                    self.requested.add(mgid, id);
+                }
+                other
+            }
         }
     }
 
@@ -304,27 +266,6 @@ impl AdministeredPort {
     }
 }
 
-/// The port for its subnet administrator.
-fn local(inner: &SoftPort, seen: &umad::PortAttributes) -> LocalPort {
-    let payload = inner.attributes().ud_payload_max;
-    LocalPort {
-        gid: seen.gid(),
-        mtu: IbMtu::fitting(payload).unwrap_or(IbMtu::B256),
-        kernel_interface: false,
-    }
-}
-
-/// A sentence if the software fabric's port has not the GID of the umad port.
-fn other_gid(port: &PortAttributes, umad: &str, wanted: Gid) -> Option<String> {
-    let (name, gid) = (&port.name, port.gid);
-    (gid != wanted).then(|| {
-        format!(
-            "{name} has the GID {gid}, and {umad} has {wanted}: give the underlay the address {wanted}, \
-             and set gid to it"
-        )
-    })
-}
-
 impl Port for AdministeredPort {
     fn attributes(&self) -> PortAttributes {
         let inner = self.inner.attributes();
@@ -335,7 +276,7 @@ impl Port for AdministeredPort {
         PortAttributes {
             state,
             state_reason: inner.state_reason.or_else(|| self.trouble.clone()),
-            lid: Some(self.seen.lid).filter(|lid| lid.0 != 0),
+            lid: self.administration.carrier.lid(),
             ..inner
         }
     }
@@ -343,7 +284,7 @@ impl Port for AdministeredPort {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             group_requests: GROUP_REQUESTS,
-            pkeys_settable: false,
+            pkeys_settable: !self.administration.carrier.sets_pkeys(),
             ..self.inner.capabilities()
         }
     }
@@ -364,19 +305,17 @@ impl Port for AdministeredPort {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
         let mut events = self.inner.process();
-        let (was_read, seen) = self.watcher.take();
-        if let Some(seen) = seen {
-            events.extend(self.follow(seen));
-        }
-        if was_read {
-            self.lost |= self.administration.watch_manager();
-        }
+        let changes = self.administration.carrier.look(&mut self.inner);
+        events.extend(changes.events);
+        self.lost |= changes.lost;
         self.follow_trouble(&mut events);
-        let local = local(&self.inner, &self.seen);
-        self.administration.subnet.set_port(clock(), local);
-        self.follow_manager();
-        events.extend(self.follow_loss());
+        self.follow_port();
         events.extend(self.process_subnet());
+        // Also a loss that the answers revealed.
+        if let Some(event) = self.follow_loss() {
+            events.push(event);
+            self.wake();
+        }
         events
     }
 
@@ -404,11 +343,14 @@ impl Port for AdministeredPort {
         self.inner.set_peers(peers)
     }
 
-    fn set_pkeys(&mut self, _: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError> {
-        Err(FabricError::Unusable(format!(
-            "a subnet manager sets the P_Key table of {}; ibtapd cannot change it",
-            self.inner.attributes().name
-        )))
+    fn set_pkeys(&mut self, pkeys: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError> {
+        if self.administration.carrier.sets_pkeys() {
+            return Err(FabricError::Unusable(format!(
+                "a subnet manager sets the P_Key table of {}; ibtapd cannot change it",
+                self.inner.attributes().name
+            )));
+        }
+        self.inner.set_pkeys(pkeys)
     }
 
     fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey> {
@@ -447,13 +389,6 @@ impl Port for AdministeredPort {
 impl Drop for AdministeredPort {
     /// Leaves all groups.
     fn drop(&mut self) {
-        let requested = self.requested.take().map(|(mgid, _)| mgid);
-        let mut mgids: Vec<Gid> = requested.collect();
-        let memberships = self.administration.subnet.memberships();
-        mgids.extend(memberships.map(|membership| membership.record.mgid));
-        for mgid in mgids {
-            self.administration.subnet.leave(clock(), mgid);
-        }
         self.administration.finish();
     }
 }

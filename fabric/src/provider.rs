@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use proto::Gid;
+
 use crate::administered::AdministeredPort;
 use crate::port::{FabricError, Port};
 use crate::soft::{SoftConfig, SoftPort};
@@ -12,8 +14,9 @@ use crate::verbs::{VerbsConfig, VerbsPort};
 pub enum ProviderConfig {
     /// A port of the software RoCEv2 fabric.
     Soft(SoftConfig),
-    /// A port of the software RoCEv2 fabric on a subnet with a subnet administrator.
-    Administered(SoftConfig),
+    /// A port of the software RoCEv2 fabric on a subnet, whose subnet administrator is at the port with this
+    /// GID, or reached by umad of an RDMA device.
+    Administered(SoftConfig, Option<Gid>),
     /// A port of an RDMA device of the kernel.
     Verbs(VerbsConfig),
 }
@@ -22,7 +25,7 @@ impl ProviderConfig {
     /// Sets the maximum time that opening waits for a usable GID.
     pub fn set_gid_wait(&mut self, wait: Duration) {
         match self {
-            ProviderConfig::Soft(config) | ProviderConfig::Administered(config) => {
+            ProviderConfig::Soft(config) | ProviderConfig::Administered(config, _) => {
                 config.gid_wait = wait;
             }
             ProviderConfig::Verbs(config) => config.gid_wait = wait,
@@ -32,7 +35,7 @@ impl ProviderConfig {
     /// The port's name in the configuration: the underlay's name, or `mlx5_0/1`.
     pub fn name(&self) -> String {
         match self {
-            ProviderConfig::Soft(config) | ProviderConfig::Administered(config) => {
+            ProviderConfig::Soft(config) | ProviderConfig::Administered(config, _) => {
                 config.underlay.clone()
             }
             ProviderConfig::Verbs(config) => config.name(),
@@ -48,7 +51,10 @@ impl ProviderConfig {
 pub fn open(config: ProviderConfig) -> Result<Box<dyn Port>, FabricError> {
     Ok(match config {
         ProviderConfig::Soft(config) => Box::new(SoftPort::open(config)?),
-        ProviderConfig::Administered(config) => Box::new(AdministeredPort::open(config)?),
+        ProviderConfig::Administered(config, Some(gid)) => {
+            Box::new(AdministeredPort::by_qp1(config, gid)?)
+        }
+        ProviderConfig::Administered(config, None) => Box::new(AdministeredPort::by_umad(config)?),
         ProviderConfig::Verbs(config) => Box::new(VerbsPort::open(config)?),
     })
 }

@@ -15,8 +15,9 @@ pub(crate) mod tests;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use proto::{Gid, IbMtu, Instant, Lid};
+use proto::{Gid, IbMtu, Instant};
 
+use crate::administration::Place;
 use crate::group::Joined;
 use crate::mad::MAD_LEN;
 use crate::mad::sa::{Notice, trap};
@@ -78,15 +79,15 @@ pub enum SubnetEvent {
         /// The path.
         path: Result<SubnetPath, Unreachable>,
     },
+    /// The answer to [`Subnet::check`]: the subnet administrator has forgotten a membership of the port.
+    Forgotten,
 }
 
 /// The subnet of a port, for display.
 #[derive(Clone, Copy, Debug)]
 pub struct SubnetInfo<'p> {
-    /// The LID of the subnet manager's port; `None` while there is no subnet manager.
-    pub sm_lid: Option<Lid>,
-    /// The service level of packets to the subnet manager, 0 to 15.
-    pub sm_sl: u8,
+    /// The place of the subnet administrator; `None` while there is none.
+    pub administrator: Option<Place>,
     /// Memberships, paths and counters.
     pub subnet: &'p Subnet,
 }
@@ -102,6 +103,8 @@ enum Purpose {
     Path(Destination),
     /// Subscribe to the trap.
     Subscribe(u16),
+    /// Ask for the memberships of the port, at this time.
+    Check(Instant),
 }
 
 /// A port on a subnet, see the module.
@@ -135,6 +138,11 @@ impl Subnet {
         }
     }
 
+    /// The attributes of the port.
+    pub const fn port(&self) -> &LocalPort {
+        &self.port
+    }
+
     /// Sets the attributes of the port. With another GID, memberships and paths are those of another port:
     /// all are forgotten, and the owner joins its groups again.
     pub fn set_port(&mut self, now: Instant, port: LocalPort) {
@@ -156,6 +164,23 @@ impl Subnet {
         }
     }
 
+    /// Asks which groups the port is a member of. [`SubnetEvent::Forgotten`] follows if one is missing: no
+    /// other event follows if the subnet administrator has lost its memory, or if another program has ended
+    /// a membership of the port.
+    pub fn check(&mut self, now: Instant) {
+        let is_open = self
+            .requests
+            .values()
+            .any(|p| matches!(p, Purpose::Check(_)));
+        if !is_open && self.has_memberships() {
+            self.ask(
+                now,
+                Request::memberships(self.port.gid),
+                Purpose::Check(now),
+            );
+        }
+    }
+
     /// The subnet manager or the port's LID changed: open requests are sent again, paths are resolved again
     /// when they are used. `lost`: the subnet administrator has no membership of the port any more, so the
     /// next join of each group asks again.
@@ -172,6 +197,12 @@ impl Subnet {
         let id = self.client.ask(now, request).ok()?;
         self.requests.insert(id, purpose);
         Some(id)
+    }
+
+    /// How long a carrier delivers answers to a datagram of [`Subnet::poll_transmit`]: see
+    /// [`Client::patience`].
+    pub fn patience(&self, mad: &[u8; MAD_LEN]) -> Duration {
+        self.client.patience(mad)
     }
 
     /// Handles a received datagram of subnet administration.
@@ -230,6 +261,7 @@ impl Subnet {
         match purpose {
             Purpose::Join(mgid) => self.join_answered(now, mgid, result),
             Purpose::Path(destination) => self.path_answered(now, destination, result),
+            Purpose::Check(asked) => self.check_answered(asked, result),
             Purpose::Leave(mgid) => {
                 if let Err(why) = result {
                     log::debug!(

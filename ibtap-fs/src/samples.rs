@@ -18,6 +18,7 @@ pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
         lid: None,
         sm_lid: None,
         sm_sl: None,
+        sa_gid: None,
         state: PortState::Active,
         reason: None,
         up: true,

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Gid;
+
 /// Transport of IP packets (RFC 4391: datagram, RFC 4755: connected).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -73,14 +75,15 @@ impl fmt::Display for MssChoice {
 }
 
 /// How a port reaches the subnet administrator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaChoice {
     /// Not at all: groups need no administrator.
     None,
     /// By libibumad: on the RDMA device of the port. For an underlay, on the first device that libibumad
     /// finds.
     Umad,
+    /// By the QP1 of a port of the software fabric: the subnet administrator is at the port with this GID.
+    Port(Gid),
 }
 
 /// The choice of the port's GID, among the underlay's addresses or the RDMA device's GIDs.

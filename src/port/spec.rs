@@ -62,7 +62,8 @@ impl PortSpec {
                     ..SoftConfig::new(underlay)
                 };
                 match port.sa {
-                    Some(SaChoice::Umad) => ProviderConfig::Administered(config),
+                    Some(SaChoice::Umad) => ProviderConfig::Administered(config, None),
+                    Some(SaChoice::Port(gid)) => ProviderConfig::Administered(config, Some(gid)),
                     Some(SaChoice::None) | None => ProviderConfig::Soft(config),
                 }
             }

@@ -2,17 +2,33 @@
 
 use control::api::{GroupRecord, PathInfo};
 use fabric::Gid;
+use fabric::administration::Place;
 use fabric::mad::sa::Rate;
 use fabric::subnet::{SubnetInfo, SubnetPath};
 
-/// The LID of the subnet manager.
+/// The LID of the subnet manager; `None` while there is no subnet manager.
 pub fn sm_lid(subnet: SubnetInfo<'_>) -> Option<u16> {
-    subnet.sm_lid.map(|lid| lid.0)
+    manager(subnet).map(|(lid, _)| lid)
 }
 
-/// The service level of packets to the subnet manager; `None` while there is no subnet manager.
+/// The service level of packets to the subnet manager, with its LID.
 pub fn sm_sl(subnet: SubnetInfo<'_>) -> Option<u8> {
-    subnet.sm_lid.map(|_| subnet.sm_sl)
+    manager(subnet).map(|(_, sl)| sl)
+}
+
+fn manager(subnet: SubnetInfo<'_>) -> Option<(u16, u8)> {
+    match subnet.administrator? {
+        Place::Manager { lid, sl } => Some((lid.0, sl)),
+        Place::Port(_) => None,
+    }
+}
+
+/// The GID of the subnet administrator's port, if the port reaches it by QP1.
+pub fn sa_gid(subnet: SubnetInfo<'_>) -> Option<Gid> {
+    match subnet.administrator? {
+        Place::Manager { .. } => None,
+        Place::Port(gid) => Some(gid),
+    }
 }
 
 /// The record of a group; `None` before the first answer.

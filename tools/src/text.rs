@@ -58,6 +58,9 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
         lines.push(("Port LID", format!("{lid:#06x}")));
         lines.push(("SM", subnet::manager(i)));
     }
+    if let Some(gid) = i.sa_gid {
+        lines.push(("SA", gid.to_string()));
+    }
     lines.extend([
         ("Port GID", i.gid.to_string()),
         ("Address", i.address.to_string()),

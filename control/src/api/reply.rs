@@ -45,6 +45,9 @@ pub struct InterfaceInfo {
     /// Service level of packets to the subnet manager, with its LID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sm_sl: Option<u8>,
+    /// GID of the subnet administrator's port, on a software fabric that reaches it by QP1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sa_gid: Option<Gid>,
     /// State of the port.
     pub state: PortState,
     /// Reason if the state is not active or the carrier is off.

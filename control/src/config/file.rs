@@ -81,7 +81,7 @@ struct Port {
     link_mtu: Option<Spanned<Value<LinkMtu>>>,
     busy_poll: Option<Value<BusyPoll>>,
     pkeys: Option<Spanned<Vec<Value<PKey>>>>,
-    sa: Option<Spanned<SaChoice>>,
+    sa: Option<Spanned<Value<SaChoice>>>,
     kernel_peers: Option<Spanned<bool>>,
     cm: Option<Spanned<CmChoice>>,
     #[serde(default)]
@@ -178,7 +178,7 @@ fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<
             .pkeys
             .as_ref()
             .map(|keys| keys.get_ref().iter().map(|key| key.0).collect()),
-        sa: raw.sa.as_ref().map(|sa| *sa.get_ref()),
+        sa: raw.sa.as_ref().map(|sa| sa.get_ref().0),
         kernel_peers: raw.kernel_peers.as_ref().is_some_and(|k| *k.get_ref()),
         cm: raw.cm.as_ref().map(|cm| *cm.get_ref()).unwrap_or_default(),
         managers: raw.managers.iter().map(|manager| manager.0.0).collect(),

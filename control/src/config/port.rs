@@ -173,6 +173,18 @@ impl PortConfig {
                     .into(),
             );
         }
+        if let Some(SaChoice::Port(sa)) = self.sa
+            && sa.ipv4().is_some() != self.gid.is_ipv4()
+        {
+            return fault(
+                "sa",
+                format!(
+                    "the subnet administrator {} and the port's GID have different address families; use \
+                     IPv6 for both, or IPv4 for both",
+                    sa.to_ip()
+                ),
+            );
+        }
         if self.cm != CmChoice::Auto {
             return fault(
                 "cm",
@@ -224,12 +236,18 @@ impl PortConfig {
                     .into(),
             );
         }
-        if self.sa == Some(SaChoice::None) {
-            return fault(
-                "sa",
-                "an InfiniBand port needs the subnet administrator, and a RoCE port has none; leave sa out"
-                    .into(),
-            );
+        let why = match self.sa {
+            Some(SaChoice::None) => Some(
+                "an InfiniBand port needs the subnet administrator, and a RoCE port has none; leave sa out",
+            ),
+            Some(SaChoice::Port(_)) => Some(
+                "an RDMA device reaches the subnet administrator by umad, at the LID of the subnet manager; \
+                 leave sa out",
+            ),
+            Some(SaChoice::Umad) | None => None,
+        };
+        if let Some(why) = why {
+            return fault("sa", why.into());
         }
         if self.pkeys.is_some() {
             return fault(

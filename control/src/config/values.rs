@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey, Qpn};
+use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey, Qpn, SaChoice};
 
 /// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
 const GID_INDEX_MAX: u32 = 255;
@@ -39,6 +39,25 @@ pub fn parse_gid(text: &str) -> Result<GidChoice, String> {
                     "{text:?} is not a GID; use \"auto\", \"ipv4\", an IPv6 or IPv4 address, or an index"
                 )),
             },
+        },
+    }
+}
+
+/// Parses a way to the subnet administrator.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_sa(text: &str) -> Result<SaChoice, String> {
+    match text {
+        "none" => Ok(SaChoice::None),
+        "umad" => Ok(SaChoice::Umad),
+        _ => match text.parse::<IpAddr>().map(|a| a.to_canonical()) {
+            Ok(address) if is_unicast(address) => Ok(SaChoice::Port(address.into())),
+            Ok(address) => Err(format!("{address} is not the address of one port")),
+            Err(_) => Err(format!(
+                "{text:?} is no way to a subnet administrator; use \"none\", \"umad\", or the address of \
+                 the administrator's port"
+            )),
         },
     }
 }

@@ -1,4 +1,6 @@
-//! A port of the software fabric, with a simulated subnet administrator.
+//! A port of the software fabric, with a simulated subnet administrator behind umad or QP1.
+
+mod qp1;
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -12,15 +14,18 @@ use crate::namespace::Namespace;
 use crate::subnet::tests::administrator::Administrator;
 use crate::subnet::tests::{broadcast, group, port_gid};
 use crate::umad::fake::Fake;
+use crate::umad::{self, LinkState};
 
 /// A second partition, whose key the port has as a limited member.
 const RED: PKey = PKey::new(0x8001);
 
 /// The underlay `eth0` with the GID of the simulated port, which is port 0 of the administrator.
-struct World {
+struct World<F> {
     sa: Arc<Mutex<Administrator>>,
-    fake: Arc<Fake>,
+    /// The other end of the carrier.
+    fake: F,
     port: AdministeredPort,
+    workers: Vec<Box<dyn Worker>>,
     _ns: Namespace,
 }
 
@@ -63,14 +68,14 @@ fn config(address: Gid) -> SoftConfig {
 }
 
 /// Runs a case on a thread of its own, in its own namespace.
-fn run(case: &'static str, test: impl FnOnce(World) + Send + 'static) {
+fn run(case: &'static str, test: impl FnOnce(World<Arc<Fake>>) + Send + 'static) {
     thread::spawn(move || test(World::new(case)))
         .join()
         .unwrap();
 }
 
-impl World {
-    fn new(case: &str) -> World {
+impl World<Arc<Fake>> {
+    fn new(case: &str) -> World<Arc<Fake>> {
         let ns = namespace(case, port_gid(0));
         let sa = Arc::new(Mutex::new(Administrator::new(2)));
         let of_fake = Arc::clone(&sa);
@@ -79,12 +84,42 @@ impl World {
             answers.into_iter().map(|(_, answer)| answer).collect()
         });
         let soft = SoftPort::open(config(port_gid(0))).unwrap();
+        let port = AdministeredPort::with_umad(soft, fake.open()).unwrap();
+        World::over(port, sa, fake, ns)
+    }
+}
+
+impl<F> World<F> {
+    fn over(
+        mut port: AdministeredPort,
+        sa: Arc<Mutex<Administrator>>,
+        fake: F,
+        ns: Namespace,
+    ) -> World<F> {
         World {
-            port: AdministeredPort::over(soft, fake.open()).unwrap(),
+            workers: port.take_workers(),
+            port,
             sa,
             fake,
             _ns: ns,
         }
+    }
+
+    /// Waits a short time for news, and handles news of workers and port.
+    fn step(&mut self) -> Vec<PortEvent> {
+        let mut ready = [PollFd::from_borrowed_fd(
+            self.port.event_fd(),
+            PollFlags::IN,
+        )];
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: 5_000_000,
+        };
+        poll(&mut ready, Some(&wait)).unwrap();
+        for worker in &mut self.workers {
+            worker.poll(64).unwrap();
+        }
+        self.port.process()
     }
 
     /// Handles news of the port until there is this event; returns all events until then.
@@ -96,16 +131,7 @@ impl World {
                 std::time::Instant::now() < patience,
                 "no {what} in {events:?}"
             );
-            let mut ready = [PollFd::from_borrowed_fd(
-                self.port.event_fd(),
-                PollFlags::IN,
-            )];
-            let second = Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            };
-            poll(&mut ready, Some(&second)).unwrap();
-            events.extend(self.port.process());
+            events.extend(self.step());
         }
         events
     }
@@ -161,12 +187,11 @@ impl World {
 
     /// Waits until the administrator has no membership of the group.
     fn until_left(&mut self, mgid: Gid) {
-        for _ in 0..3000 {
+        for _ in 0..6000 {
             if self.member(mgid) == 0 {
                 return;
             }
-            self.port.process();
-            thread::sleep(Duration::from_millis(10));
+            self.step();
         }
         panic!("the port is still a member of {mgid}");
     }
@@ -311,7 +336,7 @@ fn an_underlay_with_another_gid_is_refused() {
         let _ns = namespace("gid", port_gid(1));
         let fake = Fake::new(attributes(), |_| Vec::new());
         let soft = SoftPort::open(config(port_gid(1))).unwrap();
-        let why = match AdministeredPort::over(soft, fake.open()) {
+        let why = match AdministeredPort::with_umad(soft, fake.open()) {
             Err(e) => e.to_string(),
             Ok(_) => panic!("it has the GID of another port"),
         };

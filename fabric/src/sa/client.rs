@@ -231,6 +231,17 @@ impl Client {
         }
     }
 
+    /// How long a carrier delivers answers to a datagram of [`Client::poll_transmit`]: until the last try of
+    /// the request has ended, because a late answer to an earlier try is an answer. Zero if no answer
+    /// follows. Each try has a transaction id of its own.
+    pub fn patience(&self, mad: &[u8; MAD_LEN]) -> Duration {
+        if mad[3] & method::RESPONSE != 0 {
+            return Duration::ZERO;
+        }
+        let waits = (0..self.config.tries.max(1)).map(|tries| self.shortest_wait(tries));
+        waits.sum::<Duration>() * 5 / 4
+    }
+
     /// The next event, in order of occurrence.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
@@ -463,9 +474,13 @@ impl Client {
 
     /// The wait before the next try after `tries` earlier ones.
     fn wait(&mut self, tries: u32) -> Duration {
-        let first = self.config.first_timeout.as_nanos() as u64;
-        let wait = Duration::from_nanos(doubled(first, tries, LONGEST.as_nanos() as u64));
+        let wait = self.shortest_wait(tries);
         wait + self.jitter(wait / 4)
+    }
+
+    fn shortest_wait(&self, tries: u32) -> Duration {
+        let first = self.config.first_timeout.as_nanos() as u64;
+        Duration::from_nanos(doubled(first, tries, LONGEST.as_nanos() as u64))
     }
 
     fn end(&mut self, now: Instant, id: TransactionId, result: Result<Response, Failure>) {

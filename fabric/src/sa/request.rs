@@ -144,6 +144,15 @@ impl Request {
         Request::table_like(mc_member::MGID, &record)
     }
 
+    /// GetTable MCMemberRecord of the groups that a port is a member of.
+    pub fn memberships(port_gid: Gid) -> Request {
+        let record = McMemberRecord {
+            port_gid,
+            ..McMemberRecord::default()
+        };
+        Request::table_like(mc_member::PORT_GID, &record)
+    }
+
     /// Get of one path, with component mask 0x340c: so the kernel's IPoIB asks. `pkey` has full
     /// membership; `tclass` is the broadcast group's.
     pub fn path(sgid: Gid, dgid: Gid, pkey: PKey, tclass: u8) -> Request {

@@ -14,7 +14,8 @@ pub struct Counts {
     pub rx_trains: u64,
     /// Packets to [`crate::Qpn::MULTICAST`] delivered.
     pub rx_multicast: u64,
-    /// Management datagrams to QP1 of another class than communication management, dropped.
+    /// Management datagrams to QP1 that nobody wants, dropped: of other classes, or of subnet administration
+    /// from another port than the administrator's.
     pub rx_mads_unhandled: u64,
     /// Packets received here and passed on to the worker they belong to.
     pub rx_handed_on: u64,

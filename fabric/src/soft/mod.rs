@@ -15,11 +15,15 @@ mod ud;
 pub mod wire;
 
 mod address_handle;
+mod administrator;
 mod config;
 mod connections;
 mod counts;
 mod datagrams;
 mod endpoint;
+#[cfg(test)]
+pub(crate) mod fake_gsi;
+mod gsi;
 mod holder;
 mod icrc_check;
 mod lanes;
@@ -37,6 +41,7 @@ mod underlay_query;
 mod unmanaged;
 mod worker;
 
+pub use administrator::Qp1Carrier;
 pub use config::SoftConfig;
 pub use engine::{Answer, LocalQp, RemoteQp};
 pub use holder::{PortUser, port_user};

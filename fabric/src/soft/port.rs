@@ -10,6 +10,7 @@ use proto::{EndpointId, Gid, Guid, PKey, PortState, Psn, QKey, Qpn, Services};
 use rtnl::{Group, Monitor, Requests};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::administrator::{Inbox, Qp1Carrier};
 use super::config::SoftConfig;
 use super::endpoint::UdQueuePair;
 use super::engine::EngineConfig;
@@ -54,6 +55,8 @@ pub struct SoftPort {
     /// Why the underlay is not usable now.
     trouble: Option<Unusable>,
     sockets: Arc<[Sockets]>,
+    /// Takes the datagrams of the subnet administrator.
+    administrator: Option<Arc<Inbox>>,
     memberships: Memberships,
     pkeys: Arc<PKeyTable>,
     endpoints: BTreeMap<u32, UdQueuePair>,
@@ -111,6 +114,7 @@ impl SoftPort {
             look_again: false,
             trouble: None,
             sockets,
+            administrator: None,
             pkeys,
             endpoints: BTreeMap::new(),
             seen_endpoints: Arc::default(),
@@ -128,6 +132,19 @@ impl SoftPort {
     /// As [`Port::take_workers`], with the additional functions of this provider's workers.
     pub fn take_soft_workers(&mut self) -> Vec<SoftWorker> {
         std::mem::take(&mut self.workers)
+    }
+
+    /// A carrier of datagrams between this port's QP1 and a subnet administrator at the port `gid`.
+    ///
+    /// # Errors
+    /// [`FabricError::Unusable`] if both GIDs are not of one address family; [`FabricError::Os`].
+    pub(crate) fn carrier_to(&mut self, gid: Gid) -> Result<Qp1Carrier, FabricError> {
+        check_peers(&[gid.to_ip()], &self.usable)?;
+        let made = Qp1Carrier::new(&self.shared, gid);
+        let (carrier, inbox) = made.map_err(|e| os("cannot create an eventfd", e))?;
+        self.administrator = Some(inbox);
+        self.publish();
+        Ok(carrier)
     }
 
     /// The parameters of a new worker.
@@ -166,6 +183,7 @@ impl SoftPort {
             peers: self.config.peers.clone(),
             copies: !self.config.peers.is_empty(),
             sockets: Arc::clone(&self.sockets),
+            administrator: self.administrator.clone(),
         };
         // No copies to ourselves, unless endpoints here share a group.
         table.peers.retain(|&p| p != self.usable.address);

@@ -82,20 +82,26 @@ impl Reception<'_> {
         ud::receive(table, path, icrc, bytes, |d| {
             if d.to.is_some() {
                 full |= !note(received, counts, path, base, d);
-            } else if let Some(mad) = communication(&d, bytes) {
-                engine.mad(*now, path.src, d.pkey, mad);
             } else {
-                counts.rx_mads_unhandled += 1;
+                let taken = management(&d, bytes).is_some_and(|mad| match mad[1] {
+                    class::COM_MGT => {
+                        engine.mad(*now, path.src, d.pkey, mad);
+                        true
+                    }
+                    class::SUBN_ADM => table.administrator_of(path.src).is_some_and(|a| a.put(mad)),
+                    _ => false,
+                });
+                counts.rx_mads_unhandled += u64::from(!taken);
             }
         })?;
         if full { Err(Refusal::NoRoom) } else { Ok(()) }
     }
 }
 
-/// The management datagram in a packet to QP1, if its class is communication management.
-fn communication<'p>(d: &Delivery<'_>, bytes: &'p [u8]) -> Option<&'p [u8; MAD_LEN]> {
+/// The management datagram in a packet from QP1 to QP1.
+fn management<'p>(d: &Delivery<'_>, bytes: &'p [u8]) -> Option<&'p [u8; MAD_LEN]> {
     let mad: &[u8; MAD_LEN] = bytes.get(d.payload.clone())?.try_into().ok()?;
-    (mad[1] == class::COM_MGT && d.src_qpn == Qpn::GSI).then_some(mad)
+    (d.src_qpn == Qpn::GSI).then_some(mad)
 }
 
 /// Records a delivery; false if the batch is full.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::{EndpointId, Gid, PKey, QKey, Qpn};
 
+use super::administrator::Inbox;
 use super::endpoint::UdQueuePair;
 use super::engine::{Partition, Standing};
 use super::qp::QueuePair;
@@ -146,6 +147,8 @@ pub struct Table {
     pub copies: bool,
     /// One entry for each worker; empty while the underlay is missing.
     pub sockets: Arc<[Sockets]>,
+    /// Takes the datagrams of the subnet administrator.
+    pub administrator: Option<Arc<Inbox>>,
 }
 
 impl Table {
@@ -164,6 +167,12 @@ impl Table {
     pub fn attached(&self, mgid: &Gid) -> impl Iterator<Item = &Endpoint> {
         let ids = self.groups.get(mgid).map_or(&[][..], |ids| &ids[..]);
         ids.iter().filter_map(|&id| self.endpoints.get(id))
+    }
+
+    /// The queue for datagrams of subnet administration from this port.
+    pub fn administrator_of(&self, from: Gid) -> Option<&Inbox> {
+        let inbox = self.administrator.as_deref();
+        inbox.filter(|inbox| inbox.from == from)
     }
 
     /// Whether QP1 accepts a management datagram with these keys (IBA vol. 1, 10.9.8).

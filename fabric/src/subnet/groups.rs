@@ -1,5 +1,6 @@
 //! Memberships of the port in multicast groups.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proto::{Gid, Instant, PKey, QKey, mgid};
@@ -21,8 +22,8 @@ enum State {
     Waiting,
     /// The subnet administrator has not answered the request with this JoinState yet.
     Asked(TransactionId, Attempt),
-    /// The port is a member.
-    Member,
+    /// The port is a member, since this time.
+    Member(Instant),
     /// The port may be no member any more; the next join asks again.
     Lost,
 }
@@ -102,9 +103,13 @@ impl Membership {
 
     /// The subnet administrator may have forgotten the membership.
     pub fn lose(&mut self) {
-        if self.state == State::Member {
+        if self.is_member() {
             self.state = State::Lost;
         }
+    }
+
+    const fn is_member(&self) -> bool {
+        matches!(self.state, State::Member(_))
     }
 
     /// The membership for display, if the port is or was a member.
@@ -147,7 +152,7 @@ impl Subnet {
         let membership = self.groups.entry(mgid).or_insert(wanted);
         let was_receiver = std::mem::replace(&mut membership.receives, true);
         match (membership.state, &membership.record) {
-            (State::Member, Some(record)) if was_receiver => match parameters(record) {
+            (State::Member(_), Some(record)) if was_receiver => match parameters(record) {
                 Some(parameters) => Joined::Now(parameters),
                 None => Joined::Refused("the group has an invalid MTU".into()),
             },
@@ -214,9 +219,8 @@ impl Subnet {
 
     /// Leaves the groups to which the port has sent nothing for [`SENDER_IDLE`].
     pub(super) fn leave_idle(&mut self, now: Instant) {
-        let is_idle = |m: &Membership| {
-            !m.receives && m.state == State::Member && now.since(m.used) >= SENDER_IDLE
-        };
+        let is_idle =
+            |m: &Membership| !m.receives && m.is_member() && now.since(m.used) >= SENDER_IDLE;
         let idle = self
             .groups
             .iter()
@@ -236,7 +240,7 @@ impl Subnet {
         let broadcast = parent.map(|parent| self.groups.get(&parent));
         let template = match broadcast {
             None => None,
-            Some(Some(broadcast)) if broadcast.state == State::Member => broadcast.record,
+            Some(Some(broadcast)) if broadcast.is_member() => broadcast.record,
             Some(Some(_)) => {
                 self.set_state(mgid, State::Waiting);
                 return Joined::Pending;
@@ -432,7 +436,7 @@ impl Subnet {
         let Some(membership) = self.groups.get_mut(&mgid) else {
             return Joined::Refused("the group was left".into());
         };
-        membership.state = State::Member;
+        membership.state = State::Member(now);
         membership.held = record.join_state.0 & (membership.held | attempt.join_state().0);
         let before = membership.record.replace(*record);
         let pkey = membership.pkey;
@@ -455,7 +459,7 @@ impl Subnet {
     /// Joins the groups again that depend on a broadcast group.
     fn rejoin_below(&mut self, now: Instant, broadcast: Gid) {
         let below = self.groups.iter().filter(|(group, membership)| {
-            membership.state == State::Member && parent_of(**group) == Some(broadcast)
+            membership.is_member() && parent_of(**group) == Some(broadcast)
         });
         let below: Vec<Gid> = below.map(|(group, _)| *group).collect();
         for group in below {
@@ -476,7 +480,7 @@ impl Subnet {
     /// deleted group has no members.
     pub(super) fn group_changed(&mut self, now: Instant, mgid: Gid) {
         let membership = self.groups.get(&mgid);
-        if membership.is_some_and(|m| m.state == State::Member) {
+        if membership.is_some_and(Membership::is_member) {
             self.rejoin(now, mgid);
         }
     }
@@ -492,7 +496,7 @@ impl Subnet {
             membership.used = now;
             let path = membership.record.as_ref().and_then(group_path);
             return match (membership.state, path) {
-                (State::Member, Some(path)) => Some(Ok(path)),
+                (State::Member(_), Some(path)) => Some(Ok(path)),
                 (State::Lost, _) if !membership.receives => {
                     membership.sends = true;
                     self.rejoin(now, mgid);
@@ -515,6 +519,29 @@ impl Subnet {
         match self.request(now, mgid, self.first_attempt(false)) {
             Joined::Refused(why) => refused(why),
             _ => None,
+        }
+    }
+
+    /// Whether the port is a member of any group.
+    pub(super) fn has_memberships(&self) -> bool {
+        self.groups.values().any(Membership::is_member)
+    }
+
+    /// Compares the memberships that the subnet administrator knows with those from before the question.
+    pub(super) fn check_answered(&mut self, asked: Instant, result: Result<Response, Failure>) {
+        let known: BTreeSet<Gid> = match result {
+            // Missing records say nothing about memberships.
+            Ok(response) if response.truncated => return,
+            Ok(response) => response.all().map(|r: McMemberRecord| r.mgid).collect(),
+            Err(Failure::Status(status::NO_RECORDS)) => BTreeSet::new(),
+            Err(_) => return,
+        };
+        let is_forgotten = |(mgid, membership): (&Gid, &Membership)| {
+            let was_member = matches!(membership.state, State::Member(since) if since <= asked);
+            was_member && !known.contains(mgid)
+        };
+        if self.groups.iter().any(is_forgotten) {
+            self.events.push_back(SubnetEvent::Forgotten);
         }
     }
 

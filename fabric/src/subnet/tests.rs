@@ -10,7 +10,7 @@ mod hostile;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proto::{Gid, IbMtu, Instant, PKey, QKey};
+use proto::{Gid, IbMtu, Instant, Lid, PKey, QKey};
 
 use super::*;
 use crate::mad::MAD_LEN;

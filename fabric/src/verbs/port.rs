@@ -33,7 +33,7 @@ use super::snapshot::{Endpoints, Shared, Table};
 use super::sys::Library;
 use super::sysfs;
 use super::worker::VerbsWorker;
-use crate::administration::Administration;
+use crate::administration::{Administration, UmadCarrier};
 use crate::group::Joined;
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
@@ -98,7 +98,7 @@ pub struct VerbsPort {
     memberships: Memberships,
     pkeys: Arc<PKeyTable>,
     /// The subnet administrator, on InfiniBand.
-    administration: Option<Administration>,
+    administration: Option<Administration<UmadCarrier>>,
     subnet_change: SubnetChange,
     /// Number of changes of the subnet after which paths are resolved again.
     flushes: u64,

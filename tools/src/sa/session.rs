@@ -22,8 +22,6 @@ use crate::output::Failure;
 const TRIES: u32 = 3;
 /// Place and size of the SM_Key in a MAD of subnet administration (IBA vol. 1, 15.2.1.1).
 const SM_KEY: std::ops::Range<usize> = 36..44;
-/// The kernel forgets a request this long before the client sends it again: it refuses a second one.
-const MARGIN: Duration = Duration::from_millis(20);
 
 impl From<UmadError> for Failure {
     fn from(error: UmadError) -> Failure {
@@ -144,7 +142,7 @@ impl Session {
         loop {
             let now = clock();
             self.client.handle_timeout(now);
-            self.send(now)?;
+            self.send()?;
             if let Some(event) = self.client.poll_event() {
                 return Ok(Woken::Event(event));
             }
@@ -160,14 +158,10 @@ impl Session {
         }
     }
 
-    fn send(&mut self, now: Instant) -> Result<(), Failure> {
+    fn send(&mut self) -> Result<(), Failure> {
         while let Some(mut mad) = self.client.poll_transmit() {
             mad[SM_KEY].copy_from_slice(&self.sm_key.to_be_bytes());
-            let answers = mad[3] & RESPONSE != 0;
-            let wait = match self.client.next_deadline() {
-                Some(at) if !answers => at.since(now).saturating_sub(MARGIN).max(MARGIN),
-                _ => Duration::ZERO,
-            };
+            let wait = self.client.patience(&mad);
             let to = To::gsi(self.attributes.sm_lid, self.attributes.sm_sl);
             self.umad.send(self.agent, &to, &mad, wait, 0)?;
         }

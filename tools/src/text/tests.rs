@@ -27,6 +27,7 @@ fn interface() -> InterfaceInfo {
         lid: None,
         sm_lid: None,
         sm_sl: None,
+        sa_gid: None,
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         up: true,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey};
+use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey, SaChoice};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::config::PortName;
@@ -80,6 +80,13 @@ impl Scalar for GidChoice {
     }
     fn from_number(number: u64) -> Result<GidChoice, String> {
         values::gid_from_index(number)
+    }
+}
+
+impl Scalar for SaChoice {
+    const EXPECTED: &'static str = "\"none\", \"umad\" or an address";
+    fn from_text(text: &str) -> Result<SaChoice, String> {
+        values::parse_sa(text)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `[port.…]`, and the ports of interfaces.
 
-use proto::CmChoice;
+use proto::{CmChoice, SaChoice};
 
 use super::*;
 
@@ -85,7 +85,7 @@ fn rdma_devices() {
         link_mtu: LinkMtu::Bytes(2048),
         busy_poll: BusyPoll::from_micros(7).unwrap(),
         kernel_peers: true,
-        sa: Some(proto::SaChoice::Umad),
+        sa: Some(SaChoice::Umad),
         cm: CmChoice::RdmaCm,
         ..PortConfig::default()
     };
@@ -156,7 +156,13 @@ fn what_an_rdma_device_does_not_have() {
         ),
         (
             "sa = \"opensm\"",
-            "t.toml:2:6: unknown variant `opensm`, expected `none` or `umad`",
+            "t.toml:2:6: \"opensm\" is no way to a subnet administrator; use \"none\", \"umad\", or the \
+             address of the administrator's port",
+        ),
+        (
+            "sa = \"fe80::1\"",
+            "t.toml:2:6: an RDMA device reaches the subnet administrator by umad, at the LID of the subnet \
+             manager; leave sa out",
         ),
     ] {
         assert_eq!(rdma_fault(settings), expected, "{settings}");
@@ -178,6 +184,32 @@ fn what_an_underlay_does_not_have() {
     assert_eq!(
         port_fault("cm = \"off\""),
         "t.toml:2:6: connections on an underlay are always managed by ibtapd; leave cm out"
+    );
+}
+
+#[test]
+fn the_subnet_administrator_of_an_underlay() {
+    let sa_of = |settings: &str| {
+        let config = parse(&format!("[port.eth0]\n{settings}\n{IPOIB}")).unwrap();
+        config.ports[&PortName::Underlay("eth0".into())].sa
+    };
+    let at = |gid: &str| Some(SaChoice::Port(gid.parse().unwrap()));
+    assert_eq!(sa_of("sa = \"fe80::1\""), at("fe80::1"));
+    let ipv4 = "gid = \"ipv4\"\npeers = [\"192.0.2.2\"]\nsa = \"192.0.2.1\"";
+    assert_eq!(sa_of(ipv4), at("::ffff:192.0.2.1"));
+    assert_eq!(sa_of("sa = \"none\""), Some(SaChoice::None));
+    assert_eq!(
+        port_fault("sa = \"192.0.2.1\""),
+        "t.toml:2:6: the subnet administrator 192.0.2.1 and the port's GID have different address families; \
+         use IPv6 for both, or IPv4 for both"
+    );
+    assert_eq!(
+        port_fault("sa = \"ff02::1\""),
+        "t.toml:2:6: ff02::1 is not the address of one port"
+    );
+    assert_eq!(
+        port_fault("sa = 1"),
+        "t.toml:2:6: invalid type: number 1, expected \"none\", \"umad\" or an address"
     );
 }
 

@@ -511,6 +511,7 @@ fn interface() -> InterfaceInfo {
         lid: Some(3),
         sm_lid: Some(1),
         sm_sl: Some(0),
+        sa_gid: None,
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         up: true,

@@ -42,6 +42,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::gsi::Gsi;
 use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
 use crate::cm::{Cm, CmConfig};
 use crate::connection::ConnectionInfo;
@@ -55,7 +56,6 @@ use lookup::{Place, Table};
 use messages::Lent;
 use pool::Pool;
 use timers::Timers;
-use transmit::Gsi;
 
 pub use datagrams::Answer;
 use proto::{

@@ -1,15 +1,11 @@
 //! Outgoing packets: management datagrams first, then the queue pairs in turn.
 
-use proto::{Gid, Instant, PKey, Psn, QKey, Qpn};
+use proto::{Gid, Instant, PKey};
 
-use super::super::train::{self, Header};
-use super::super::wire::{Bth, Deth, opcode};
+use super::super::gsi::MAD_PACKET_LEN;
 use super::Engine;
 use crate::cm::{CmId, Outgoing};
 use crate::mad::{MAD_LEN, cm};
-
-/// Bytes of a management datagram in UDP.
-const MAD_PACKET_LEN: usize = train::packet_len(MAD_LEN);
 
 /// Bytes of the common header of management datagrams.
 const MAD_HEADER_LEN: usize = size_of::<crate::mad::Header>();
@@ -33,41 +29,6 @@ pub struct Run<'a> {
     /// Number of packets.
     pub count: usize,
 }
-
-/// The sending side of QP1.
-#[derive(Debug)]
-pub(super) struct Gsi {
-    psn: Psn,
-    packet: Box<[u8; MAD_PACKET_LEN]>,
-    /// The peer that the packet is for, until it was sent.
-    waits_for: Option<Gid>,
-}
-
-impl Gsi {
-    pub fn new(random: u64) -> Gsi {
-        Gsi {
-            psn: Psn::new(random as u32),
-            packet: Box::new([0; MAD_PACKET_LEN]),
-            waits_for: None,
-        }
-    }
-
-    fn load(&mut self, to: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
-        let header = Header {
-            opcode: opcode::UD_SEND_ONLY,
-            pkey,
-            dest_qp: Qpn::GSI,
-            qkey: QKey::GSI,
-            src_qp: Qpn::GSI,
-        };
-        self.packet[..train::HEAD].copy_from_slice(&header.to_bytes(self.psn));
-        self.packet[train::HEAD..][..MAD_LEN].copy_from_slice(mad);
-        self.psn = self.psn.advance(1);
-        self.waits_for = Some(to);
-    }
-}
-
-const _: () = assert!(train::HEAD == size_of::<Bth>() + size_of::<Deth>());
 
 impl Engine {
     /// Passes all packets that may be sent to `send`, which returns how many packets the network took.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proto::{Gid, IbMtu, Lid, PKey, QKey};
+use proto::{Gid, IbMtu, Instant, Lid, PKey, QKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{broadcast, port_gid};
@@ -12,6 +12,7 @@ use crate::mad::sa::{
     self, JoinState, McMemberRecord, PathRecord, Rate, Record, Selected, mc_member, status,
 };
 use crate::mad::{Header, MAD_LEN, SaHeader, method};
+use crate::rmpp::{Sender, flag};
 
 /// Bytes before the record.
 const HEAD: usize = 56;
@@ -54,6 +55,8 @@ pub struct Administrator {
     pub faults: Misbehaviour,
     /// Requests by group, attribute and port.
     pub requests: BTreeMap<(Gid, u16, usize), usize>,
+    /// Tables on their way, by port and transaction id.
+    tables: BTreeMap<(usize, u64), Sender>,
 }
 
 impl Administrator {
@@ -69,6 +72,7 @@ impl Administrator {
                 ..Misbehaviour::default()
             },
             requests: BTreeMap::new(),
+            tables: BTreeMap::new(),
         };
         sa.create(McMemberRecord {
             mgid: broadcast(),
@@ -113,8 +117,17 @@ impl Administrator {
         let (header, rest) = Header::read_from_prefix(mad).unwrap();
         let (head, data) = SaHeader::read_from_prefix(rest).unwrap();
         let attribute = header.attribute_id.get();
-        if header.method & method::RESPONSE != 0 {
+        if header.method & method::RESPONSE != 0 || self.faults.silent {
             return Vec::new();
+        }
+        if head.rmpp_flags & flag::ACTIVE != 0 {
+            return self.acknowledged(port, header.transaction_id.get(), mad);
+        }
+        let mask = head.component_mask.get();
+        if (header.method, attribute) == (method::GET_TABLE, sa::MC_MEMBER_RECORD)
+            && mask == mc_member::PORT_GID
+        {
+            return self.table(port, header, head);
         }
         let result = match attribute {
             sa::MC_MEMBER_RECORD => {
@@ -135,9 +148,6 @@ impl Administrator {
             }
             _ => Ok(data.to_vec()),
         };
-        if self.faults.silent {
-            return Vec::new();
-        }
         let mut answer = *mad;
         answer[3] = match header.method {
             method::SET => method::GET_RESP,
@@ -168,6 +178,58 @@ impl Administrator {
             answer[HEAD..HEAD + record.len()].copy_from_slice(&record);
         }
         vec![(self.faults.delay, answer); self.faults.copies]
+    }
+
+    /// Sends the memberships of a port in segments.
+    fn table(
+        &mut self,
+        port: usize,
+        mut header: Header,
+        mut head: SaHeader,
+    ) -> Vec<(Duration, [u8; MAD_LEN])> {
+        let mut records = Vec::new();
+        for (mgid, group) in &self.groups {
+            let state = self.member(*mgid, port);
+            if state != 0 {
+                McMemberRecord {
+                    port_gid: port_gid(port as u16),
+                    join_state: JoinState(state),
+                    ..group.record
+                }
+                .append(&mut records);
+                // Units of 8 bytes of a padded record.
+                records.resize(records.len().next_multiple_of(56), 0);
+            }
+        }
+        header.method = method::GET_TABLE_RESP;
+        head.attribute_offset = 7.into();
+        let tid = header.transaction_id.get();
+        let sender = Sender::new(Instant(0), header, head, records);
+        self.tables.insert((port, tid), sender);
+        self.segments(port, tid)
+    }
+
+    fn acknowledged(
+        &mut self,
+        port: usize,
+        tid: u64,
+        mad: &[u8; MAD_LEN],
+    ) -> Vec<(Duration, [u8; MAD_LEN])> {
+        if let Some(sender) = self.tables.get_mut(&(port, tid)) {
+            sender.receive(Instant(0), mad);
+        }
+        self.segments(port, tid)
+    }
+
+    fn segments(&mut self, port: usize, tid: u64) -> Vec<(Duration, [u8; MAD_LEN])> {
+        let sender = self.tables.get_mut(&(port, tid));
+        let mut segments = Vec::new();
+        if let Some(sender) = sender {
+            while let Some(mad) = sender.poll_transmit() {
+                segments.push((self.faults.delay, mad));
+            }
+        }
+        segments
     }
 
     fn membership(

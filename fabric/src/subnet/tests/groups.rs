@@ -244,3 +244,57 @@ fn an_answer_from_before_a_loss_makes_no_member() {
     assert_eq!(parameters.mlid, Some(Lid(0xc100)));
     assert_eq!(world.sa.member(broadcast(), 0), 1);
 }
+
+/// The port of a subnet administrator without events asks for its memberships. The answer has several
+/// segments.
+#[test]
+fn a_forgotten_membership_is_noticed_and_others_are_not() {
+    let forgotten = |world: &mut World| {
+        world.events[0].clear();
+        let now = world.now;
+        world.ports[0].check(now);
+        world.run(Duration::from_secs(30));
+        world.events[0].contains(&SubnetEvent::Forgotten)
+    };
+    let faults = Faults {
+        lost: 100,
+        doubled: 100,
+        delay: 50,
+    };
+    for seed in 0..20 {
+        println!("seed {seed}");
+        let mut world = World::new(2, seed, faults);
+        assert!(!forgotten(&mut world), "no membership, no question");
+        let mgids = (1..=20).map(group).chain([broadcast()]);
+        for mgid in mgids.clone() {
+            world.join(0, mgid);
+        }
+        for _ in 0..20 {
+            world.run(Duration::from_secs(30));
+            for mgid in mgids.clone() {
+                world.join(0, mgid);
+            }
+        }
+        assert!(!forgotten(&mut world), "the port is a member of all");
+        world.sa.groups.get_mut(&group(9)).unwrap().members.clear();
+        assert!((0..5).any(|_| forgotten(&mut world)), "one is missing");
+        world.sa.restart();
+        assert!((0..5).any(|_| forgotten(&mut world)), "all are missing");
+    }
+}
+
+#[test]
+fn a_group_joined_after_the_question_is_not_forgotten() {
+    let mut world = World::new(1, 5, Faults::default());
+    assert!(is_now(&world.joined(0, broadcast())));
+    // The answer is from before the join.
+    world.sa.faults.delay = Duration::from_millis(500);
+    let now = world.now;
+    world.ports[0].check(now);
+    world.run(Duration::from_millis(100));
+    world.sa.faults.delay = Duration::ZERO;
+    assert_eq!(world.join(0, group(1)), Joined::Pending);
+    world.run(Duration::from_secs(30));
+    assert!(is_now(&world.answer(0, group(1))));
+    assert!(!world.events[0].contains(&SubnetEvent::Forgotten));
+}

@@ -83,14 +83,14 @@ impl VerbsPort {
         let Some(administration) = &mut self.administration else {
             return Joined::Refused(format!("{} has no subnet administrator", self.name));
         };
-        let joined = administration.subnet.join(clock(), mgid, pkey, qkey);
-        match joined {
-            Joined::Pending => {
-                self.requested.add(mgid, id);
-                Joined::Pending
-            }
+        match administration.subnet.join(clock(), mgid, pkey, qkey) {
             Joined::Now(parameters) => self.attach(id, mgid, parameters),
-            Joined::Refused(why) => Joined::Refused(why),
+            other => {
+                if other == Joined::Pending {
+                    self.requested.add(mgid, id);
+                }
+                other
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use proto::{PKey, Services};
 
 use super::VerbsPort;
-use crate::administration::{Administration, Manager};
+use crate::administration::{Administration, Manager, UmadCarrier};
 use crate::group::Joined;
 use crate::kernel::clock;
 use crate::port::{FabricError, PortEvent};
@@ -41,13 +41,14 @@ impl VerbsPort {
     /// Opens umad on an InfiniBand port.
     ///
     /// # Errors
-    /// As [`Administration::open`].
+    /// As [`UmadCarrier::open`].
     pub(super) fn open_administration(&mut self) -> Result<(), FabricError> {
         if self.is_ethernet() {
             return Ok(());
         }
         let (device, port) = (&self.config.device, self.config.port);
-        let administration = Administration::open(device, port, self.local())?;
+        let carrier = Box::new(UmadCarrier::open(device, port)?);
+        let administration = Administration::over(carrier, self.local())?;
         for fd in administration.fds() {
             super::waiting::add(&self.events, fd).map_err(|source| FabricError::Os {
                 what: format!("{}: cannot wait for management datagrams", self.name),
@@ -104,7 +105,7 @@ impl VerbsPort {
         // While the port is down, nothing reaches the manager.
         let manager = manager.filter(|_| self.trouble.is_none());
         if let Some(administration) = &mut self.administration {
-            administration.set_manager(clock(), manager);
+            administration.carrier.set_manager(manager);
         }
     }
 
@@ -224,6 +225,7 @@ impl VerbsPort {
                             events.extend(self.group_answered(mgid, &joined));
                         }
                         SubnetEvent::Path { destination, path } => paths.push((destination, path)),
+                        SubnetEvent::Forgotten => self.subnet_change = SubnetChange::ALL,
                     }
                 }
             }

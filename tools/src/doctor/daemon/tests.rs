@@ -16,6 +16,7 @@ pub fn interface() -> InterfaceInfo {
         lid: None,
         sm_lid: None,
         sm_sl: None,
+        sa_gid: None,
         state: PortState::Active,
         reason: None,
         up: true,
