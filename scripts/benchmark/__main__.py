@@ -16,19 +16,21 @@ import carriers
 import guests
 import measures
 import report
+import rxe
+import subnet
 from lab import Failure, Lab
 
 
 class Suite:
     """Carriers and measures that run together over one underlay."""
 
-    def __init__(self, what, only, measure, forwarder=False, others="", guests=False):
+    def __init__(self, what, only, measure, forwarder=False, others="", guests=None):
         self.what, self.only, self.measure = what, only, measure
         self.forwarder, self.others = forwarder, others
         self.guests = guests
 
     def carriers(self):
-        return guests.ALL if self.guests else carriers.ALL
+        return self.guests.carriers if self.guests else carriers.ALL
 
     def measures(self):
         return guests.MEASURES if self.guests else measures.ALL
@@ -64,7 +66,13 @@ SUITES = {
         "verbs over rdma_rxe, the software fabric and plain TCP in two guests",
         "verbs,verbs-connected,soft,soft-connected,plain",
         "guest-tcp1,guest-rr,guest-calls",
-        guests=True,
+        guests=rxe.Rxe,
+    ),
+    "infiniband": Suite(
+        "the kernel's ib_ipoib and ibtapd beside a kernel peer in two guests, and two ibtapd",
+        "kernel,ibtapd,kernel-connected,ibtapd-connected,both-connected,both",
+        "guest-tcp1,guest-back1,guest-rr",
+        guests=subnet.Subnet,
     ),
 }
 
@@ -84,14 +92,19 @@ def parse():
     parser.add_argument(
         "--only",
         metavar="NAME,...",
-        help=f"carriers to measure, of {', '.join(carriers.ALL)}; in guests of {', '.join(guests.ALL)} "
-        "(default: the suite's)",
+        help=f"carriers to measure, of {', '.join(carriers.ALL)}; for suites in guests: "
+        f"{', '.join((*rxe.Rxe.carriers, *subnet.Subnet.carriers))} (default: the suite's)",
     )
     parser.add_argument(
         "--measure",
         metavar="NAME,...",
         help=f"what to measure, of {', '.join(measures.ALL)}; in guests of {', '.join(guests.MEASURES)} "
         "(default: the suite's)",
+    )
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="add the rounds to those of the suite's last run, which must be of the same revision and options",
     )
     parser.add_argument("--underlay-mtu", type=int, default=9000, help="of the veth (default 9000)")
     parser.add_argument(
@@ -150,17 +163,33 @@ def machine(args):
         "cpus": os.cpu_count(),
         "commit": commit,
         "suite": args.suite,
+        "carriers": args.only,
+        "measures": args.measure,
         "underlay_mtu": args.underlay_mtu,
         "seconds": args.seconds,
         "rounds": args.rounds,
     }
 
 
+def earlier(file, results):
+    """Takes over the samples of the earlier run in a file; false if that run was another one."""
+    if not file.exists():
+        return False
+    before = json.loads(file.read_text())
+    rounds = before["machine"].pop("rounds")
+    now = results["machine"]
+    if "error" in before or any(now[key] != value for key, value in before["machine"].items()):
+        return False
+    results["samples"] = before["samples"]
+    now["rounds"] += rounds
+    return True
+
+
 def run(args, results):
     samples = results["samples"]
     suite = SUITES[args.suite]
     if suite.guests:
-        guests.run(args, results)
+        guests.run(suite.guests, args, results)
         return
     with Lab(args.underlay_mtu, args.only, suite.forwarder, suite.others) as lab:
         running = {name: carriers.ALL[name](lab, args.programs) for name in args.only}
@@ -186,13 +215,16 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
     args.output.mkdir(parents=True, exist_ok=True)
+    name = report.file_name(args.suite)
     results = {"machine": machine(args), "samples": {}}
+    if args.add and not earlier(args.output / f"{name}.json", results):
+        print("bench: --add finds no earlier run of this revision with these options", file=sys.stderr)
+        return 1
     try:
         run(args, results)
     except Failure as failure:
         results["error"] = str(failure)
     report.summarise(results)
-    name = report.file_name(args.suite)
     (args.output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     if "error" in results:
         print(f"bench: {results['error']}", file=sys.stderr)

@@ -1,8 +1,4 @@
-"""Two guests with rdma_rxe on one Ethernet. The carriers of IP between them are verbs over rxe, the software fabric, and
-the kernel's TCP on the same Ethernet.
-
-rdma_rxe uses the UDP port of the software fabric, so only one carrier exists at a time, created anew for each turn.
-"""
+"""Two guests on one Ethernet, and the measures of IP between them. rxe.py and subnet.py have their carriers."""
 
 import json
 import os
@@ -23,33 +19,45 @@ PATIENCE = 120
 TRACED = "8M"
 
 SOCKET = "/run/ibtapd.sock"
+NUMBERS = {"a": 1, "b": 2}
 
-
-class Way:
-    """A way to join the guests: the daemon's options, or None without a daemon."""
-
-    def __init__(self, options=None, rxe=False):
-        self.options, self.rxe = options, rxe
-
-
-ALL = {
-    "verbs": Way("--provider verbs --device rxe0", rxe=True),
-    "verbs-connected": Way("--provider verbs --device rxe0 --mode connected", rxe=True),
-    "soft": Way("--underlay eth0"),
-    "soft-connected": Way("--underlay eth0 --mode connected"),
-    "plain": Way(),
-}
+# Ends the daemon of a guest.
+END_DAEMON = "pkill -x ibtapd && while pgrep -x ibtapd >/dev/null; do sleep 0.1; done"
 
 
 class Guests:
-    """Guests a and b. They end with this process."""
+    """Guests a and b, with interfaces of one carrier at a time. They end with this process."""
+
+    # Set by subclasses: the script that boots the guests, and the carriers by name.
+    script = None
+    carriers = {}
 
     def __init__(self, root, programs):
-        self.script = root / "scripts" / "rxe-guest"
+        self.script = root / "scripts" / self.script
         self.programs = programs
         self.run_id = f"ibt{os.getpid()}"
         self.scratch = tempfile.TemporaryDirectory(prefix=f"{self.run_id}.")
         self.stands = None
+
+    def boot_options(self, side):
+        """Options of `boot` for the Ethernet of a guest."""
+        raise NotImplementedError
+
+    def ready(self):
+        """Prepares the booted guests."""
+        raise NotImplementedError
+
+    def replace(self, carrier):
+        """Replaces the present carrier."""
+        raise NotImplementedError
+
+    def daemons(self, carrier):
+        """The guests in which a daemon carries the packets."""
+        raise NotImplementedError
+
+    def to(self, carrier):
+        """The address of b."""
+        return f"10.9.0.{NUMBERS['b']}"
 
     def __enter__(self):
         try:
@@ -72,20 +80,22 @@ class Guests:
             subprocess.Popen(
                 [
                     *(self.script, "boot", self.name(side), "--netns", self.run_id, "--tap", f"tap{side}"),
-                    *("--addr", f"10.77.0.{number}/24", "--mtu", str(UNDERLAY_MTU), "--memory", "768"),
+                    *self.boot_options(side),
+                    *("--mtu", str(UNDERLAY_MTU), "--memory", "768"),
                     *("--share", self.scratch.name, "--owner", str(os.getpid()), "--life", "36000"),
                 ]
             )
-            for side, number in (("a", 1), ("b", 2))
+            for side in NUMBERS
         ]
         if any([process.wait() for process in booting]):
             raise Failure("the guests do not boot")
-        for side in "ab":
+        for side in NUMBERS:
             # All carriers send single packets: QEMU would pass trains of TCP only.
             self.run(side, "ethtool -K eth0 tso off; modprobe tun")
+        self.ready()
 
     def close(self):
-        for side in "ab":
+        for side in NUMBERS:
             subprocess.run([self.script, "stop", self.name(side)])
         subprocess.run(["ip", "netns", "del", self.run_id], stderr=subprocess.DEVNULL)
         self.scratch.cleanup()
@@ -96,7 +106,7 @@ class Guests:
     def _host(self, *words):
         done = subprocess.run([self.script, *words], capture_output=True, text=True)
         if done.returncode:
-            raise Failure(f"rxe-guest {words[0]}: {done.stderr.strip()}")
+            raise Failure(f"{self.script.name} {words[0]}: {done.stderr.strip()}")
 
     def command(self, side, script, limit=PATIENCE):
         return [self.script, "exec", self.name(side), "--limit", str(limit), script]
@@ -111,37 +121,28 @@ class Guests:
         """A program that runs until the guests end or until it is killed."""
         return subprocess.Popen(self.command(side, script, 36000), stdout=subprocess.DEVNULL)
 
+    def start_daemon(self, side, options):
+        """Starts a daemon, and gives its interface an address."""
+        self.start(side, f"exec /host/ibtapd --socket {SOCKET} {options}")
+        self.run(side, f"until /host/ibtap --socket {SOCKET} show >/dev/null 2>&1; do sleep 0.2; done")
+        self.configure(side)
+
+    def configure(self, side):
+        self.run(side, f"ip addr add 10.9.0.{NUMBERS[side]}/24 dev ib0 && ip link set ib0 up")
+
     def stand(self, carrier):
         """Replaces the present carrier and waits until the new one answers."""
         if self.stands == carrier:
             return
-        way = ALL[carrier]
-        for side, number in (("a", 1), ("b", 2)):
-            self.run(
-                side,
-                "pkill -x ibtapd && while pgrep -x ibtapd >/dev/null; do sleep 0.1; done;"
-                "rdma link del rxe0 2>/dev/null; modprobe -r rdma_rxe; true",
-            )
-            if way.rxe:
-                self.run(side, "modprobe -a rdma_rxe ib_uverbs rdma_ucm && rdma link add rxe0 type rxe netdev eth0")
-            if way.options:
-                self.start(side, f"exec /host/ibtapd --socket {SOCKET} {way.options}")
-                self.run(
-                    side,
-                    f"until /host/ibtap --socket {SOCKET} show >/dev/null 2>&1; do sleep 0.2; done;"
-                    f"ip addr add 10.9.0.{number}/24 dev ib0 && ip link set ib0 up",
-                )
+        self.replace(carrier)
         self.run("a", f"until ping -c 3 -i 0.2 -W 5 {self.to(carrier)} >/dev/null; do sleep 0.2; done")
         self.stands = carrier
 
-    def to(self, carrier):
-        return "10.9.0.2" if ALL[carrier].options else "10.77.0.2"
-
-    def counters(self, name):
-        """The sum of a counter over the workers of both daemons."""
+    def counters(self, carrier, name):
+        """The sum of a counter over the workers of the daemons; 0 if the provider has no such counter."""
         return sum(
             found
-            for side in "ab"
+            for side in self.daemons(carrier)
             for found in collect(json.loads(self.run(side, f"/host/ibtap --socket {SOCKET} --json stats ib0")), name)
         )
 
@@ -159,20 +160,23 @@ def collect(value, name):
                 yield from collect(item, name)
 
 
-def stream(guests, carrier, amount):
-    """One stream from a to b: as counted by iperf3's receiver."""
+def stream(guests, carrier, options):
+    """One stream from a to b, or with -R from b to a: as counted by iperf3's receiver."""
     guests.run("b", f"iperf3 -s -1 -D -p {IPERF_PORT}")
-    text = guests.run("a", f"iperf3 -J -c {guests.to(carrier)} -p {IPERF_PORT} {amount}")
+    text = guests.run("a", f"iperf3 -J -c {guests.to(carrier)} -p {IPERF_PORT} {options}")
     result = json.loads(text)
     # iperf3 -J exits with 0 also when the server refuses.
     if "error" in result:
         raise Failure(f"iperf3 over {carrier}: {result['error']}")
-    return result["end"]
+    return result["end"]["sum_received"]
 
 
 def tcp1(guests, carrier, seconds):
-    received = stream(guests, carrier, f"-t {seconds:g}")["sum_received"]
-    return {"guest_tcp1_mbps": received["bits_per_second"] / 1e6}
+    return {"guest_tcp1_mbps": stream(guests, carrier, f"-t {seconds:g}")["bits_per_second"] / 1e6}
+
+
+def back1(guests, carrier, seconds):
+    return {"guest_back1_mbps": stream(guests, carrier, f"-t {seconds:g} -R")["bits_per_second"] / 1e6}
 
 
 def latency(guests, carrier, seconds):
@@ -187,25 +191,24 @@ def latency(guests, carrier, seconds):
 
 
 def calls(guests, carrier, seconds):
-    """Calls of both daemons for a gigabyte of one stream: verbs calls by the daemons' counters, system calls by
+    """Calls of the daemons for a gigabyte of one stream: verbs calls by the daemons' counters, system calls by
     strace in a separate run."""
-    if not ALL[carrier].options:
+    sides = guests.daemons(carrier)
+    if not sides:
         return {}
-    found = {}
-    if ALL[carrier].rxe:
-        before = {name: guests.counters(name) for name in ("verbs_calls", "post_lists")}
-        gigabytes = stream(guests, carrier, f"-t {seconds:g}")["sum_received"]["bytes"] / 1e9
-        for name, count in before.items():
-            found[f"{name}_per_gb"] = (guests.counters(name) - count) / gigabytes
-    for side in "ab":
+    before = {name: guests.counters(carrier, name) for name in ("verbs_calls", "post_lists")}
+    gigabytes = stream(guests, carrier, f"-t {seconds:g}")["bytes"] / 1e9
+    counted = {name: guests.counters(carrier, name) - count for name, count in before.items()}
+    found = {f"{name}_per_gb": count / gigabytes for name, count in counted.items() if count}
+    for side in sides:
         guests.run(
             side,
             "rm -f /tmp/calls; setsid strace -f -c -o /tmp/calls -p $(pgrep -x ibtapd) >/dev/null 2>&1 &"
             "sleep 1",
         )
-    gigabytes = stream(guests, carrier, f"-n {TRACED}")["sum_received"]["bytes"] / 1e9
+    gigabytes = stream(guests, carrier, f"-n {TRACED}")["bytes"] / 1e9
     system = 0
-    for side in "ab":
+    for side in sides:
         guests.run(side, "pkill -INT -x strace; while pgrep -x strace >/dev/null; do sleep 0.1; done")
         system += total_calls(guests.run(side, "cat /tmp/calls"))
     return found | {"system_calls_per_gb": system / gigabytes}
@@ -220,13 +223,14 @@ def total_calls(summary):
     return max(whole)
 
 
-MEASURES = {"guest-tcp1": tcp1, "guest-rr": latency, "guest-calls": calls}
+MEASURES = {"guest-tcp1": tcp1, "guest-back1": back1, "guest-rr": latency, "guest-calls": calls}
 
 
-def run(args, results):
+def run(made, args, results):
+    """Measures carriers of the class `made` of guests."""
     samples = results["samples"]
     begun = time.monotonic()
-    with Guests(Path(args.root).resolve(), args.programs) as guests:
+    with made(Path(args.root).resolve(), args.programs) as guests:
         for number in range(args.rounds):
             # Every second round reverses the order, so that a drift of the machine favours no carrier.
             order = args.only if number % 2 == 0 else args.only[::-1]

@@ -40,11 +40,12 @@ FIGURES |= {
 
 FIGURES |= {
     "guest_tcp1_mbps": ("TCP, 1 stream, Mbit/s", "{:.1f}", None, True),
+    "guest_back1_mbps": ("TCP reverse, 1 stream, Mbit/s", "{:.1f}", None, True),
     "guest_rr_p50_us": ("TCP request/response p50, us", "{:,.0f}", None, False),
     "guest_rr_p99_us": ("TCP request/response p99, us", "{:,.0f}", None, False),
-    "verbs_calls_per_gb": ("verbs calls per GB, both hosts", "{:,.0f}", None, False),
-    "post_lists_per_gb": ("post lists per GB, both hosts", "{:,.0f}", None, False),
-    "system_calls_per_gb": ("system calls per GB, both hosts", "{:,.0f}", None, False),
+    "verbs_calls_per_gb": ("verbs calls per GB, all daemons", "{:,.0f}", None, False),
+    "post_lists_per_gb": ("post lists per GB, all daemons", "{:,.0f}", None, False),
+    "system_calls_per_gb": ("system calls per GB, all daemons", "{:,.0f}", None, False),
 }
 
 # Goals: (title, figure, carrier, reference or None for the figure itself, bound or None for a figure without a goal, whether more is
@@ -73,6 +74,15 @@ GOALS = [
     ("verbs / software fabric, p50", "guest_rr_p50_us", "verbs", "soft", None, False),
     ("verbs / plain TCP, p50", "guest_rr_p50_us", "verbs", "plain", None, False),
     ("verbs / software fabric, system calls", "system_calls_per_gb", "verbs", "soft", None, False),
+    *(
+        (f"ibtapd / ib_ipoib, {mode} mode, {title}", figure, f"ibtapd{name}", f"kernel{name}", bound, more)
+        for mode, name in (("datagram", ""), ("connected", "-connected"))
+        for title, figure, bound, more in (
+            ("stream to a kernel peer", "guest_tcp1_mbps", 1.0, True),
+            ("stream from a kernel peer", "guest_back1_mbps", 1.0, True),
+            ("p50", "guest_rr_p50_us", 1.2, False),
+        )
+    ),
 ]
 
 # carrier: mode, MTU, and the published figures of the kernel's IPoIB on InfiniBand adapters of that time,
@@ -207,6 +217,7 @@ def order(name):
     known = [
         "ib0-2044", "ib0", "vnic", "connected-2044", "connected", "siblings", "siblings-connected", "bridge", "tap-udp",
         "vxlan", "tap-tap", "veth", "verbs", "verbs-connected", "soft", "soft-connected", "plain",
+        "kernel", "ibtapd", "both", "kernel-connected", "ibtapd-connected", "both-connected",
     ]  # fmt: skip
     return known.index(name)
 
