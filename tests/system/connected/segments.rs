@@ -14,7 +14,7 @@ fn segments(from: &Host, to: &Host, address: &str) -> [u16; 2] {
     let sniffers =
         filters.map(|(host, end)| Sniffer::start(host, "ib0", &format!("tcp {end} port {PORT}")));
     let address: IpAddr = address.parse().expect("an address");
-    let listener = to
+    let _listener = to
         .namespace()
         .within(|| TcpListener::bind((address, PORT)).expect("a listener"));
     let sender = from
