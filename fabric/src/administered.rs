@@ -1,6 +1,6 @@
 //! A port of the software fabric on a subnet: the subnet administrator is asked for each group before an
 //! endpoint is attached. Packets take the Ethernet, and are addressed by GID. The datagrams of subnet
-//! administration have one of two carriers ([`Side`]):
+//! administration have one of two carriers (`Side`):
 //!
 //! * umad of the simulated port of ibsim with the same GID. A subnet manager gives the P_Key table and the
 //!   LID.
