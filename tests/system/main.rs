@@ -6,6 +6,7 @@
 
 mod lab;
 
+mod administrator;
 mod bad_input;
 mod bond;
 mod bridge;
