@@ -2,13 +2,13 @@
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::ControlClient;
@@ -16,6 +16,9 @@ use crate::api::{Nothing, methods};
 
 /// Time that another daemon has to report its process id.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The mode of the socket: owner and group connect.
+const MODE: u32 = 0o660;
 
 /// Errors of creating the control socket, each a sentence for the user.
 #[derive(Debug, thiserror::Error)]
@@ -248,8 +251,22 @@ fn clear(path: &Path) -> Result<(), BindError> {
     }
 }
 
-/// Binds and listens. The mode is set before listening, so it applies to all connections.
+/// Binds and listens. The mode is complete before listening, so it applies to all connections.
 fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = bind(path)?;
+    // The umask may have removed rights of the group.
+    let listening = fs::set_permissions(path, Permissions::from_mode(MODE))
+        .and_then(|()| Ok(rustix::net::listen(&socket, 64)?));
+    if let Err(error) = listening {
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(socket.into())
+}
+
+/// Binds a socket to the path. The kernel creates the file with the mode of the socket without the bits of
+/// the umask (net/unix/af_unix.c, `unix_bind_bsd`), so at no time others than owner and group have rights.
+fn bind(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path).map_err(|error| match error {
         rustix::io::Errno::NAMETOOLONG => io::Error::other("the path has more than 107 bytes"),
         error => error.into(),
@@ -260,12 +277,22 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(MODE))?;
     rustix::net::bind(&socket, &address)?;
-    let listening = fs::set_permissions(path, Permissions::from_mode(0o660))
-        .and_then(|()| Ok(rustix::net::listen(&socket, 64)?));
-    if let Err(error) = listening {
-        let _ = fs::remove_file(path);
-        return Err(error);
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Between the creation of the file and the change of its mode, others had rights.
+    #[test]
+    fn the_file_gives_others_no_rights_from_its_creation() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let _socket = bind(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777 & !MODE, 0, "{mode:o}");
     }
-    Ok(socket.into())
 }

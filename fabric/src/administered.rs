@@ -6,7 +6,7 @@
 //!   LID.
 //! * the port's QP1, if the subnet administrator is at a port of the same Ethernet.
 //!
-//! A packet to a group that no endpoint has joined is sent without a membership.
+//! A packet to a group that no endpoint has joined makes the port a member that only sends.
 
 mod side;
 mod simulated;
@@ -16,6 +16,7 @@ mod watcher;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use proto::{EndpointId, Gid, PKey, PortState, QKey, Qpn};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -23,14 +24,13 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::administration::Administration;
 use crate::group::{GroupParameters, Joined};
-use crate::kernel::clock;
+use crate::kernel::{clock, wake};
 use crate::port::{
     Capabilities, DeviceAttributes, FabricError, Port, PortAttributes, PortEvent, Resources,
     UdEndpoint, UdInit,
 };
-use crate::soft::{SoftConfig, SoftPort};
+use crate::soft::{SoftConfig, SoftPort, SubnetMail};
 use crate::subnet::{GROUP_REQUESTS, GroupRequests, SubnetEvent, SubnetInfo};
-use crate::umad::Umad;
 use crate::worker::Worker;
 use side::{Side, local};
 use simulated::Simulated;
@@ -44,7 +44,9 @@ pub struct AdministeredPort {
     /// Epoll instance with everything that [`Port::process`] reads.
     events: OwnedFd,
     /// Readable when requests wait to be sent.
-    wake: OwnedFd,
+    wake: Arc<OwnedFd>,
+    /// Questions of the workers for the groups that they send to.
+    mail: Arc<SubnetMail>,
     /// Why the port is not usable on the subnet.
     trouble: Option<String>,
     /// The subnet administrator has no membership of the port any more.
@@ -76,12 +78,16 @@ impl AdministeredPort {
         AdministeredPort::over(inner, Box::new(carrier))
     }
 
-    /// With an open port of the software fabric and an open umad port.
+    /// With an open port of the software fabric, and umad of the port with its GID.
     ///
     /// # Errors
     /// As [`AdministeredPort::by_umad`].
-    pub fn with_umad(inner: SoftPort, umad: Umad) -> Result<AdministeredPort, FabricError> {
-        AdministeredPort::beside(inner, Simulated::over(umad)?)
+    #[cfg(test)]
+    fn with_umad(
+        inner: SoftPort,
+        open: simulated::Opener,
+    ) -> Result<AdministeredPort, FabricError> {
+        AdministeredPort::beside(inner, Simulated::over(open)?)
     }
 
     fn beside(
@@ -92,7 +98,7 @@ impl AdministeredPort {
         AdministeredPort::over(inner, Box::new(simulated))
     }
 
-    fn over(inner: SoftPort, side: Box<dyn Side>) -> Result<AdministeredPort, FabricError> {
+    fn over(mut inner: SoftPort, side: Box<dyn Side>) -> Result<AdministeredPort, FabricError> {
         let administration = Administration::over(side, local(&inner))?;
         let failed = |source: rustix::io::Errno| FabricError::Os {
             what: "cannot wait for management datagrams".to_owned(),
@@ -100,12 +106,14 @@ impl AdministeredPort {
         };
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wake = Arc::new(wake);
         let [mads, timer] = administration.fds();
         for fd in [inner.event_fd(), wake.as_fd(), mads, timer] {
             epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN).map_err(failed)?;
         }
         let trouble = administration.carrier.trouble(&inner.attributes());
         let port = AdministeredPort {
+            mail: inner.enter_subnet(Arc::clone(&wake)),
             inner,
             administration,
             events,
@@ -161,12 +169,18 @@ impl AdministeredPort {
         }
         self.lost = false;
         self.administration.subnet.changed(clock(), true);
+        self.inner.age_paths();
         self.administration.subscribe_soon(clock());
         Some(PortEvent::ClientReregister)
     }
 
     /// Sends and receives, and handles answers of the subnet administrator.
     fn process_subnet(&mut self) -> Vec<PortEvent> {
+        let mut paths = Vec::new();
+        for destination in self.mail.destinations.take() {
+            let path = self.administration.subnet.resolve(clock(), destination);
+            paths.extend(path.map(|path| (destination, path)));
+        }
         let news = match self.administration.process(clock()) {
             Ok(news) => news,
             Err(e) => {
@@ -181,10 +195,10 @@ impl AdministeredPort {
                     events.extend(self.group_answered(mgid, &joined));
                 }
                 SubnetEvent::Forgotten => self.lost = true,
-                // Packets need no path: they are addressed by GID.
-                SubnetEvent::Path { .. } => {}
+                SubnetEvent::Path { destination, path } => paths.push((destination, path)),
             }
         }
+        self.mail.answer(&paths);
         events
     }
 
@@ -260,9 +274,7 @@ impl AdministeredPort {
 
     /// Has [`Port::process`] called, which sends the requests to the subnet administrator.
     fn wake(&self) {
-        if let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
-            log::error!("cannot write to an eventfd: {e}");
-        }
+        wake(&self.wake);
     }
 }
 

@@ -5,16 +5,13 @@ mod life;
 mod umad;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use proto::{Gid, Instant, Lid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
-use crate::kernel::{clock, random};
+use crate::kernel::{Timer, clock, random};
 use crate::mad::MAD_LEN;
 use crate::port::FabricError;
 use crate::subnet::{LocalPort, Subnet, SubnetEvent, SubnetInfo};
@@ -83,7 +80,7 @@ pub trait Carrier: Send {
 /// The subnet administrator of a port, see the module.
 #[derive(Debug)]
 pub struct Administration<C: ?Sized> {
-    timer: OwnedFd,
+    timer: Timer,
     /// The place of the administrator when the carrier was last used.
     place: Option<Place>,
     /// When to look for groups to which nothing is sent any more.
@@ -104,11 +101,7 @@ impl<C: Carrier + ?Sized> Administration<C> {
     /// # Errors
     /// [`FabricError::Os`].
     pub fn over(carrier: Box<C>, port: LocalPort) -> Result<Administration<C>, FabricError> {
-        let timer = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        );
-        let timer = timer.map_err(|e| FabricError::Os {
+        let timer = Timer::new().map_err(|e| FabricError::Os {
             what: "cannot create a timer for requests to the subnet administrator".to_owned(),
             source: e.into(),
         })?;
@@ -149,8 +142,7 @@ impl<C: Carrier + ?Sized> Administration<C> {
     /// # Errors
     /// As [`Carrier::receive`].
     pub fn process(&mut self, now: Instant) -> Result<Vec<SubnetEvent>, FabricError> {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.timer, &mut count);
+        self.timer.has_expired();
         while let Some(mad) = self.carrier.receive()? {
             self.subnet.receive(now, &mad);
         }
@@ -224,11 +216,6 @@ impl<C: Carrier + ?Sized> Administration<C> {
         };
         // A time of zero would stop the timer.
         let wait = next.since(now).max(Duration::from_millis(1));
-        let at = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec::try_from(wait).map_err(io::Error::other)?,
-        };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &at)?;
-        Ok(())
+        self.timer.set(wait, Duration::ZERO)
     }
 }

@@ -18,8 +18,10 @@ pub mod administration;
 pub mod cm;
 pub mod connection;
 pub mod group;
+mod handles;
 mod kernel;
 pub mod mad;
+mod mail;
 mod membership;
 mod memory;
 #[cfg(test)]
@@ -28,6 +30,7 @@ pub mod pkeys;
 pub mod port;
 pub mod provider;
 mod random;
+mod ready_queue;
 pub mod rmpp;
 pub mod sa;
 pub mod soft;

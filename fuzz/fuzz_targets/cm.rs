@@ -41,7 +41,7 @@ impl User {
             ca_guid: Guid([1; 8]),
             worker: 1,
             workers: 2,
-            seed: 7,
+            seed: [7, 7],
             half_open_max: 8,
             connections_max: CONNECTIONS_MAX,
         });

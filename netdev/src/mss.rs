@@ -2,7 +2,7 @@
 
 use crate::checksum::Sum;
 use crate::ip::{
-    self, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, be16, ipv6_upper, put16, tcp, v4, v6,
+    self, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, be16, ipv6_upper, put16, tcp, v4,
 };
 
 /// Kinds of TCP options (RFC 9293, 3.2).
@@ -90,9 +90,6 @@ fn segment_v4(packet: &[u8]) -> Option<usize> {
 
 #[inline]
 fn segment_v6(packet: &[u8]) -> Option<usize> {
-    if *packet.get(v6::NEXT_HEADER)? == ip::PROTOCOL_TCP {
-        return Some(IPV6_HEADER_LEN);
-    }
     if packet.len() < IPV6_HEADER_LEN {
         return None;
     }
@@ -129,37 +126,19 @@ mod tests {
 
     use super::*;
     use crate::checksum::pseudo_header;
+    use crate::ip::v6;
+    use crate::testing::{Extensions, Model};
 
     /// A SYN with these options; the checksum is right.
-    fn syn(is_v4: bool, options: &[u8]) -> Vec<u8> {
-        let padded = options.len().next_multiple_of(4);
-        let mut segment = vec![0; TCP_HEADER_LEN + padded];
-        segment[..4].copy_from_slice(&[0x14, 0xb4, 0x9c, 0x40]);
-        segment[tcp::DATA_OFFSET] = ((segment.len() / 4) << 4) as u8;
-        segment[tcp::FLAGS] = tcp::SYN;
-        segment[TCP_HEADER_LEN..][..options.len()].copy_from_slice(options);
-        let mut packet = match is_v4 {
-            true => {
-                let mut header = vec![0; IPV4_HEADER_LEN];
-                header[0] = 0x45;
-                header[v4::PROTOCOL] = ip::PROTOCOL_TCP;
-                header[v4::SOURCE..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-                put16(&mut header, v4::TOTAL_LEN, (20 + segment.len()) as u16);
-                header
-            }
-            false => {
-                let mut header = vec![7; IPV6_HEADER_LEN];
-                header[0] = 0x60;
-                header[v6::NEXT_HEADER] = ip::PROTOCOL_TCP;
-                put16(&mut header, v6::PAYLOAD_LEN, segment.len() as u16);
-                header
-            }
-        };
-        let at = packet.len();
-        packet.extend_from_slice(&segment);
-        let sum = sum(&packet, at).finish();
-        put16(&mut packet, at + tcp::CHECKSUM, sum);
-        packet
+    fn syn(is_v4: bool, options: &[u8]) -> Model {
+        let mut padded = options.to_vec();
+        padded.resize(options.len().next_multiple_of(4), END);
+        Model {
+            v6: !is_v4,
+            flags: tcp::SYN,
+            tcp_options: padded,
+            ..Model::tcp_v4(0)
+        }
     }
 
     fn sum(packet: &[u8], at: usize) -> Sum {
@@ -194,7 +173,7 @@ mod tests {
     #[test]
     fn a_syn_gets_the_limit_of_its_ip_version() {
         for (is_v4, at, mss) in [(true, 20, 61_396), (false, 40, 61_376)] {
-            let packet = syn(is_v4, &[2, 4, 0xff, 0xbc, 1, 3, 3, 7]);
+            let packet = syn(is_v4, &[2, 4, 0xff, 0xbc, 1, 3, 3, 7]).packet();
             let copy = lowered(&packet, LIMIT).unwrap();
             assert_eq!(be16(&copy, at + 22), mss);
             assert!(sum(&copy, at).is_valid());
@@ -204,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_partial_checksum_stays() {
-        let packet = syn(true, &[2, 4, 0xff, 0xbc]);
+        let packet = syn(true, &[2, 4, 0xff, 0xbc]).packet();
         let mut copy = packet.clone();
         LIMIT.excess(&packet).unwrap().lower(&mut copy, true);
         let field = 20 + tcp::CHECKSUM;
@@ -214,22 +193,25 @@ mod tests {
 
     #[test]
     fn other_packets_stay() {
-        let mut data = syn(true, &[2, 4, 0xff, 0xbc]);
-        data[20 + tcp::FLAGS] = tcp::ACK_FLAG;
-        let mut udp = syn(true, &[2, 4, 0xff, 0xbc]);
+        let large = syn(true, &[2, 4, 0xff, 0xbc]);
+        let data = Model {
+            flags: tcp::ACK_FLAG,
+            ..large.clone()
+        };
+        let mut udp = large.packet();
         udp[v4::PROTOCOL] = ip::PROTOCOL_UDP;
-        let mut second_fragment = syn(true, &[2, 4, 0xff, 0xbc]);
+        let mut second_fragment = large.packet();
         put16(&mut second_fragment, v4::FRAGMENT, 1);
         for packet in [
-            data,
+            data.packet(),
             udp,
             second_fragment,
-            syn(true, &[]),
-            syn(true, &[0, 0, 2, 4, 0xff, 0xbc]),
-            syn(true, &[2, 4, 0x05, 0xb4]),
-            syn(true, &[3, 0, 2, 4, 0xff, 0xbc]),
-            syn(true, &[3, 1, 2, 4, 0xff, 0xbc]),
-            syn(true, &[2, 3, 0xff, 1]),
+            syn(true, &[]).packet(),
+            syn(true, &[0, 0, 2, 4, 0xff, 0xbc]).packet(),
+            syn(true, &[2, 4, 0x05, 0xb4]).packet(),
+            syn(true, &[3, 0, 2, 4, 0xff, 0xbc]).packet(),
+            syn(true, &[3, 1, 2, 4, 0xff, 0xbc]).packet(),
+            syn(true, &[2, 3, 0xff, 1]).packet(),
         ] {
             assert_eq!(LIMIT.excess(&packet), None, "{packet:02x?}");
         }
@@ -237,10 +219,12 @@ mod tests {
 
     #[test]
     fn the_mss_behind_extension_headers_is_found() {
-        let mut packet = syn(false, &[2, 4, 0xff, 0xbc]);
-        packet.splice(40..40, [ip::PROTOCOL_TCP, 0, 1, 4, 0, 0, 0, 0]);
-        packet[v6::NEXT_HEADER] = 60;
-        let copy = lowered(&packet, LIMIT).unwrap();
+        let mut syn = syn(false, &[2, 4, 0xff, 0xbc]);
+        syn.extensions = Extensions {
+            hop_by_hop: true,
+            ..Extensions::default()
+        };
+        let copy = lowered(&syn.packet(), LIMIT).unwrap();
         assert_eq!(be16(&copy, 70), 61_376);
     }
 
@@ -251,7 +235,7 @@ mod tests {
         ) {
             let [high, low] = mss.to_be_bytes();
             let options = [&vec![NO_OPERATION; before][..], &[2, 4, high, low]].concat();
-            let copy = lowered(&syn(is_v4, &options), MssLimit { v4: limit, v6: limit }).unwrap();
+            let copy = lowered(&syn(is_v4, &options).packet(), MssLimit { v4: limit, v6: limit }).unwrap();
             let at = if is_v4 { 20 } else { 40 };
             prop_assert_eq!(be16(&copy, at + 22 + before), limit);
             prop_assert!(sum(&copy, at).is_valid());

@@ -86,6 +86,13 @@ pub enum SegmentError {
     /// than in the virtio-net header.
     #[error("frames of this kind cannot be segmented")]
     NotSegmentable,
+    /// The requested size gives more packets than a host's protocols send; a virtual machine chooses the
+    /// size freely.
+    #[error("a frame cannot be cut into {packets} packets")]
+    TooMany {
+        /// The number of packets.
+        packets: usize,
+    },
     /// A packet would exceed the MTU. Answer with "fragmentation needed" or "packet too big" (RFC 1191, RFC
     /// 8201).
     #[error("a packet of {len} bytes does not fit the link")]

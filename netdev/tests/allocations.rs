@@ -81,7 +81,7 @@ fn a_message_is_filled_and_taken_to_the_tap_without_an_allocation() {
         assert!(segmenter.write_next_scattered(&mut places));
         let mut parts = places.0.chunks(1024);
         let start = &parts.next().expect("a first part")[4..];
-        let len = gather::frame(&ETHERNET, start, parts, &mut bytes);
+        let len = gather::frame(&ETHERNET, start, parts, true, &mut bytes);
         assert_eq!(len, Some(30_040));
     }
     assert_eq!(allocator::allocations(), before);

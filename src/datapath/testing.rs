@@ -332,6 +332,7 @@ pub fn lane_of(n: u32, connections: usize) -> (IpLane, OwnedFd) {
 pub fn settings(n: u32) -> IpSettings {
     IpSettings {
         mss: None,
+        trust_checksums: false,
         local: address(0x17 + n),
         mode: Mode::Connected,
         mac: [2, 0, 0, 0, 0, 1 + n as u8],

@@ -1,11 +1,11 @@
 //! The lanes of IP links in the data threads.
 
 use control::config::SCOPE;
+use ipoib::Mode;
 
 use super::{Ip, IpLink};
 use crate::datapath::{Command, IpInit, IpParts, IpSettings, LaneInit, Mailbox, VlanLane};
 use crate::interface::Interface;
-use ipoib::Mode;
 
 impl Ip {
     /// The settings of the interface's lanes. The lanes of VLANs use them with changes.
@@ -20,6 +20,7 @@ impl Ip {
                 Mode::Connected => self.limits.mss(self.spec.mss),
             },
             coalesce: interface.coalesce,
+            trust_checksums: self.spec.trust_checksums,
             reflect: self.spec.reflect,
             dhcp: self.spec.dhcp,
             stacked: self.link.guests.is_stacked(),

@@ -65,24 +65,19 @@ impl Apply<'_> {
             Change::Persist(persist) => self.set_persist(key, *persist),
             Change::Mode(mode, mtu) => self.set_configured_mode(key, *mode, *mtu),
             Change::Mss(mss) => {
-                let (interface, ip) = self.configured_ip(key)?;
-                let id = interface.id;
-                ip.spec.mss = *mss;
-                self.interfaces.update_lanes(&self.cx.ports, id);
+                self.respecify(key, |spec| spec.mss = *mss)?;
                 Ok(format!("{key}: mss {mss}, for new TCP connections"))
             }
             Change::Dhcp(dhcp) => {
-                let (interface, ip) = self.configured_ip(key)?;
-                let id = interface.id;
-                ip.spec.dhcp = *dhcp;
-                self.interfaces.update_lanes(&self.cx.ports, id);
+                self.respecify(key, |spec| spec.dhcp = *dhcp)?;
                 Ok(format!("{key}: dhcp {dhcp}"))
             }
+            Change::TrustChecksums(trust) => {
+                self.respecify(key, |spec| spec.trust_checksums = *trust)?;
+                Ok(format!("{key}: trust_checksums {trust}"))
+            }
             Change::Reflect(reflect) => {
-                let (interface, ip) = self.configured_ip(key)?;
-                let id = interface.id;
-                ip.spec.reflect = *reflect;
-                self.interfaces.update_lanes(&self.cx.ports, id);
+                self.respecify(key, |spec| spec.reflect = *reflect)?;
                 Ok(format!("{key}: reflect {reflect}"))
             }
             Change::VlanPkey(vlan_pkey) => {
@@ -94,6 +89,19 @@ impl Apply<'_> {
             Change::Learning(learning) => self.set_vnic_learning(key, *learning),
             Change::Switch(switch) => self.set_vnic_switch(key, switch),
         }
+    }
+
+    /// Changes the configuration of an IPoIB interface, and the settings of its lanes with it.
+    fn respecify(
+        &mut self,
+        key: &InterfaceKey,
+        change: impl FnOnce(&mut IpoibConfig),
+    ) -> Result<(), String> {
+        let (interface, ip) = self.configured_ip(key)?;
+        change(&mut ip.spec);
+        let id = interface.id;
+        self.interfaces.update_lanes(&self.cx.ports, id);
+        Ok(())
     }
 
     fn port_at(&self, name: &PortName) -> Result<PortId, String> {

@@ -186,7 +186,7 @@ fn the_process_on_the_port_is_named() {
         let (findings, _) = doctor(a, "--underlay eth0");
         finding(&findings, "port 4791", "fail")
     });
-    let expected = format!("process {} (python3)", holder.0.id());
+    let expected = format!("process {} (python3, user 0)", holder.0.id());
     assert!(failure.0.contains(&expected), "{failure:?}");
 }
 

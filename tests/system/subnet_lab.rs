@@ -166,6 +166,41 @@ fn traffic_outlives_opensm_and_its_next_start_knows_all_members() {
 }
 
 #[test]
+fn a_standby_opensm_that_takes_over_is_followed_and_so_is_the_handover_back() {
+    let command = r#"
+        sm_lid_is() { ibtap --socket "$1" --json show | grep -q "\"sm_lid\": *$2,"; }
+        followed() { # LID
+            await "SM LID $1 of 1" sm_lid_is "$SOCKET1" "$1"
+            await "SM LID $1 of 2" sm_lid_is "$SOCKET2" "$1"
+            await "all are members" has_members 2
+            tell "carrier" carrier 2 ib0
+            tell "2 to 1" reach_anew 2 10.9.0.1
+        }
+        on 1 ping -i 0.2 10.9.0.2 >/dev/null & pinging=$!
+        followed 1
+        opensm_kill 1
+        followed 3
+        opensm_start 1
+        followed 1
+        tell "the ping lives" kill -INT "$pinging"
+    "#;
+    let Some(done) = subnet_lab(&["--nodes", "2", "--standby"], command) else {
+        return;
+    };
+    let mut expected = Vec::new();
+    for lid in [1, 3, 1] {
+        expected.extend([1, 2].map(|host| format!("SM LID {lid} of {host}: yes")));
+        expected
+            .extend(["all are members", "carrier", "2 to 1"].map(|what| format!("{what}: yes")));
+    }
+    expected.push("the ping lives: yes".to_owned());
+    assert_answers(
+        &done,
+        &expected.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
 fn c117_lids_that_opensm_changes_are_followed() {
     let command = r#"
         lid_is() { ibtap --socket "$1" --json show | grep -q "\"lid\": *$2,"; }

@@ -208,6 +208,11 @@ pub struct Described {
     #[arg(hide_possible_values = true)]
     pub dhcp: DhcpMode,
 
+    /// Do not verify checksums of TCP and UDP in packets from connections; their ICRCs are verified
+    /// [default: verify]
+    #[arg(long)]
+    pub trust_checksums: bool,
+
     /// Also send frames for guests and groups back to the interface; macvlans in VEPA mode need this
     /// [default: only to the fabric]
     #[arg(long)]
@@ -308,6 +313,7 @@ impl Described {
             qpn: self.qpn,
             mss: self.mss,
             dhcp: self.dhcp,
+            trust_checksums: self.trust_checksums,
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())
         };

@@ -36,6 +36,8 @@ pub struct IpoibConfig {
     pub mss: MssChoice,
     /// Changes to DHCPv4.
     pub dhcp: DhcpMode,
+    /// Whether the host does not verify the checksums of packets from connections.
+    pub trust_checksums: bool,
     /// Whether frames for guests and groups also return to the TAP (reflective relay).
     pub reflect: bool,
 }
@@ -69,6 +71,7 @@ impl IpoibConfig {
             qpn: QpnChoice::default(),
             mss: MssChoice::default(),
             dhcp: DhcpMode::default(),
+            trust_checksums: false,
             reflect: false,
         }
     }

@@ -78,6 +78,8 @@ pub enum Change {
     Mss(MssChoice),
     /// Changes to DHCPv4.
     Dhcp(DhcpMode),
+    /// Whether checksums of packets from connections are not verified.
+    TrustChecksums(bool),
     /// Whether frames for guests and groups return to the interface.
     Reflect(bool),
     /// Whether 802.1Q tags select partitions.
@@ -280,6 +282,7 @@ impl Change {
             Change::Mode(mode, _) => ipoib.mode = *mode,
             Change::Mss(mss) => ipoib.mss = *mss,
             Change::Dhcp(dhcp) => ipoib.dhcp = *dhcp,
+            Change::TrustChecksums(trust) => ipoib.trust_checksums = *trust,
             Change::Reflect(reflect) => ipoib.reflect = *reflect,
             Change::VlanPkey(vlan_pkey) => ipoib.vlan_pkey = *vlan_pkey,
             _ => {}

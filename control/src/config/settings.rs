@@ -141,6 +141,11 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
         |_, to| Some(Change::Mss(to.mss)),
     )),
     inherited(live(
+        "trust_checksums",
+        |a, b| a.trust_checksums != b.trust_checksums,
+        |_, to| Some(Change::TrustChecksums(to.trust_checksums)),
+    )),
+    inherited(live(
         "dhcp",
         |a, b| a.dhcp != b.dhcp,
         |_, to| Some(Change::Dhcp(to.dhcp)),

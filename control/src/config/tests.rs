@@ -52,6 +52,7 @@ fn the_example_is_valid_and_shows_every_key() {
         "qpn",
         "mtu",
         "mss",
+        "trust_checksums",
         "queues",
         "persist",
         "up",
@@ -148,8 +149,8 @@ fn unknown_keys() {
     assert_eq!(
         ipoib_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `rdma`, `mode`, \
-         `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `mss`, `queues`, `persist`, `up`, `dhcp`, \
-         `reflect`, `netns`, `vlan_pkey`, `children`"
+         `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `mss`, `trust_checksums`, `queues`, \
+         `persist`, `up`, `dhcp`, `reflect`, `netns`, `vlan_pkey`, `children`"
     );
     assert_eq!(
         port_fault("gids = 1"),

@@ -16,6 +16,14 @@ pub(super) struct Changes {
     pub lost: bool,
 }
 
+impl Changes {
+    /// Adds later changes.
+    pub fn extend(&mut self, later: Changes) {
+        self.events.extend(later.events);
+        self.lost |= later.lost;
+    }
+}
+
 /// A carrier, and the attributes that the subnet gives the port. A port that reaches its subnet
 /// administrator by its own QP1 has its own attributes only.
 pub(super) trait Side: Carrier {

@@ -1,6 +1,9 @@
 //! The simulated port of ibsim with the GID of the software fabric's port: its umad carries the datagrams of
 //! subnet administration, and a subnet manager gives the P_Key table and the LID.
+//!
+//! When the device is removed, the port is down, and umad is opened again when the device is back.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -10,22 +13,40 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::side::{Changes, Side};
 use super::watcher::Watcher;
 use crate::administration::{Abilities, Carrier, Manager, Place, UmadCarrier};
+use crate::kernel::Timer;
 use crate::mad::MAD_LEN;
 use crate::pkeys::PKeyTable;
 use crate::port::{FabricError, Port, PortAttributes, PortEvent};
 use crate::soft::SoftPort;
-use crate::umad::{self, LinkState, Umad};
+use crate::umad::{self, LinkState, Umad, UmadError};
+
+/// Time between two attempts to open umad again.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// Opens umad of the port.
+pub(super) type Opener = Box<dyn Fn() -> Result<Umad, UmadError> + Send>;
 
 /// See the module.
 pub(super) struct Simulated {
-    carrier: UmadCarrier,
-    watcher: Watcher,
-    /// Epoll instance with both.
+    open: Opener,
+    name: String,
+    abilities: Abilities,
+    /// `None` while the device is away.
+    opened: Option<Opened>,
+    /// Readable when umad has to be opened again.
+    again: Timer,
+    /// Epoll instance with all of these.
     events: OwnedFd,
     /// The last attributes of the simulated port.
     seen: umad::PortAttributes,
     /// Why the attributes are not known.
     silent: Option<String>,
+}
+
+/// The open port.
+struct Opened {
+    carrier: UmadCarrier,
+    watcher: Watcher,
 }
 
 impl Simulated {
@@ -42,33 +63,25 @@ impl Simulated {
                     .into(),
             )
         })?;
-        Simulated::over(Umad::open(&device, 1)?)
+        Simulated::over(Box::new(move || Umad::open(&device, 1)))
     }
 
-    /// With an open umad port.
+    /// With umad of a port.
     ///
     /// # Errors
     /// As [`Simulated::open`].
-    pub fn over(umad: Umad) -> Result<Simulated, FabricError> {
-        let seen = umad.attributes()?;
-        let carrier = UmadCarrier::over(umad)?;
-        let failed = |source: std::io::Error| FabricError::Os {
-            what: format!(
-                "{}: cannot wait for management datagrams",
-                carrier.umad().name()
-            ),
-            source,
-        };
-        let watcher = Watcher::start(carrier.umad(), &seen).map_err(failed)?;
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC);
-        let events = events.map_err(|e| failed(e.into()))?;
-        for fd in [carrier.event_fd(), watcher.event_fd()] {
-            epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN)
-                .map_err(|e| failed(e.into()))?;
-        }
+    pub fn over(open: Opener) -> Result<Simulated, FabricError> {
+        let failed = |source: rustix::io::Errno| failed(source.into());
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let again = Timer::new().map_err(failed)?;
+        add(&events, again.as_fd())?;
+        let (opened, seen) = Opened::over(open()?, &events)?;
         Ok(Simulated {
-            carrier,
-            watcher,
+            open,
+            name: opened.carrier.umad().name().to_owned(),
+            abilities: opened.carrier.abilities(),
+            opened: Some(opened),
+            again,
             events,
             seen,
             silent: None,
@@ -80,7 +93,7 @@ impl Simulated {
     /// # Errors
     /// [`FabricError::Unusable`] if the port has not the GID of the simulated port.
     pub fn begin(&mut self, port: &mut SoftPort) -> Result<(), FabricError> {
-        if let Some(why) = other_gid(&port.attributes(), self.name(), self.seen.gid()) {
+        if let Some(why) = other_gid(&port.attributes(), &self.name, self.seen.gid()) {
             return Err(FabricError::Unusable(why));
         }
         port.set_pkeys(self.seen.pkeys.clone())?;
@@ -88,8 +101,44 @@ impl Simulated {
         Ok(())
     }
 
-    fn name(&self) -> &str {
-        self.carrier.umad().name()
+    /// Closes umad, because its device is gone.
+    fn lose(&mut self, why: String) {
+        let opened = self.opened.take();
+        self.silent = Some(why);
+        if !opened.is_some_and(|o| o.carrier.umad().is_simulated()) {
+            self.set_again(OPEN_AGAIN);
+        }
+    }
+
+    /// Has umad opened again after each interval; 0: no more.
+    fn set_again(&self, interval: Duration) {
+        if let Err(e) = self.again.set(interval, interval) {
+            log::error!("{}: cannot set a timer: {e}", self.name);
+        }
+    }
+
+    /// Opens umad again, if it is time and the device is back.
+    fn open_again(&mut self, port: &mut SoftPort) -> Changes {
+        if !self.again.has_expired() || self.opened.is_some() {
+            return Changes::default();
+        }
+        let opened = (self.open)().map_err(FabricError::from);
+        match opened.and_then(|umad| Opened::over(umad, &self.events)) {
+            Ok((opened, seen)) => {
+                self.set_again(Duration::ZERO);
+                log::info!("{}: open again", self.name);
+                self.opened = Some(opened);
+                let changes = self.follow(seen, port);
+                Changes {
+                    lost: true,
+                    ..changes
+                }
+            }
+            Err(e) => {
+                log::debug!("{e}");
+                Changes::default()
+            }
+        }
     }
 
     /// Follows the LID of the subnet manager.
@@ -102,7 +151,9 @@ impl Simulated {
             sl: seen.sm_sl,
             pkey_index: PKeyTable::new(seen.pkeys.clone()).management().index,
         });
-        self.carrier.set_manager(manager);
+        if let Some(opened) = &mut self.opened {
+            opened.carrier.set_manager(manager);
+        }
     }
 
     /// Follows the attributes of the simulated port.
@@ -126,24 +177,31 @@ impl Simulated {
 
 impl Side for Simulated {
     fn look(&mut self, port: &mut SoftPort) -> Changes {
-        let (was_read, seen) = self.watcher.take();
-        let mut changes = match seen {
-            None => Changes::default(),
-            Some(Ok(now)) => self.follow(now, port),
+        let mut changes = self.open_again(port);
+        let watched = self.opened.as_ref().map(|opened| opened.watcher.take());
+        let (was_read, seen) = watched.unwrap_or_default();
+        match seen {
+            None => {}
+            Some(Ok(now)) => changes.extend(self.follow(now, port)),
             Some(Err(why)) => {
-                self.silent = Some(why);
-                Changes::default()
+                // ibsim's preload connects once in the life of a process (umad2sim/umad2sim.c,
+                // `umad2sim_init`), so no other umad reaches the next ibsim.
+                let remedy =
+                    "; if ibsim has ended, end ibtapd, start ibsim, and start ibtapd again";
+                let opened = self.opened.as_ref();
+                let is_simulated = opened.is_some_and(|o| o.carrier.umad().is_simulated());
+                self.silent = Some(why + if is_simulated { remedy } else { "" });
             }
-        };
-        if was_read {
-            changes.lost |= self.carrier.watch_manager();
+        }
+        if let (true, Some(opened)) = (was_read, &mut self.opened) {
+            changes.lost |= opened.carrier.watch_manager();
         }
         self.follow_manager(port);
         changes
     }
 
     fn trouble(&self, port: &PortAttributes) -> Option<String> {
-        let (name, state) = (self.name(), self.seen.state);
+        let (name, state) = (&self.name, self.seen.state);
         let silent = self.silent.clone();
         silent
             .or_else(|| other_gid(port, name, self.seen.gid()))
@@ -169,19 +227,52 @@ impl Carrier for Simulated {
     }
 
     fn receive(&mut self) -> Result<Option<Vec<u8>>, FabricError> {
-        self.carrier.receive()
+        let Some(opened) = &mut self.opened else {
+            return Ok(None);
+        };
+        let received = opened.carrier.receive();
+        Ok(received.unwrap_or_else(|e| {
+            self.lose(e.to_string());
+            None
+        }))
     }
 
     fn send(&mut self, mad: &[u8; MAD_LEN], wait: Duration) {
-        self.carrier.send(mad, wait);
+        if let Some(opened) = &mut self.opened {
+            opened.carrier.send(mad, wait);
+        }
     }
 
     fn place(&self) -> Option<Place> {
-        self.carrier.place()
+        self.opened.as_ref()?.carrier.place()
     }
 
     fn abilities(&self) -> Abilities {
-        self.carrier.abilities()
+        self.abilities
+    }
+}
+
+impl Opened {
+    /// With an open umad port, whose events are added to an epoll instance; and the attributes of the port.
+    fn over(umad: Umad, events: &OwnedFd) -> Result<(Opened, umad::PortAttributes), FabricError> {
+        let seen = umad.attributes()?;
+        let carrier = UmadCarrier::over(umad)?;
+        let watcher = Watcher::start(carrier.umad(), &seen).map_err(failed)?;
+        add(events, carrier.event_fd())?;
+        add(events, watcher.event_fd())?;
+        Ok((Opened { carrier, watcher }, seen))
+    }
+}
+
+fn add(events: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), FabricError> {
+    let added = epoll::add(events, fd, EventData::new_u64(0), EventFlags::IN);
+    added.map_err(|e| failed(e.into()))
+}
+
+fn failed(source: io::Error) -> FabricError {
+    FabricError::Os {
+        what: "cannot wait for management datagrams".to_owned(),
+        source,
     }
 }
 

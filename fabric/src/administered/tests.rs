@@ -6,15 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use proto::{GidChoice, Guid, Lid};
+use proto::{GidChoice, Guid, IbMtu, Lid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::simulated::Opener;
 use super::*;
+use crate::mad::sa::JoinState;
 use crate::namespace::Namespace;
 use crate::subnet::tests::administrator::Administrator;
 use crate::subnet::tests::{broadcast, group, port_gid};
 use crate::umad::fake::Fake;
 use crate::umad::{self, LinkState};
+use crate::worker::{AhAttributes, Sent, UdDestination};
 
 /// A second partition, whose key the port has as a limited member.
 const RED: PKey = PKey::new(0x8001);
@@ -67,6 +70,11 @@ fn config(address: Gid) -> SoftConfig {
     }
 }
 
+fn opener(fake: &Arc<Fake>) -> Opener {
+    let fake = Arc::clone(fake);
+    Box::new(move || fake.open())
+}
+
 /// Runs a case on a thread of its own, in its own namespace.
 fn run(case: &'static str, test: impl FnOnce(World<Arc<Fake>>) + Send + 'static) {
     thread::spawn(move || test(World::new(case)))
@@ -84,7 +92,7 @@ impl World<Arc<Fake>> {
             answers.into_iter().map(|(_, answer)| answer).collect()
         });
         let soft = SoftPort::open(config(port_gid(0))).unwrap();
-        let port = AdministeredPort::with_umad(soft, fake.open()).unwrap();
+        let port = AdministeredPort::with_umad(soft, opener(&fake)).unwrap();
         World::over(port, sa, fake, ns)
     }
 }
@@ -185,6 +193,44 @@ impl<F> World<F> {
         self.sa.lock().unwrap().member(mgid, 0)
     }
 
+    fn counter(&self, name: &str) -> u64 {
+        let all = self.workers.iter().flat_map(|worker| worker.counters());
+        all.filter(|(of, _)| *of == name).map(|(_, n)| n).sum()
+    }
+
+    /// Sends a datagram with this payload to a group.
+    fn send(&mut self, from: EndpointId, mgid: Gid, payload: usize) -> Sent {
+        let worker = &mut self.workers[0];
+        let attributes = AhAttributes::to(mgid, PKey::DEFAULT);
+        let to = UdDestination {
+            ah: worker.create_ah(&attributes).unwrap(),
+            qpn: Qpn::MULTICAST,
+            qkey: QKey::IPOIB_DEFAULT,
+        };
+        let mut train = worker.train(payload).unwrap();
+        train.next(payload).unwrap().fill(1);
+        let ticket = train.finish();
+        let sent = worker.send(from, &to, ticket);
+        worker.destroy_ah(to.ah);
+        sent
+    }
+
+    /// Waits until this number of datagrams was sent.
+    fn until_sent(&mut self, count: u64) {
+        self.until_counted("tx_packets", count);
+    }
+
+    fn until_counted(&mut self, name: &str, count: u64) {
+        for _ in 0..6000 {
+            if self.counter(name) >= count {
+                assert_eq!(self.counter(name), count);
+                return;
+            }
+            self.step();
+        }
+        panic!("{name}: {} instead of {count}", self.counter(name));
+    }
+
     /// Waits until the administrator has no membership of the group.
     fn until_left(&mut self, mgid: Gid) {
         for _ in 0..6000 {
@@ -219,6 +265,76 @@ fn the_administrator_is_asked_before_an_endpoint_is_attached() {
         assert_eq!(world.member(broadcast()), 1);
         world.port.destroy_ud(two).unwrap();
         world.until_left(broadcast());
+    });
+}
+
+#[test]
+fn c71_a_group_is_joined_to_send_before_the_first_packet_leaves() {
+    run("sends", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        parameters(&world.joined(id, broadcast()));
+        assert_eq!(world.send(id, group(3), 100), Sent::Done);
+        assert_eq!(world.send(id, group(3), 100), Sent::Done);
+        let (sent, member) = (world.counter("tx_packets"), world.member(group(3)));
+        assert_eq!((sent, member), (0, 0), "they wait");
+        world.until_sent(2);
+        let send_only = JoinState::SEND_ONLY_FULL_MEMBER.0;
+        assert_eq!(world.member(group(3)), send_only);
+        assert!(!world.attached(group(3), id));
+        // The administrator forgets: the next packet asks again.
+        world.sa.lock().unwrap().restart();
+        world.fake.change(|port| port.lid = Lid(0x50));
+        world.until("event", |event| *event == PortEvent::ClientReregister);
+        assert_eq!(world.join(id, broadcast()), Joined::Pending);
+        parameters(&world.answer(id, broadcast()));
+        assert_eq!(world.member(group(3)), 0);
+        assert_eq!(world.send(id, group(3), 100), Sent::Done);
+        world.until_sent(3);
+        while world.member(group(3)) != send_only {
+            world.step();
+        }
+    });
+}
+
+#[test]
+fn a_refused_sender_sends_nothing_and_asks_again_later() {
+    run("sender-refused", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        parameters(&world.joined(id, broadcast()));
+        world.sa.lock().unwrap().faults.refuses = 0xf;
+        for _ in 0..6 {
+            world.send(id, group(3), 100);
+        }
+        // Four wait for the answer.
+        world.until_counted("tx_failed", 6);
+        assert_eq!(world.counter("tx_packets"), 0);
+        assert_eq!(world.send(id, group(3), 100), Sent::Failed, "a pause");
+        world.sa.lock().unwrap().faults.refuses = 0;
+        while world.send(id, group(3), 100) == Sent::Failed {
+            world.step();
+        }
+        world.until_sent(1);
+    });
+}
+
+#[test]
+fn the_mtu_of_a_group_bounds_its_packets() {
+    run("mtu", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        parameters(&world.joined(id, broadcast()));
+        // A group of a VNIC has an MTU of its own.
+        let mut vnic = [7; 16];
+        vnic[..4].copy_from_slice(&[0xff, 0x12, 0xa0, 0x0f]);
+        world.sa.lock().unwrap().faults.mtu = Some(IbMtu::B1024 as u8);
+        for (mgid, mtu) in [(broadcast(), 2048), (Gid(vnic), 1024)] {
+            parameters(&world.joined(id, mgid));
+            let (sent, refused) = (world.counter("tx_packets"), world.counter("tx_too_big"));
+            world.send(id, mgid, mtu);
+            world.until_sent(sent + 1);
+            assert_eq!(world.send(id, mgid, mtu + 1), Sent::Failed);
+            assert_eq!(world.counter("tx_too_big"), refused + 1);
+        }
+        assert_eq!(world.port.attributes().ud_payload_max, 4096);
     });
 }
 
@@ -299,6 +415,31 @@ fn groups_are_joined_again_when_the_subnet_or_its_manager_was_away() {
 }
 
 #[test]
+fn a_removed_device_is_opened_again_when_it_is_back() {
+    run("removed", |mut world| {
+        let id = world.endpoint(PKey::DEFAULT);
+        parameters(&world.joined(id, broadcast()));
+        world.fake.remove();
+        let down =
+            |event: &PortEvent| matches!(event, PortEvent::Down(why) if why.contains("removed"));
+        world.until("loss of the device", down);
+        assert_eq!(world.port.attributes().state, PortState::Down);
+        // No more than one line in the log.
+        let end = std::time::Instant::now() + Duration::from_secs(3);
+        while std::time::Instant::now() < end {
+            assert_eq!(world.step(), []);
+        }
+        world.sa.lock().unwrap().restart();
+        world.fake.bring_back();
+        let events = world.until("event", |event| *event == PortEvent::ClientReregister);
+        assert!(events.contains(&PortEvent::Active), "{events:?}");
+        assert_eq!(world.join(id, broadcast()), Joined::Pending);
+        parameters(&world.answer(id, broadcast()));
+        assert_eq!(world.member(broadcast()), 1);
+    });
+}
+
+#[test]
 fn c117_with_another_lid_groups_are_joined_again_and_the_port_stays_active() {
     run("lid", |mut world| {
         let id = world.endpoint(PKey::DEFAULT);
@@ -336,7 +477,7 @@ fn an_underlay_with_another_gid_is_refused() {
         let _ns = namespace("gid", port_gid(1));
         let fake = Fake::new(attributes(), |_| Vec::new());
         let soft = SoftPort::open(config(port_gid(1))).unwrap();
-        let why = match AdministeredPort::with_umad(soft, fake.open()) {
+        let why = match AdministeredPort::with_umad(soft, opener(&fake)) {
             Err(e) => e.to_string(),
             Ok(_) => panic!("it has the GID of another port"),
         };

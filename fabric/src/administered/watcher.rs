@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::kernel::wake;
 use crate::umad::{PortAttributes, Umad};
 
 /// Time between two readings.
@@ -97,9 +98,7 @@ impl Shared {
                 known.clone_from(&seen);
                 *self.changed() = Some(seen);
             }
-            if let Err(e) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
-                log::error!("{}: cannot write to an eventfd: {e}", umad.name());
-            }
+            wake(&self.event);
         }
     }
 }

@@ -9,23 +9,22 @@
 mod connections;
 mod counts;
 mod end;
-mod ids;
 mod limits;
 mod messages;
 mod receive;
 mod request;
 mod sidr;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod times;
 mod types;
 
 use std::collections::VecDeque;
 
 use crate::mad::cm::Answered;
+use crate::random::Random;
 use connections::{Connection, State, Table};
 use counts::{Counts, Drop, Group};
-pub(crate) use ids::Random;
 pub(crate) use limits::Limits;
 use messages::{Datagram, Ids};
 use sidr::Sidr;
@@ -277,7 +276,7 @@ impl Cm {
             let CmConfig {
                 worker, workers, ..
             } = self.config;
-            let id = self.random.comm_id(worker, workers);
+            let id = CmId::of_worker(&mut self.random, worker, workers);
             if self.table.get(id).is_none() {
                 return id;
             }

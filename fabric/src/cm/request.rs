@@ -148,7 +148,7 @@ impl Cm {
             path_mtu,
             sent: None,
             interval: times::reply_interval(req.local_response_timeout()),
-            retries: req.max_cm_retries(),
+            retries: req.max_cm_retries().min(times::REPLY_RETRIES),
             extended: false,
             disowned: false,
         };

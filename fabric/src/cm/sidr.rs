@@ -9,7 +9,7 @@ use zerocopy::big_endian::{U16, U32, U64};
 
 use super::counts::{Drop, Group};
 use super::messages::{self, Datagram};
-use super::{Cm, Full, times};
+use super::{Cm, CmId, Full, times};
 use crate::mad::cm::{self, SidrRep, SidrReq};
 
 /// Maximum number of our requests that wait for an answer.
@@ -186,7 +186,7 @@ impl Cm {
     fn new_sidr_id(&mut self) -> SidrId {
         loop {
             let (worker, workers) = (self.config.worker, self.config.workers);
-            let id = SidrId(self.random.comm_id(worker, workers).0);
+            let id = SidrId(CmId::of_worker(&mut self.random, worker, workers).0);
             if !self.sidr.asked.contains_key(&id) {
                 return id;
             }

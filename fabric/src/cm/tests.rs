@@ -1,7 +1,7 @@
 mod chaos;
 mod floods;
 mod healing;
-mod kernel;
+pub(crate) mod kernel;
 mod rules;
 mod sidr;
 mod world;
@@ -24,7 +24,7 @@ fn config(n: u8) -> CmConfig {
         ca_guid: Guid([0, 0x99, 0, 0xff, 0xfe, 0, 0, n]),
         worker: 1,
         workers: 3,
-        seed: u64::from(n),
+        seed: [n.into(), 7],
         half_open_max: 64,
         connections_max: 100,
     }

@@ -5,8 +5,12 @@ use std::time::Duration;
 /// Maximum time to answer, for both sides: 268 ms, 256 ms by [`milliseconds`].
 pub const RESPONSE_TIMEOUT: u8 = 16;
 
-/// Repetitions of our request, and of the peer's reply.
+/// Repetitions of our request, and the number that our request allows for the peer's reply.
 pub const MAX_CM_RETRIES: u8 = 7;
+
+/// Maximum number of repetitions of our reply, whatever the request allows (up to 15): the sender of a
+/// request with another host's address sends four datagrams to that host, not 16.
+pub const REPLY_RETRIES: u8 = 3;
 
 /// Repetitions of a DisconnectRequest. A peer that is alive answers one; repetitions to a dead peer
 /// keep the queue pair's number in use.

@@ -4,10 +4,30 @@ use proto::{Gid, Guid, IbMtu, PKey, Psn, Qpn, RejectReason, ServiceId};
 
 use crate::mad::MAD_LEN;
 use crate::mad::cm::Path;
+use crate::random::Random;
 
 /// Identifies a connection of a [`super::Cm`]: its local communication id, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CmId(pub u32);
+
+impl CmId {
+    /// An unpredictable communication id whose low byte is `worker` modulo `workers`.
+    pub(super) fn of_worker(random: &mut Random, worker: usize, workers: usize) -> CmId {
+        // One byte distinguishes 256 workers; further workers share numbers.
+        let workers = workers.clamp(1, 256) as u64;
+        let worker = worker as u64 % workers;
+        loop {
+            let number = random.next();
+            // Number of bytes that are `worker` modulo `workers`.
+            let choices = (255 - worker) / workers + 1;
+            let low = worker + workers * ((number >> 32) % choices);
+            let id = (number as u32 & 0xffff_ff00) | low as u32;
+            if id != 0 {
+                return CmId(id);
+            }
+        }
+    }
+}
 
 /// Configuration of a [`super::Cm`].
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +38,8 @@ pub struct CmConfig {
     pub worker: usize,
     /// Number of workers.
     pub workers: usize,
-    /// Seed of communication and transaction ids: different at each start of a node.
-    pub seed: u64,
+    /// Seed of communication and transaction ids: secret, and different at each start of a node.
+    pub seed: [u64; 2],
     /// Maximum number of half-open incoming connections; a new one evicts the oldest.
     pub half_open_max: usize,
     /// Maximum number of connections; further requests are rejected.

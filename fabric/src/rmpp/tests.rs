@@ -3,6 +3,7 @@ use proto::Instant;
 use zerocopy::big_endian::{U16, U32, U64};
 
 use super::*;
+use crate::cm::tests::kernel::captured;
 use crate::mad::{BASE_VERSION, Mad, class, sa};
 use crate::random::Random;
 
@@ -109,6 +110,30 @@ fn the_window_opens_as_linuxs() {
     );
     assert_eq!(end, Some(Ok(records(130 * 200 - 100))));
     assert_eq!(sender.end(), Some(Ok(())));
+}
+
+/// The segments that Linux received for a umad agent, and its acknowledgements, byte for byte.
+#[test]
+fn acknowledgements_are_linuxs() {
+    const PACKETS: usize = 73;
+    let packet = |number| captured("../subnet-administration/rmpp.pcap", number);
+    // The first packet is the request.
+    let (linux, _, _) = packet(1);
+    let (theirs, segments): (Vec<_>, Vec<_>) = (2..=PACKETS)
+        .map(packet)
+        .partition(|(source, ..)| *source == linux);
+    let [theirs, segments] =
+        [theirs, segments].map(|all| all.into_iter().map(|(.., mad)| mad).collect::<Vec<_>>());
+    let mut receiver = Receiver::new(NOW, &segments[0], 1000).unwrap();
+    let steps = segments.iter().map(|mad| receiver.receive(NOW, mad));
+    let (replies, ends): (Vec<_>, Vec<_>) = steps.map(|step| (step.reply, step.end)).unzip();
+    let ours: Vec<_> = replies.into_iter().flatten().collect();
+    assert_eq!((theirs.len(), segments.len()), (3, 69));
+    assert!(ours == theirs);
+    let Some(Some(Ok(table))) = ends.last() else {
+        panic!("no table");
+    };
+    assert_eq!(table.len(), 243 * 56);
 }
 
 /// A segment with these values of its header.

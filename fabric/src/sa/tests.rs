@@ -1,3 +1,4 @@
+mod kernel;
 mod lossy;
 mod opensm;
 mod rules;

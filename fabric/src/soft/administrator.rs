@@ -6,14 +6,12 @@
 //! transaction id of each request is a number of the carrier. The number is unpredictable: strangers cannot
 //! answer a request that they do not see.
 
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::Gid;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::address_handle::Address;
 use super::counts::Counts;
@@ -25,6 +23,7 @@ use crate::administration::{Abilities, Carrier, Place};
 use crate::kernel::random;
 use crate::mad::{MAD_LEN, method};
 use crate::port::FabricError;
+use crate::ready_queue::ReadyQueue;
 
 /// Maximum number of datagrams that wait for the control thread; further datagrams are dropped. The window
 /// of a table has 64 segments.
@@ -38,40 +37,21 @@ const NUMBER: std::ops::Range<usize> = 8..12;
 pub struct Inbox {
     /// The port of the subnet administrator. Datagrams of other ports are not for this queue.
     pub from: Gid,
-    waiting: Mutex<VecDeque<[u8; MAD_LEN]>>,
-    ready: OwnedFd,
+    queue: ReadyQueue<[u8; MAD_LEN]>,
 }
 
 impl Inbox {
     fn new(from: Gid) -> io::Result<Inbox> {
         Ok(Inbox {
             from,
-            waiting: Mutex::default(),
-            ready: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            queue: ReadyQueue::new()?,
         })
     }
 
     /// Adds a datagram; false if the queue is full.
     pub fn put(&self, mad: &[u8; MAD_LEN]) -> bool {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() == WAITING_MAX {
-            return false;
-        }
-        waiting.push_back(*mad);
-        if let Err(e) = rustix::io::write(&self.ready, &1u64.to_ne_bytes()) {
-            log::debug!("cannot write to an eventfd: {e}");
-        }
-        true
-    }
-
-    fn take(&self) -> Option<[u8; MAD_LEN]> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = waiting.pop_front();
-        if waiting.is_empty() {
-            // Under the lock, so that no addition comes between.
-            let _ = rustix::io::read(&self.ready, &mut [0; 8]);
-        }
-        next
+        self.queue
+            .put_if(*mad, |waiting| waiting.len() < WAITING_MAX)
     }
 }
 
@@ -113,11 +93,12 @@ impl Qp1Carrier {
 
 impl Carrier for Qp1Carrier {
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.inbox.ready.as_fd()
+        self.inbox.queue.as_fd()
     }
 
     fn receive(&mut self) -> Result<Option<Vec<u8>>, FabricError> {
-        let concerning = std::iter::from_fn(|| self.inbox.take()).find(|mad| self.concerns(mad));
+        let concerning =
+            std::iter::from_fn(|| self.inbox.queue.take()).find(|mad| self.concerns(mad));
         Ok(concerning.map(Vec::from))
     }
 
@@ -130,19 +111,13 @@ impl Carrier for Qp1Carrier {
         if mad[3] & method::RESPONSE == 0 {
             mad[NUMBER].copy_from_slice(&self.number);
         }
-        let to = Address {
-            ip: self.inbox.from.to_ip(),
-            multicast: false,
-            traffic_class: 0,
-            hop_limit: 0,
-        };
+        let to = Address::port(self.inbox.from);
         let shape = Shape {
             stride: MAD_PACKET_LEN,
             count: 1,
             first: 0,
         };
-        self.gsi
-            .load(self.inbox.from, table.pkeys.management().pkey, &mad);
+        self.gsi.load(table.pkeys.management().pkey, &mad);
         let seal =
             |memory: &mut [u8], route: &Route| train::seal_run(memory, MAD_PACKET_LEN, route);
         let out = (socket, table.ifindex);

@@ -74,9 +74,10 @@ impl Drop for FakeGsi {
     }
 }
 
-fn send(socket: &UdpSocket, source: SocketAddrV6, to: Gid, mad: &[u8; MAD_LEN]) {
+/// Sends a datagram from the QP1 of `source`, the address of the socket.
+pub fn send(socket: &UdpSocket, source: SocketAddrV6, to: Gid, mad: &[u8; MAD_LEN]) {
     let mut gsi = Gsi::new(1);
-    gsi.load(to, PKey::DEFAULT, mad);
+    gsi.load(PKey::DEFAULT, mad);
     let route = Route {
         source: source.into(),
         destination: to.to_ip(),

@@ -1,6 +1,6 @@
 //! The sending side of QP1: one management datagram at a time.
 
-use proto::{Gid, PKey, Psn, QKey, Qpn};
+use proto::{PKey, Psn, QKey, Qpn};
 
 use super::train::{self, Header};
 use super::wire::{Bth, Deth, opcode};
@@ -15,8 +15,6 @@ pub struct Gsi {
     psn: Psn,
     /// The packet, from BTH to ICRC; the ICRC is written when the packet is sent.
     pub packet: Box<[u8; MAD_PACKET_LEN]>,
-    /// The peer that the packet is for, until it was sent.
-    pub waits_for: Option<Gid>,
 }
 
 impl Gsi {
@@ -25,12 +23,11 @@ impl Gsi {
         Gsi {
             psn: Psn::new(random as u32),
             packet: Box::new([0; MAD_PACKET_LEN]),
-            waits_for: None,
         }
     }
 
-    /// Writes the packet of a datagram to a peer's QP1.
-    pub fn load(&mut self, to: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
+    /// Writes the packet of a datagram to QP1.
+    pub fn load(&mut self, pkey: PKey, mad: &[u8; MAD_LEN]) {
         let header = Header {
             opcode: opcode::UD_SEND_ONLY,
             pkey,
@@ -41,7 +38,6 @@ impl Gsi {
         self.packet[..train::HEAD].copy_from_slice(&header.to_bytes(self.psn));
         self.packet[train::HEAD..][..MAD_LEN].copy_from_slice(mad);
         self.psn = self.psn.advance(1);
-        self.waits_for = Some(to);
     }
 }
 

@@ -1,8 +1,11 @@
 //! The user of an underlay's RoCEv2 port.
 //!
 //! Each `ibtapd` holds a lock: a listening socket in the abstract unix namespace. Like the port, it
-//! belongs to the network namespace, and it disappears with its process.
+//! belongs to the network namespace, and it disappears with its process. Any local user can create such a
+//! socket, so only the locks of root and of our own user count. Without the lock, the test of the UDP port
+//! finds another daemon, except one that starts at the same moment.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -10,6 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
 
 use super::socket::probe;
 use super::wire::ROCE_V2_PORT;
@@ -17,7 +21,31 @@ use super::wire::ROCE_V2_PORT;
 /// The lock of an underlay; dropping it releases the lock.
 #[derive(Debug)]
 pub struct Lock {
-    _listener: UnixListener,
+    /// `None`: a user who is not trusted has the lock.
+    _listener: Option<UnixListener>,
+}
+
+/// A process and its user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// The process id.
+    pub pid: u32,
+    /// The name.
+    pub name: String,
+    /// The effective user id.
+    pub uid: u32,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Process { pid, name, uid } = self;
+        write!(f, "process {pid} ({name}, user {uid})")
+    }
+}
+
+/// Whether a user could stop us anyway.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
 }
 
 /// Why the lock is not available.
@@ -43,24 +71,42 @@ impl Lock {
         let address = SocketAddr::from_abstract_name(&name).map_err(Locked::Os)?;
         match UnixListener::bind_addr(&address) {
             Ok(listener) => Ok(Lock {
-                _listener: listener,
+                _listener: Some(listener),
             }),
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => Err(Locked::By(holder(&name))),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => match holder(underlay) {
+                Some((pid, uid)) if is_trusted(uid) => Err(Locked::By(pid)),
+                found => {
+                    let user =
+                        found.map_or("an unknown user".to_owned(), |h| format!("user {}", h.1));
+                    log::warn!(
+                        "{user} holds the lock of {underlay}; ibtapd continues without the lock"
+                    );
+                    Ok(Lock { _listener: None })
+                }
+            },
             Err(e) => Err(Locked::Os(e)),
         }
     }
 }
 
+/// The process that holds the lock, if it belongs to our process namespace, and its user.
+fn holder(underlay: &str) -> Option<(Option<i32>, u32)> {
+    listener(&lock_name(underlay)).or_else(|| {
+        let process = process_of(lock_inode(underlay)?)?;
+        Some((i32::try_from(process.pid).ok(), process.uid))
+    })
+}
+
 /// Asks the kernel for the process that listens. The socket does not wait: nobody accepts connections,
-/// so each call takes a place in the listener's queue for good, and a call to a full queue would wait
-/// for ever.
-fn holder(name: &str) -> Option<i32> {
+/// so each call takes a place in the listener's queue for good. A call to a full queue would wait for ever;
+/// it fails.
+fn listener(name: &str) -> Option<(Option<i32>, u32)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
     connect(&socket, &address).ok()?;
-    let pid = socket_peercred(&socket).ok()?.pid;
-    Some(pid.as_raw_nonzero().get())
+    let peer = socket_peercred(&socket).ok()?;
+    Some((Some(peer.pid.as_raw_nonzero().get()), peer.uid.as_raw()))
 }
 
 /// The user of an underlay's RoCEv2 port.
@@ -70,28 +116,40 @@ pub enum PortUser {
     Free,
     /// An `ibtapd`; its process id, if visible.
     Daemon(Option<u32>),
-    /// A process, with its name.
-    Process(u32, String),
+    /// A process.
+    Process(Process),
     /// No visible process: the kernel's `rdma_rxe`, a process of another container, or a process that
     /// this user may not inspect.
     Unseen,
 }
 
 /// Finds the user of an underlay's port in the calling thread's network namespace, without side
-/// effects: a lock is looked up but not contacted, and the port is bound for a test only if it has no
-/// lock.
+/// effects: a lock is looked up but not contacted, and the port is bound for a test only if no process with
+/// a lock has it.
 ///
 /// # Errors
 /// Errors of the socket of this test.
 pub fn port_user(underlay: &str, ifindex: u32) -> io::Result<PortUser> {
-    if let Some(inode) = lock_inode(underlay) {
-        return Ok(PortUser::Daemon(process_of(inode).map(|(pid, _)| pid)));
+    let lock = lock_inode(underlay);
+    let owner = lock.and_then(process_of);
+    // A process that has the lock and not the port is another user's, or a daemon that starts or is refused
+    // the port.
+    let (daemon, has_port) = match &owner {
+        Some(process) => (
+            is_trusted(process.uid),
+            has_one_of(process.pid, &socket_inodes()),
+        ),
+        None => (lock.is_some(), lock.is_some()),
+    };
+    let daemon = daemon.then(|| PortUser::Daemon(owner.map(|process| process.pid)));
+    if has_port && let Some(daemon) = daemon {
+        return Ok(daemon);
     }
     match probe(ifindex) {
-        Ok(()) => Ok(PortUser::Free),
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(socket_inode()
-            .and_then(process_of)
-            .map_or(PortUser::Unseen, |(pid, name)| PortUser::Process(pid, name))),
+        Ok(()) => Ok(daemon.unwrap_or(PortUser::Free)),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            Ok(port_process().map_or(PortUser::Unseen, PortUser::Process))
+        }
         Err(e) => Err(e),
     }
 }
@@ -118,10 +176,8 @@ fn unix_inode(text: &str, name: &str) -> Option<u64> {
 /// A sentence about the user of the port and the remedy.
 pub fn sentence(underlay: &str) -> String {
     let port = format!("UDP port {ROCE_V2_PORT} of {underlay} is taken");
-    match socket_inode().and_then(process_of) {
-        Some((pid, name)) => {
-            format!("{port} by process {pid} ({name}); stop it or choose another underlay")
-        }
+    match port_process() {
+        Some(process) => format!("{port} by {process}; stop it or choose another underlay"),
         None => format!(
             "{port}, but not by a visible process; remove the kernel's rdma_rxe (rdma link show; rdma link delete NAME; modprobe -r rdma_rxe), stop the program in another container, or use another network namespace"
         ),
@@ -137,17 +193,23 @@ pub fn locked_sentence(underlay: &str, pid: Option<i32>) -> String {
     format!("{daemon} already serves {underlay}; stop it or choose another underlay")
 }
 
-/// The inode of a socket bound to the port. A socket of the kernel has an inode, or 0.
-fn socket_inode() -> Option<u64> {
-    ["udp6", "udp"].iter().find_map(|table| {
-        let text = fs::read_to_string(format!("/proc/thread-self/net/{table}")).ok()?;
-        inode_in(&text, ROCE_V2_PORT)
-    })
+/// The process that has a socket bound to the port.
+fn port_process() -> Option<Process> {
+    socket_inodes().into_iter().find_map(process_of)
+}
+
+/// The inodes of the sockets bound to the port, on any interface. A socket of the kernel has an inode, or 0.
+fn socket_inodes() -> Vec<u64> {
+    let table =
+        |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+    let tables = ["udp6", "udp"].map(table);
+    let inodes = tables.iter().flat_map(|text| inodes_in(text, ROCE_V2_PORT));
+    inodes.collect()
 }
 
 /// Finds a port in the text of /proc/net/udp or udp6 (proc_net(5)).
-fn inode_in(text: &str, port: u16) -> Option<u64> {
-    text.lines().skip(1).find_map(|line| {
+fn inodes_in(text: &str, port: u16) -> impl Iterator<Item = u64> {
+    text.lines().skip(1).filter_map(move |line| {
         let mut fields = line.split_ascii_whitespace();
         let (_, local) = fields.nth(1)?.rsplit_once(':')?;
         let inode: u64 = fields.nth(7)?.parse().ok()?;
@@ -155,21 +217,54 @@ fn inode_in(text: &str, port: u16) -> Option<u64> {
     })
 }
 
-/// The process that has a socket open, and its name.
-fn process_of(inode: u64) -> Option<(u32, String)> {
-    let target = format!("socket:[{inode}]");
+/// Whether a process has one of these sockets open.
+fn has_one_of(pid: u32, inodes: &[u64]) -> bool {
+    let targets: Vec<_> = inodes.iter().map(|i| format!("socket:[{i}]")).collect();
+    let files = fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut links = files
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|f| fs::read_link(f.path()));
+    links.any(|link| link.is_ok_and(|to| targets.iter().any(|t| to.as_os_str() == t.as_str())))
+}
+
+/// The process that has a socket open.
+fn process_of(inode: u64) -> Option<Process> {
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let mut files = fs::read_dir(entry.path().join("fd")).ok()?.flatten();
-        files.find(|f| fs::read_link(f.path()).is_ok_and(|t| t.as_os_str() == target.as_str()))?;
+        if !has_one_of(pid, &[inode]) {
+            return None;
+        }
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        Some((pid, name.trim_end().to_owned()))
+        Some(Process {
+            pid,
+            name: name.trim_end().to_owned(),
+            uid: user_of(pid)?,
+        })
     })
+}
+
+/// The effective user of a process. The owner of its files in /proc is root if the process is not dumpable
+/// (proc(5)).
+fn user_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::net::UdpSocket;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, socketpair};
+    use rustix::process::Uid;
+
     use super::*;
+    use crate::namespace::Namespace;
 
     /// An underlay name that no other test uses.
     fn name(test: &str) -> String {
@@ -192,7 +287,9 @@ mod tests {
         assert_eq!(lock_inode(&name), None);
         let _lock = Lock::take(&name).unwrap();
         let process = lock_inode(&name).and_then(process_of);
-        assert_eq!(process.map(|(pid, _)| pid), Some(std::process::id()));
+        let process = process.expect("this process");
+        assert_eq!(process.pid, std::process::id());
+        assert_eq!(process.uid, geteuid().as_raw());
     }
 
     #[test]
@@ -212,9 +309,61 @@ mod tests {
         let text = "  sl  local_address  remote_address  st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n \
             10: 00000000000000000000000000000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 77123 2 0000000000000000 0\n \
             11: 00000000000000000000000000000000:12B8 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 0 2 0000000000000000 0\n";
-        assert_eq!(inode_in(text, 4791), Some(77123));
-        assert_eq!(inode_in(text, 4792), None, "inode 0 is no name of a socket");
-        assert_eq!(inode_in(text, 53), None);
-        assert_eq!(inode_in("", 53), None);
+        let found = |text, port| inodes_in(text, port).collect::<Vec<_>>();
+        assert_eq!(found(text, 4791), [77123]);
+        assert_eq!(found(text, 4792), [0; 0], "inode 0 is no name of a socket");
+        assert_eq!(found(text, 53), [0; 0]);
+        assert_eq!(found("", 53), [0; 0]);
+    }
+
+    /// A thread with another user id: the kernel notes the user when a socket begins to listen.
+    fn as_nobody<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+        let nobody = Uid::from_raw(65534);
+        let run = move || {
+            rustix::thread::set_thread_res_uid(None, nobody, None).unwrap();
+            f()
+        };
+        std::thread::spawn(run).join().unwrap()
+    }
+
+    /// The name of the lock has no permissions: any local user could stop the daemon from starting.
+    #[test]
+    fn a_strangers_lock_is_ignored() {
+        if !geteuid().is_root() {
+            eprintln!("not tested: root alone changes its user");
+            return;
+        }
+        let name = name("stranger");
+        let of_stranger = name.clone();
+        let _lock = as_nobody(move || Lock::take(&of_stranger).unwrap());
+        let lock = Lock::take(&name).unwrap();
+        assert!(lock._listener.is_none());
+    }
+
+    /// Puts a socket into a queue, so that it is open and in no process, like those of the kernel.
+    fn unseen(socket: UdpSocket) -> [OwnedFd; 2] {
+        let flags = SocketFlags::CLOEXEC;
+        let (from, to) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let sockets = [socket.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&sockets)));
+        let bytes = [IoSlice::new(b"socket")];
+        sendmsg(&from, &bytes, &mut control, SendFlags::empty()).unwrap();
+        [from, to]
+    }
+
+    /// A lock without the port, as that of a daemon that waits while `rdma_rxe` has the port.
+    #[test]
+    fn the_process_with_the_lock_is_not_blamed_for_a_port_of_another() {
+        let run = || {
+            let _ns = Namespace::loopback("blame");
+            let _lock = Lock::take("lo").unwrap();
+            let daemon = PortUser::Daemon(Some(std::process::id()));
+            assert_eq!(port_user("lo", 1).unwrap(), daemon);
+            let _queue = unseen(UdpSocket::bind("[::]:4791").unwrap());
+            assert_eq!(port_user("lo", 1).unwrap(), PortUser::Unseen);
+        };
+        std::thread::spawn(run).join().unwrap();
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ud::Path;
+use crate::kernel::wake;
 
 /// Maximum number of packets queued for one worker; further packets are dropped.
 const LETTERS_MAX: usize = 1024;
@@ -52,15 +53,9 @@ impl Mailbox {
             bytes: bytes.into(),
         });
         if !self.any.swap(true, Ordering::Release) {
-            self.wake();
+            wake(&self.wake);
         }
         true
-    }
-
-    fn wake(&self) {
-        if let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
-            log::debug!("cannot wake a worker: {e}");
-        }
     }
 
     /// Takes packets of at most `room` bytes together, and wakes the worker again if some are left. A
@@ -86,7 +81,7 @@ impl Mailbox {
         }
         self.any.store(!letters.is_empty(), Ordering::Release);
         if !letters.is_empty() {
-            self.wake();
+            wake(&self.wake);
         }
         taken
     }

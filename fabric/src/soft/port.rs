@@ -18,13 +18,13 @@ use super::holder::{self, Lock, Locked};
 use super::mailbox::Mailbox;
 use super::qp::{QueuePair, Service};
 use super::reception::DELIVERIES;
-use super::snapshot::{Endpoints, Groups, Shared, Sockets, Table};
+use super::snapshot::{Endpoints, Groups, Shared, Sockets, SubnetMail, Table};
 use super::socket::{self, Binding};
 use super::underlay::{self, Unusable, Usable};
 use super::underlay_query::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
 use crate::group::{GroupParameters, Joined};
-use crate::kernel::random;
+use crate::kernel::{random, wake};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
@@ -57,6 +57,9 @@ pub struct SoftPort {
     sockets: Arc<[Sockets]>,
     /// Takes the datagrams of the subnet administrator.
     administrator: Option<Arc<Inbox>>,
+    subnet: Option<Arc<SubnetMail>>,
+    /// See [`Table::flushes`].
+    flushes: u64,
     memberships: Memberships,
     pkeys: Arc<PKeyTable>,
     endpoints: BTreeMap<u32, UdQueuePair>,
@@ -115,6 +118,8 @@ impl SoftPort {
             trouble: None,
             sockets,
             administrator: None,
+            subnet: None,
+            flushes: 0,
             pkeys,
             endpoints: BTreeMap::new(),
             seen_endpoints: Arc::default(),
@@ -145,6 +150,20 @@ impl SoftPort {
         self.administrator = Some(inbox);
         self.publish();
         Ok(carrier)
+    }
+
+    /// From now on, workers ask which groups they may send to; a question wakes the reader of the eventfd.
+    pub(crate) fn enter_subnet(&mut self, wake: Arc<OwnedFd>) -> Arc<SubnetMail> {
+        let mail = Arc::new(SubnetMail::new(wake, &self.wakes));
+        self.subnet = Some(Arc::clone(&mail));
+        self.publish();
+        mail
+    }
+
+    /// Has the workers ask for each path again.
+    pub(crate) fn age_paths(&mut self) {
+        self.flushes += 1;
+        self.publish();
     }
 
     /// The parameters of a new worker.
@@ -184,6 +203,8 @@ impl SoftPort {
             copies: !self.config.peers.is_empty(),
             sockets: Arc::clone(&self.sockets),
             administrator: self.administrator.clone(),
+            subnet: self.subnet.clone(),
+            flushes: self.flushes,
         };
         // No copies to ourselves, unless endpoints here share a group.
         table.peers.retain(|&p| p != self.usable.address);
@@ -196,11 +217,7 @@ impl SoftPort {
     /// Wakes the workers. They then poll the new sockets and end connections that the network no longer
     /// carries.
     fn wake_workers(&self) {
-        for wake in &self.wakes {
-            if let Err(e) = rustix::io::write(wake, &1u64.to_ne_bytes()) {
-                log::error!("cannot wake a worker: {e}");
-            }
-        }
+        self.wakes.iter().for_each(|worker| wake(worker));
     }
 
     /// The requested queue pair number, or the next free one. Without a request, a random number: it
@@ -402,15 +419,16 @@ impl Port for SoftPort {
     fn capabilities(&self) -> Capabilities {
         let payload = self.usable.ud_payload_max;
         let packets = underlay::train_packets(payload, self.usable.send_max);
+        let train_bytes = packets * payload as usize;
         Capabilities {
             lanes: self.config.workers,
-            train_bytes: packets * payload as usize,
+            train_bytes,
             train_packets: super::train::PACKETS_MAX,
             multicast: self.config.peers.is_empty(),
             groups_max: GROUPS_MAX,
             group_requests: GROUPS_MAX,
             message_max: self.config.message_max,
-            message_train: packets * payload as usize,
+            message_train: train_bytes,
             services: Services::Any,
             pkeys_settable: true,
         }

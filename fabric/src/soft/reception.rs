@@ -32,6 +32,10 @@ impl Reception<'_> {
     /// Processes a packet, from BTH to ICRC, at offset `base` in the memory of the batch. A packet of
     /// another worker is passed on, unless it was already (`handed_on`).
     pub fn packet(&mut self, path: &Path, bytes: &[u8], base: usize, handed_on: bool) {
+        if self.table.is_forged(path) {
+            self.counts.refused[Refusal::ForgedOwn as usize] += 1;
+            return;
+        }
         if self.mailboxes.len() > 1
             && !handed_on
             && let Some(owner) = steering::owner(bytes, self.mailboxes.len())

@@ -15,7 +15,10 @@ use super::administrator::Inbox;
 use super::endpoint::UdQueuePair;
 use super::engine::{Partition, Standing};
 use super::qp::QueuePair;
+use super::ud::Path;
+use crate::mail::Mail;
 use crate::pkeys::PKeyTable;
+use crate::subnet::{Destination, SubnetPath, Unreachable};
 
 /// A UD queue pair, as the workers see it.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +127,38 @@ pub struct Sockets {
 /// copy of the map is cheap.
 pub type Groups = HashMap<Gid, Arc<[EndpointId]>, foldhash::fast::RandomState>;
 
+/// Questions of the workers about groups on a subnet, and the port's answers.
+#[derive(Debug)]
+pub struct SubnetMail {
+    /// Groups that a worker sends to.
+    pub destinations: Mail<Destination>,
+    /// The answers, for each worker.
+    pub paths: Box<[Mail<PathAnswer>]>,
+}
+
+/// The path to a destination, or why there is none.
+pub type PathAnswer = (Destination, Result<SubnetPath, Unreachable>);
+
+impl SubnetMail {
+    /// Without messages. The first eventfd wakes the port, the others wake the workers.
+    pub fn new(port: Arc<OwnedFd>, workers: &[Arc<OwnedFd>]) -> SubnetMail {
+        SubnetMail {
+            destinations: Mail::new(port),
+            paths: workers.iter().map(|w| Mail::new(Arc::clone(w))).collect(),
+        }
+    }
+
+    /// Sends answers to all workers: several may send to one group.
+    pub fn answer(&self, answers: &[PathAnswer]) {
+        if answers.is_empty() {
+            return;
+        }
+        for paths in &self.paths {
+            paths.send(answers.iter().cloned());
+        }
+    }
+}
+
 /// Everything that the packet path reads. Tables share large parts that have not changed.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -149,9 +184,20 @@ pub struct Table {
     pub sockets: Arc<[Sockets]>,
     /// Takes the datagrams of the subnet administrator.
     pub administrator: Option<Arc<Inbox>>,
+    /// The port sends to groups that it is a member of: it is on a subnet.
+    pub subnet: Option<Arc<SubnetMail>>,
+    /// Counts the changes of the subnet after which the workers ask for each path again.
+    pub flushes: u64,
 }
 
 impl Table {
+    /// Whether a packet has the port's GID as its source, but not the UDP port of a worker. The kernel gives
+    /// the UDP ports of the workers to no other process.
+    pub fn is_forged(&self, path: &Path) -> bool {
+        let from_worker = |s: &Sockets| s.source.port() == path.src_port;
+        path.src == self.gid && !self.sockets.iter().any(from_worker)
+    }
+
     /// An endpoint in service by its id.
     pub fn endpoint(&self, id: EndpointId) -> Option<&Endpoint> {
         self.endpoints.get(id)

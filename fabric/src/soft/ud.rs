@@ -37,6 +37,8 @@ pub enum Refusal {
     QKey,
     /// The receiver sent the packet.
     OwnEcho,
+    /// The source is the port's GID, but no worker of the port sent the packet: another local process did.
+    ForgedOwn,
     /// The ICRC is wrong.
     Icrc,
     /// More deliveries in a batch than the limit.
@@ -60,6 +62,7 @@ impl Refusal {
         "rx_pkey_violations",
         "rx_qkey_violations",
         "rx_own_echo",
+        "rx_forged_own",
         "rx_icrc_errors",
         "rx_no_room",
     ];

@@ -1,5 +1,8 @@
 //! One worker: receive memory, transmit memory, and its view of the table.
 
+mod destinations;
+
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,7 +10,7 @@ use std::sync::Arc;
 use proto::{AddressHandle, ConnectError, EndpointId, Gid, IbMtu, Instant, Psn};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::address_handle::{Address, AddressHandles};
+use super::address_handle::{self, Address};
 use super::counts::Counts;
 use super::engine::{Engine, EngineConfig, Partition, PortView, Standing};
 use super::icrc_check::IcrcCheck;
@@ -22,6 +25,7 @@ use super::transmitter::{Outcome, Shape, Transmitter};
 use super::ud::Path;
 use super::wire::opcode;
 use crate::connection::Connections;
+use crate::handles::{AddressHandles, Found, Resolving};
 use crate::kernel::clock;
 use crate::worker::{
     AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, UdReceived, Worker,
@@ -33,20 +37,26 @@ const DETH_OVER_IMM: u32 = 4;
 /// Bytes of transmit memory: the largest UDP payload, rounded up.
 const TRANSMIT_LEN: usize = 1 << 16;
 
-/// A blocked train.
+/// A train to be sent.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct Departure {
     from: EndpointId,
     /// The opcode of all packets of the train.
     opcode: u8,
     /// The start of the queue pair that the train was posted to. A restart drops the train.
     starts: u32,
     to: UdDestination,
+    train: TrainTicket,
+    psn: Psn,
+}
+
+/// A blocked train.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    departure: Departure,
     /// The contents of the destination's address handle. The handle may be destroyed, and its number
     /// used again, before the train has left.
     address: Address,
-    train: TrainTicket,
-    psn: Psn,
     progress: Progress,
 }
 
@@ -90,7 +100,11 @@ pub struct SoftWorker {
     transmitter: Transmitter,
     pub(super) engine: Engine,
     mailboxes: Arc<[Mailbox]>,
-    handles: AddressHandles,
+    handles: AddressHandles<Address>,
+    /// The handles that wait for the port's membership in a group.
+    resolving: Resolving,
+    /// The trains that wait for their address handles.
+    waiting: VecDeque<destinations::Waiting>,
     lanes: Lanes,
     counts: Counts,
 }
@@ -116,6 +130,8 @@ impl SoftWorker {
             pending: None,
             transmitter: Transmitter { segmentation: true },
             handles: AddressHandles::default(),
+            resolving: Resolving::default(),
+            waiting: VecDeque::new(),
             lanes: Lanes::default(),
             counts: Counts::default(),
         };
@@ -137,6 +153,14 @@ impl SoftWorker {
         }
         if !Arc::ptr_eq(&self.sockets, &self.table.sockets) {
             self.change_sockets();
+        }
+        let (subnet, before) = (self.table.subnet.is_some(), old.subnet.is_some());
+        if old.gid != self.table.gid || subnet != before {
+            self.resolving.clear();
+            self.handles.renew();
+            self.make_handles();
+        } else if old.flushes != self.table.flushes {
+            self.handles.age_all();
         }
         let now = clock();
         self.engine.set_port(now, port_view(&self.table));
@@ -324,12 +348,7 @@ impl SoftWorker {
                 count: run.count,
                 first: 0,
             };
-            let to = Address {
-                ip: run.to.to_ip(),
-                multicast: false,
-                traffic_class: 0,
-                hop_limit: 0,
-            };
+            let to = Address::port(run.to);
             let out = (socket, ifindex);
             let seal =
                 |memory: &mut [u8], route: &Route| train::seal_run(memory, run.stride, route);
@@ -383,31 +402,53 @@ impl SoftWorker {
         let too_big = train.payload.max(train.last) > self.table.payload_max;
         self.counts.tx_too_big += u64::from(too_big);
         let lane = self.lanes.take(from, train.count);
-        let address = self.handles.get(to.ah);
-        let (false, Some((starts, psn)), Some(address)) = (too_big, lane, address) else {
+        let (false, Some((starts, psn))) = (too_big, lane) else {
             return self.failed();
         };
-        self.transmit(Pending {
+        let departure = Departure {
             from,
             opcode,
             starts,
             to: *to,
-            address,
             train,
             psn,
-            progress: Progress::default(),
-        })
+        };
+        match self.find(to.ah) {
+            Found::Ready(address) => self.transmit(Pending {
+                departure,
+                address: *address,
+                progress: Progress::default(),
+            }),
+            Found::Making => self.wait(departure),
+            Found::Failed => self.failed(),
+        }
+    }
+
+    /// Sends the train in the transmit memory, or the rest of it. Without room, the train stays there.
+    fn transmit(&mut self, mut p: Pending) -> Sent {
+        let mut memory = std::mem::take(&mut self.transmit);
+        let sent = self.carry(&mut memory, &mut p);
+        self.transmit = memory;
+        if sent == Sent::Blocked {
+            self.pending = Some(p);
+            self.arm();
+        }
+        sent
     }
 
     /// Sends a train, or the rest of it, to all its destinations.
-    fn transmit(&mut self, mut p: Pending) -> Sent {
+    fn carry(&mut self, memory: &mut [u8], p: &mut Pending) -> Sent {
         let table = Arc::clone(&self.table);
         let sockets = Arc::clone(&self.sockets);
         let Some(socket) = sockets.get(self.index) else {
             return self.failed();
         };
-        let address = p.address;
-        let Some(header) = header(&table, &p) else {
+        let (address, train) = (p.address, &p.departure.train);
+        if train.payload.max(train.last) > address.payload_max {
+            self.counts.tx_too_big += 1;
+            return self.failed();
+        }
+        let Some(header) = header(&table, &p.departure) else {
             return self.failed();
         };
         let copies = address.multicast && table.copies;
@@ -415,14 +456,13 @@ impl SoftWorker {
         let destinations = if copies { &table.peers[..] } else { &one };
         let mut any = p.progress.copies > 0;
         for &ip in destinations.iter().skip(p.progress.copies) {
-            match self.copy(&table, socket, &p, &header, &Address { ip, ..address }) {
+            let to = Address { ip, ..address };
+            match self.copy((&table, socket), p, &header, &to, memory) {
                 Outcome::Done => any = true,
                 Outcome::Failed => {}
                 Outcome::Blocked(packets) => {
                     p.progress.packets = packets;
-                    self.pending = Some(p);
                     self.counts.tx_blocked += 1;
-                    self.arm();
                     return Sent::Blocked;
                 }
             }
@@ -440,27 +480,28 @@ impl SoftWorker {
     /// Sends one copy of a train, starting at the packet of its progress.
     fn copy(
         &mut self,
-        table: &Table,
-        socket: &Sockets,
+        (table, socket): (&Table, &Sockets),
         p: &Pending,
         header: &Header,
         to: &Address,
+        memory: &mut [u8],
     ) -> Outcome {
+        let Departure { train, psn, .. } = &p.departure;
         let shape = Shape {
-            stride: packet_len(p.train.payload),
-            count: p.train.count,
+            stride: packet_len(train.payload),
+            count: train.count,
             first: p.progress.packets,
         };
         let seal =
-            |memory: &mut [u8], route: &Route| train::seal(memory, &p.train, header, p.psn, route);
-        let (out, memory) = ((socket, table.ifindex), &mut self.transmit[..]);
+            |memory: &mut [u8], route: &Route| train::seal(memory, train, header, *psn, route);
+        let out = (socket, table.ifindex);
         self.transmitter
             .send(&mut self.counts, out, to, shape, memory, seal)
     }
 }
 
 /// The headers of a train, if the endpoint exists, may send, and was not restarted.
-fn header(table: &Table, p: &Pending) -> Option<Header> {
+fn header(table: &Table, p: &Departure) -> Option<Header> {
     let endpoint = table.endpoint(p.from)?;
     let sends = endpoint.qp.post_send() == Posted::Processed && endpoint.starts == p.starts;
     sends.then(|| Header {
@@ -515,6 +556,7 @@ impl Worker for SoftWorker {
         self.engine.begin_batch();
         let outcome = self.receive(now, depth);
         self.open_mailbox(now);
+        self.take_paths();
         self.engine.end_batch(now, self.slab.memory());
         if self.engine.wants_to_send() || self.engine.is_blocked() {
             self.pump(now, false);
@@ -526,12 +568,15 @@ impl Worker for SoftWorker {
 
     fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
         self.follow();
-        self.handles
-            .create(attributes, &self.table.gid, self.table.copies)
+        address_handle::check(attributes, &self.table.gid, self.table.copies)?;
+        let handle = self.handles.create(attributes)?;
+        self.make_handles();
+        Ok(handle)
     }
 
     fn destroy_ah(&mut self, ah: AddressHandle) {
-        self.handles.destroy(ah);
+        self.handles.release(ah);
+        drop(self.handles.take_ended());
     }
 
     fn train(&mut self, payload: usize) -> Option<Train<'_>> {

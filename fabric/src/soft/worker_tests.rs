@@ -1,13 +1,16 @@
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::thread;
 
 use proto::{ConnectionEvent, GidChoice, PKey, QKey, ServiceId};
 
 use super::*;
 use crate::connection::ConnectRequest;
+use crate::mad::MAD_LEN;
 use crate::namespace::Namespace;
 use crate::port::{Port, UdInit};
-use crate::soft::sys;
+use crate::soft::ud::Refusal;
 use crate::soft::{SoftConfig, SoftPort};
+use crate::soft::{fake_gsi, sys};
 
 /// A kernel or route without UDP_SEGMENT: packets are sent one by one, and over IPv4 each has the
 /// identification of a single datagram.
@@ -93,18 +96,23 @@ fn blocked() -> (SoftPort, SoftWorker, AddressHandle) {
     let mut train = worker.train(100).unwrap();
     train.next(100).unwrap().fill(42);
     let train = train.finish();
+    let Found::Ready(address) = worker.find(ah) else {
+        panic!("a port needs no path");
+    };
     worker.pending = Some(Pending {
-        from: from.id,
-        opcode: opcode::UD_SEND_ONLY,
-        starts: worker.table.endpoint(from.id).unwrap().starts,
-        to: UdDestination {
-            ah,
-            qpn: to.qpn,
-            qkey,
+        departure: Departure {
+            from: from.id,
+            opcode: opcode::UD_SEND_ONLY,
+            starts: worker.table.endpoint(from.id).unwrap().starts,
+            to: UdDestination {
+                ah,
+                qpn: to.qpn,
+                qkey,
+            },
+            train,
+            psn: Psn::new(1),
         },
-        address: worker.handles.get(ah).unwrap(),
-        train,
-        psn: Psn::new(1),
+        address: *address,
         progress: Progress::default(),
     });
     (port, worker, ah)
@@ -156,6 +164,8 @@ fn handle_ends_while_blocked() {
     let _ns = Namespace::loopback("handle");
     let (_port, mut worker, ah) = blocked();
     worker.destroy_ah(ah);
+    // With the next GID, handles without users end.
+    worker.handles.renew();
     let elsewhere = AhAttributes::to("2001:db8::1".parse().unwrap(), PKey::DEFAULT);
     assert_eq!(worker.create_ah(&elsewhere).unwrap(), ah);
     let got = polled(&mut worker);
@@ -259,4 +269,34 @@ fn handed_on() {
 #[test]
 fn packets_at_the_wrong_worker_are_handed_on() {
     thread::spawn(handed_on).join().unwrap();
+}
+
+/// Any local user binds a socket to the host's address and speaks for the host.
+fn forged_in_the_ports_name() {
+    let _ns = Namespace::loopback("forged");
+    let (port, mut worker, _) = blocked();
+    worker.pending = None;
+    let own = port.attributes().gid;
+    let mut source = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 1);
+    let socket = UdpSocket::bind(source).unwrap();
+    source.set_port(socket.local_addr().unwrap().port());
+    let mad = [7; MAD_LEN];
+    for n in 1..=2 {
+        fake_gsi::send(&socket, source, own, &mad);
+        while worker.counts.rx_trains < n {
+            assert!(worker.poll(8).unwrap().is_empty());
+        }
+        assert_eq!(
+            worker.counts.refused[Refusal::ForgedOwn as usize],
+            n,
+            "{:?}",
+            worker.counts
+        );
+    }
+    assert_eq!(worker.counts.rx_mads_unhandled, 0);
+}
+
+#[test]
+fn a_local_process_does_not_speak_for_the_port() {
+    thread::spawn(forged_in_the_ports_name).join().unwrap();
 }

@@ -94,8 +94,8 @@ pub enum UmadError {
     },
     /// No MAD will be received any more.
     #[error(
-        "{port} receives no management datagrams any more ({reason}): its device was removed or its \
-         driver restarted; open the port again when the device is back"
+        "{port} receives no management datagrams any more ({reason}): its device was removed, or its driver \
+         restarted"
     )]
     Ended {
         /// The port.

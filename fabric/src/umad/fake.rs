@@ -5,13 +5,15 @@ use std::ffi::{CStr, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::message::{Buffer, HEADER, MAD, To};
 use super::sys::{Library, PortId};
-use super::{PortAttributes, Umad};
+use super::{PortAttributes, Umad, UmadError};
 use crate::Lid;
 
 /// The answers to a sent datagram.
@@ -24,6 +26,7 @@ pub struct Fake {
     attributes: Mutex<PortAttributes>,
     answer: Mutex<Answer>,
     incoming: Mutex<VecDeque<(u32, [u8; MAD])>>,
+    removed: AtomicBool,
 }
 
 impl Fake {
@@ -36,6 +39,7 @@ impl Fake {
             attributes: Mutex::new(attributes),
             answer: Mutex::new(Box::new(answer)),
             incoming: Mutex::default(),
+            removed: AtomicBool::new(false),
         })
     }
 
@@ -44,8 +48,26 @@ impl Fake {
         change(&mut self.attributes.lock().unwrap());
     }
 
-    pub fn open(self: &Arc<Fake>) -> Umad {
-        Umad::open_with(self.clone(), "ib0", 1).unwrap()
+    /// Removes the device.
+    pub fn remove(&self) {
+        self.removed.store(true, Ordering::Relaxed);
+        self.ends.1.send(&[0]).unwrap();
+    }
+
+    /// The device is back.
+    pub fn bring_back(&self) {
+        self.removed.store(false, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.removed.load(Ordering::Relaxed) {
+            true => Err(Errno::NODEV.into()),
+            false => Ok(()),
+        }
+    }
+
+    pub fn open(self: &Arc<Fake>) -> Result<Umad, UmadError> {
+        Umad::open_with(self.clone(), "ib0", 1)
     }
 }
 
@@ -59,6 +81,7 @@ impl Library for Fake {
     }
 
     fn open_port(&self, _: &CStr, _: u8) -> io::Result<PortId> {
+        self.check()?;
         Ok(PortId(self.ends.0.as_raw_fd()))
     }
 
@@ -73,6 +96,7 @@ impl Library for Fake {
     }
 
     fn port(&self, _: &CStr, _: u8) -> io::Result<PortAttributes> {
+        self.check()?;
         Ok(self.attributes.lock().unwrap().clone())
     }
 
@@ -106,6 +130,7 @@ impl Library for Fake {
         _: c_int,
     ) -> Result<(u32, usize), (io::Error, usize)> {
         self.ends.0.recv(&mut [0]).unwrap();
+        self.check().map_err(|e| (e, 0))?;
         let (agent, mad) = self.incoming.lock().unwrap().pop_front().unwrap();
         let from = Buffer::with(&To::gsi(Lid(1), 0), &mad);
         let (header, place) = buffer.parts_mut();

@@ -19,6 +19,7 @@ use super::message::{Buffer, MAD, Received, To};
 use super::simulated::{self, Answers};
 use super::sys::{Library, PortId, Real, device_name, wait_readable};
 use crate::Guid;
+use crate::kernel::wake;
 use crate::mad::class::SUBN_LID_ROUTED;
 
 /// How long the thread of a simulated port waits inside libibumad before it looks whether to end.
@@ -375,9 +376,7 @@ impl Receiver {
 
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        if let Err(e) = rustix::io::write(&self.stop, &1u64.to_ne_bytes()) {
-            log::error!("{}: cannot write to an eventfd: {e}", self.name);
-        }
+        wake(&self.stop);
     }
 
     /// Receives until the port is closed or fails.

@@ -131,3 +131,70 @@ fn read_port_info(mad: &[u8], seen: &mut PortAttributes) {
     seen.lmc = info.lmc;
     seen.sm_sl = info.sm_sl;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VECTORS: &str = include_str!("../../../tests/data/subnet-administration/smp.txt");
+
+    fn vector(name: &str) -> Vec<u8> {
+        let line = VECTORS.lines().find_map(|line| line.strip_prefix(name));
+        let (pairs, _) = line.unwrap().trim().as_bytes().as_chunks::<2>();
+        let byte = |pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap();
+        pairs.iter().map(|pair| byte(pair)).collect()
+    }
+
+    /// The questions that ibsim got, and its answers.
+    #[test]
+    fn a_port_of_ibsim_is_read() {
+        let answers = Answers::default();
+        let before = PortAttributes {
+            lid: Lid(0),
+            lmc: 7,
+            sm_lid: Lid(0),
+            sm_sl: 7,
+            state: LinkState::Down,
+            gid_prefix: [0; 8],
+            guid: Guid([1; 8]),
+            rate: 10,
+            capability_mask: 0,
+            infiniband: true,
+            pkeys: vec![PKey::new(0); 2],
+        };
+        let mut names = ["port-info", "p-key-table"].into_iter();
+        let send = |mad: &[u8]| {
+            let name = names.next().unwrap();
+            assert_eq!(mad, vector(&format!("{name} sent")), "{name}");
+            answers.add(vector(&format!("{name} received")));
+            Ok(())
+        };
+        let seen = answers.refresh(1, before.clone(), send).unwrap();
+        let expected = PortAttributes {
+            lid: Lid(0x20),
+            lmc: 0,
+            sm_lid: Lid(1),
+            sm_sl: 0,
+            state: LinkState::Active,
+            gid_prefix: [0xfe, 0x80, 0, 0, 0, 0, 0, 0],
+            capability_mask: 0x0050_c048,
+            pkeys: vec![PKey::DEFAULT, PKey::new(0)],
+            ..before
+        };
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn sm_info_of_opensm_is_read() {
+        let question = smp::get(crate::mad::class::SUBN_LID_ROUTED, 1, SM_INFO, 0);
+        assert_eq!(question[..], vector("sm-info sent"));
+        let info = SmInfo::parse(&vector("sm-info received")).unwrap();
+        let expected = SmInfo {
+            guid: Guid([0, 0x99, 0, 0xff, 0xfe, 0, 0, 1]),
+            activity_count: 70,
+            priority: 9,
+            state: SmInfo::MASTER,
+        };
+        assert_eq!(info, expected);
+    }
+}

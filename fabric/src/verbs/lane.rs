@@ -16,6 +16,7 @@ use super::ibv::{Completions, Place};
 use super::receive::Receive;
 use super::snapshot::{Endpoint, Endpoints, Table};
 use super::transmit::Transmit;
+use crate::handles;
 use crate::worker::{TrainTicket, UdDestination};
 
 /// Completions taken by one poll.
@@ -23,11 +24,6 @@ const COMPLETIONS: usize = 256;
 
 /// How long a device may complete nothing while everything is posted; then it counts as failed.
 const STUCK: Duration = Duration::from_secs(10);
-
-/// Maximum number of trains that wait for address handles, in total and for each handle: a peer that
-/// does not answer must not take the places of the others.
-const WAITING_MAX: usize = 32;
-const WAITING_FOR_ONE: usize = 4;
 
 /// A train that waits for its address handle or for room.
 #[derive(Debug)]
@@ -243,8 +239,7 @@ impl Lane {
 
     /// Whether another train may wait for an address handle.
     pub fn may_wait(&self, ah: AddressHandle) -> bool {
-        let of_it = self.waiting.iter().filter(|w| w.to.ah == ah).count();
-        self.waiting.len() < WAITING_MAX && of_it < WAITING_FOR_ONE
+        handles::may_wait(self.waiting.iter().map(|w| w.to.ah), ah)
     }
 
     /// Carries out the queue pair starts that the table requests.

@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use super::handles::Wanted;
 use super::lock;
-use super::mail::Mail;
+use crate::handles::Wanted;
+use crate::mail::Mail;
 
 /// Number of threads, so that a peer that does not answer delays few others.
 const THREADS: usize = 4;

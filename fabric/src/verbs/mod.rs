@@ -5,7 +5,7 @@
 //! found at run time as `Library`; tests insert a library that counts, fails and gives wrong answers);
 //! `ibv` (an owner for each object, destroyed in the order that the libraries require; unsafe code ends
 //! here); `port`, `port_state`, `gid`, `groups` (control side); `worker`, `lane`, `receive`, `transmit`,
-//! `handles` (data side, datagrams); `connections` (data side, RC: an engine that decides and reads no
+//! `crate::handles` (data side, datagrams); `connections` (data side, RC: an engine that decides and reads no
 //! clock, over a trait that makes the calls).
 //!
 //! One worker has one completion channel, a completion queue for receives and one for sends, a
@@ -24,7 +24,7 @@
 //!   `Worker::arm`, which arms the completion queue and polls once more, because earlier
 //!   completions make no event. The thread waits for sends only while there is no room. Events are
 //!   acknowledged in batches.
-//! * **Address handles** (`maker`, `handles`). On RoCE `ibv_create_ah` resolves a MAC and waits for
+//! * **Address handles** (`maker`, `crate::handles`). On RoCE `ibv_create_ah` resolves a MAC and waits for
 //!   the peer, so separate threads create and destroy handles. A handle has its number at once; up
 //!   to four trains for it, 32 in total, wait. A failed handle is tried again after 250 ms,
 //!   doubling to 10 s. Equal attributes share one handle; 1024 unused ones are kept. After a change
@@ -60,7 +60,6 @@
 //!   differ only there, and in the 40 bytes before a datagram (`grh`), which may have an IPv4
 //!   header on RoCE. Without a GRH the sender's GID is the one last seen with the LID.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod config;
@@ -71,13 +70,11 @@ mod endpoint;
 mod gid;
 mod grh;
 mod groups;
-mod handles;
 mod held;
 pub mod ibv;
 mod kernel_groups;
 mod lane;
 pub mod look;
-mod mail;
 mod maker;
 mod open;
 mod port;
@@ -93,16 +90,11 @@ mod transmit;
 mod worker;
 
 pub use config::VerbsConfig;
+#[cfg(fuzzing)]
+pub use connections::fuzzed;
 pub use port::VerbsPort;
 
 /// Locks a mutex, also after a panic of its last owner: the values here are valid at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Wakes the reader of an eventfd.
-fn wake(eventfd: &OwnedFd) {
-    if let Err(e) = rustix::io::write(eventfd, &1u64.to_ne_bytes()) {
-        log::debug!("cannot write to an eventfd: {e}");
-    }
 }

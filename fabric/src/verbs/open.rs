@@ -130,11 +130,11 @@ fn unopened(name: &str, uverbs: Option<&str>, error: &io::Error) -> String {
         ),
         Some(libc::EACCES) => format!(
             "cannot open {name}: no access to {node}; its group has access (usually rdma), a systemd \
-             unit needs DeviceAllow=char-infiniband_verbs rw"
+             unit needs DeviceAllow=char-infiniband_verbs rw (drop-in rdma.conf)"
         ),
         Some(libc::EPERM) => format!(
             "cannot open {name}: the kernel denies access to {node} ({error}); a systemd unit needs \
-             DeviceAllow=char-infiniband_verbs rw; in exclusive mode (rdma system show) the device \
+             DeviceAllow=char-infiniband_verbs rw (drop-in rdma.conf); in exclusive mode (rdma system show) the device \
              must be in this network namespace: rdma dev set {name} netns NAME"
         ),
         _ => format!("cannot open {name}: {error}"),

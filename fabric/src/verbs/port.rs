@@ -35,6 +35,7 @@ use super::sysfs;
 use super::worker::VerbsWorker;
 use crate::administration::{Administration, UmadCarrier};
 use crate::group::Joined;
+use crate::kernel::Timer;
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
@@ -74,7 +75,7 @@ pub struct VerbsPort {
     requests: Requests,
     /// Epoll instance with everything that [`Port::process`] reads.
     events: OwnedFd,
-    timer: OwnedFd,
+    timer: Timer,
     shared: Arc<Shared>,
     worker: Option<Box<dyn Worker>>,
     /// The services of connections.
@@ -480,8 +481,7 @@ impl Port for VerbsPort {
 
     fn process(&mut self) -> Vec<PortEvent> {
         let news = !self.monitor.drain().is_empty();
-        let mut count = [0; 8];
-        let tick = rustix::io::read(&self.timer, &mut count).is_ok();
+        let tick = self.timer.has_expired();
         let complaint = self.shared.take_complaint();
         let mut events = Vec::new();
         if let Some((_, presence)) = &self.device {

@@ -12,8 +12,9 @@ use proto::{EndpointId, Gid, IbMtu, Lid, PKey, QKey, Qpn, Services};
 
 use super::device::Device;
 use super::endpoint::UdPair;
-use super::mail::Mail;
-use super::{lock, wake};
+use super::lock;
+use crate::kernel::wake;
+use crate::mail::Mail;
 use crate::pkeys::PKeyTable;
 use crate::subnet::{Destination, SubnetPath, Unreachable};
 

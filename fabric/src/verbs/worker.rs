@@ -14,15 +14,14 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::config::VerbsConfig;
 use super::connections::{self, Engine, RealDevice};
 use super::counts::Counts;
-use super::handles::{AddressHandles, Found, Wanted};
 use super::ibv;
 use super::lane::{Lane, Waiting};
 use super::maker::Maker;
 use super::snapshot::{Endpoint, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
 use crate::connection::Connections;
+use crate::handles::{AddressHandles, Found, Resolving};
 use crate::kernel::clock;
-use crate::subnet::Destination;
 use crate::worker::{
     AhAttributes, Batch, Counters, Sent, TOKEN, Train, TrainTicket, UdDestination, Worker,
 };
@@ -75,7 +74,7 @@ pub struct VerbsWorker {
     /// Limits the log of failing queue pairs.
     log_limiter: LogLimiter,
     /// The handles that wait for the path of a destination, on InfiniBand.
-    resolving: HashMap<Destination, Vec<Wanted>, foldhash::fast::RandomState>,
+    resolving: Resolving,
     pub(super) counts: Counts,
 }
 
@@ -100,7 +99,7 @@ impl VerbsWorker {
             handles: AddressHandles::default(),
             restarted: HashMap::default(),
             log_limiter: LogLimiter::new(LOG_APART_MS),
-            resolving: HashMap::default(),
+            resolving: Resolving::default(),
             counts: Counts::default(),
         };
         worker.follow();
@@ -123,11 +122,12 @@ impl VerbsWorker {
         if !same_device {
             self.change_device();
         }
+        let flushed = old.flushes != self.table.flushes;
         if !same_device || old.gid != self.table.gid || old.gid_index != self.table.gid_index {
             self.resolving.clear();
             self.handles.renew();
             self.make_handles();
-        } else if old.flushes != self.table.flushes {
+        } else if flushed {
             self.handles.age_all();
             if let Some(lane) = &mut self.lane {
                 lane.receive.sources.clear();
@@ -150,7 +150,7 @@ impl VerbsWorker {
             lane.follow_starts(&table, counts)
         });
         self.check("cannot restart a queue pair", followed);
-        self.follow_connections();
+        self.follow_connections(flushed);
     }
 
     fn change_device(&mut self) {
@@ -211,8 +211,7 @@ impl VerbsWorker {
 
     /// Sends a train, or keeps it until it can be sent.
     fn dispatch(&mut self, mut w: Waiting, again: bool) -> Sent {
-        let now = clock();
-        let found = self.handles.find(w.to.ah, now);
+        let found = self.handles.find(w.to.ah, clock);
         self.make_handles();
         let table = Arc::clone(&self.table);
         let Some(lane) = &mut self.lane else {

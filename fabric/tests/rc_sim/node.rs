@@ -300,6 +300,7 @@ impl Node {
             let window = qp.statistics().window;
             let ledger = &mut self.ledger;
             let Some(packets) = ledger.within(|| qp.poll_transmit(local, shared, flush)) else {
+                side.checks.rests(window);
                 return false;
             };
             assert!(packets.count > 0, "nothing to send, as packets");
@@ -320,7 +321,14 @@ impl Node {
                 } else {
                     side.checks.sends_request(now, &packet, mtu, window);
                 }
-                network.send(now, index, side.peer.node, bytes);
+                let share = match (packet.extended.aeth, packet.bth.ack_req()) {
+                    (Some(_), _) => s.answers_lost,
+                    (None, true) => s.asks_lost,
+                    (None, false) => 0,
+                };
+                if !self.random.per_million(share) {
+                    network.send(now, index, side.peer.node, bytes);
+                }
             }
             self.ledger.within(|| qp.transmitted(local, shared, taken));
             if blocked {

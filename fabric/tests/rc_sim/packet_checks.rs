@@ -9,8 +9,11 @@ use fabric::soft::wire::{Acknowledgement, Aeth, Packet, opcode};
 
 use crate::network::{MICROSECOND, Time};
 
-/// Maximum payload bytes in flight, with a margin for "about 1 MiB".
-const IN_FLIGHT_MAX: u64 = (1 << 20) + (1 << 18);
+/// Maximum payload bytes in flight, with a margin for "about 2 MiB".
+const IN_FLIGHT_MAX: u64 = (2 << 20) + (1 << 18);
+
+/// Fewer packets than this may wait for room in the window.
+const SCRAP: u64 = 8;
 
 /// Observes the packets of requester and responder.
 #[derive(Debug)]
@@ -29,8 +32,8 @@ pub struct PacketChecks {
     pub tries: u32,
     /// The peer is not ready before this.
     quiet_until: Time,
-    /// Requests sent since the last one with AckReq.
-    unasked: u32,
+    /// Number of our PSNs up to the last one sent with AckReq.
+    asked: u64,
     /// The PSN of our last NAK for a sequence error.
     nak: Option<Psn>,
     /// Requests sent, retransmissions among them, and responses.
@@ -49,7 +52,7 @@ impl PacketChecks {
             progress: now,
             tries: 0,
             quiet_until: 0,
-            unasked: 0,
+            asked: 0,
             nak: None,
             requests: 0,
             again: 0,
@@ -90,6 +93,9 @@ impl PacketChecks {
             "packet {number} is sent again after it was acknowledged"
         );
         let number = number as u64;
+        if packet.bth.ack_req() {
+            self.asked = self.asked.max(number + 1);
+        }
         if number < self.sent {
             self.again += 1;
             let before = self.prints[(number - self.acknowledged) as usize];
@@ -109,13 +115,6 @@ impl PacketChecks {
             "{outstanding} packets in flight, the window is {window}"
         );
         assert!(outstanding * mtu as u64 <= IN_FLIGHT_MAX);
-        // The responder must get enough AckReq.
-        self.unasked = if packet.bth.ack_req() {
-            0
-        } else {
-            self.unasked + 1
-        };
-        assert!(self.unasked < 16, "{} packets without AckReq", self.unasked);
     }
 
     /// Checks length and AckReq against the opcode.
@@ -131,6 +130,15 @@ impl PacketChecks {
             }
             other => panic!("opcode {other:#04x} in a request"),
         }
+    }
+
+    /// Checks that a requester with a full window of `window` packets has requested an acknowledgement.
+    pub fn rests(&self, window: u32) {
+        let outstanding = self.outstanding();
+        assert!(
+            outstanding + SCRAP <= u64::from(window) || self.asked > self.acknowledged,
+            "{outstanding} packets without AckReq"
+        );
     }
 
     fn begin_wait(&mut self, now: Time) {

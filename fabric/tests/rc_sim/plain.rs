@@ -1,6 +1,7 @@
 //! A responder like `rdma_rxe`'s (kernel drivers/infiniband/sw/rxe/rxe_resp.c). It discards packets
 //! ahead of the expected one, with one NAK for a gap until that packet comes, and acknowledges every
-//! AckReq and every duplicate. Most adapters behave like this, so it tests our requester for them.
+//! AckReq and every duplicate, or even every packet. Most adapters behave like this, so it tests our
+//! requester for them.
 
 use fabric::Psn;
 use fabric::soft::rc::RcPacket;
@@ -13,6 +14,8 @@ const NAK_SEQUENCE_ERROR: u8 = 0x60;
 #[derive(Debug)]
 pub struct Plain {
     expected: Psn,
+    /// Acknowledges packets without AckReq, too.
+    every: bool,
     msn: u32,
     nak_sent: bool,
     message: Vec<u8>,
@@ -26,9 +29,10 @@ pub struct Reaction {
 }
 
 impl Plain {
-    pub fn new(expected: Psn) -> Plain {
+    pub fn new(expected: Psn, every: bool) -> Plain {
         Plain {
             expected,
+            every,
             msn: 0,
             nak_sent: false,
             message: Vec::new(),
@@ -54,7 +58,7 @@ impl Plain {
                 reaction.message = Some(std::mem::take(&mut self.message));
             }
         }
-        if ahead < 0 || packet.bth.ack_req() {
+        if ahead < 0 || self.every || packet.bth.ack_req() {
             let last = self.expected.advance(0xff_ffff);
             reaction.answer = Some((last, self.aeth(ACK)));
         }

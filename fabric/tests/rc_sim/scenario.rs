@@ -124,6 +124,11 @@ pub struct Scenario {
     pub socket: usize,
     /// Whether responders are like those of `rdma_rxe`.
     pub plain_responders: bool,
+    /// Whether they acknowledge packets without AckReq, too.
+    pub acknowledges_all: bool,
+    /// Shares of requests with AckReq and of acknowledgements that are lost in addition, in millionths.
+    pub asks_lost: u32,
+    pub answers_lost: u32,
     /// Time that a node needs for a datagram.
     pub cost: Time,
     /// Maximum number of messages in a row, and maximum pause between rows.
@@ -157,6 +162,9 @@ impl Scenario {
             hold: 0,
             socket: 4 << 20,
             plain_responders: false,
+            acknowledges_all: false,
+            asks_lost: 0,
+            answers_lost: 0,
             cost: 0,
             burst: random.one_of(&[1, 4, 64, 1000]),
             gap: random.one_of(&[0, 50 * MICROSECOND, 2 * MILLISECOND]),

@@ -23,13 +23,34 @@ fn faults_of_every_kind() {
     });
 }
 
-/// Our requesters with responders that discard packets after a gap.
+/// Our requesters with responders that discard packets after a gap. They acknowledge each AckReq, or
+/// each packet.
 #[test]
 fn plain_responders() {
     simulate("plain_responders", 200_000, |seed| Scenario {
         plain_responders: true,
+        acknowledges_all: seed % 3 == 0,
         failures: Failures::Retry,
         ..Scenario::fair(seed, WORLD / 2).faulty(30)
+    });
+}
+
+/// The network loses acknowledgements of many packets, and packets that request them.
+#[test]
+fn lost_acknowledgements_and_requests_for_them() {
+    let theme = "lost_acknowledgements_and_requests_for_them";
+    simulate(theme, 100_000, |seed| {
+        let mut random = Random::new(seed);
+        let base = Scenario::fair(seed, WORLD / 2);
+        Scenario {
+            asks_lost: random.one_of(&[0, 10_000, 100_000]),
+            answers_lost: random.one_of(&[10_000, 100_000, 300_000]),
+            plain_responders: seed % 4 == 0,
+            sizes: random.one_of(&[base.sizes, Sizes::Jumbo]),
+            messages: base.messages / 4,
+            failures: Failures::Retry,
+            ..base
+        }
     });
 }
 

@@ -12,9 +12,9 @@ use crate::random::Random;
 use crate::scenario::{Failures, Scenario, Trouble};
 use crate::side::{Place, Side};
 
-/// Maximum bytes that one queue pair's transport may hold in addition to its buffers: a mebibyte of
+/// Maximum bytes that one queue pair's transport may hold in addition to its buffers: two mebibytes of
 /// packets after a gap, and its lists.
-const HELD_MAX: usize = (1 << 20) + (64 << 10);
+const HELD_MAX: usize = (2 << 20) + (64 << 10);
 /// Maximum time without an arriving message.
 const STANDSTILL: Time = 60 * SECOND;
 /// A full window counts as stalled after this time.
@@ -135,7 +135,10 @@ impl World {
                     &s.patience,
                 )
             });
-            side.plain = self.s.plain_responders.then(|| Plain::new(peer.psn));
+            side.plain = self.s.plain_responders.then(|| {
+                let every = self.s.acknowledges_all;
+                Plain::new(peer.psn, every)
+            });
             node.sides.insert(here.qpn.get(), side);
             node.wake_at = Some(self.now);
         }

@@ -8,6 +8,17 @@ use crate::ip::{
 };
 use crate::vnet::{GsoKind, PartialChecksum};
 
+/// Maximum number of datagrams in a UDP super-packet: Linux's limit (include/linux/udp.h,
+/// `UDP_MAX_SEGMENTS`).
+const DATAGRAMS_MAX: usize = 128;
+
+/// Payload bytes of the smallest TCP segments for a super-packet of 64 KiB: Linux takes no maximum segment
+/// size below 88 bytes from a peer (include/net/tcp.h, `TCP_MIN_MSS`), and 40 of the bytes may be options.
+const SEGMENT_MIN: usize = 48;
+
+/// Maximum number of segments in a TCP super-packet.
+const SEGMENTS_MAX: usize = 65535usize.div_ceil(SEGMENT_MIN);
+
 /// A super-packet and the progress of cutting it.
 #[derive(Clone, Debug)]
 pub(super) struct Cut<'a> {
@@ -219,6 +230,14 @@ impl Network {
 }
 
 impl Transport {
+    /// Maximum number of packets that a frame may request.
+    const fn packets_max(self) -> usize {
+        match self {
+            Transport::Tcp { .. } => SEGMENTS_MAX,
+            Transport::Udp => DATAGRAMS_MAX,
+        }
+    }
+
     /// `segment` is everything after the IP header.
     fn of(protocol: u8, segment: &[u8]) -> Result<Transport, SegmentError> {
         if protocol == ip::PROTOCOL_UDP {
@@ -352,6 +371,10 @@ fn fit(
     size: usize,
     mtu: usize,
 ) -> Result<usize, SegmentError> {
+    let packets = payload.div_ceil(size);
+    if packets > transport.packets_max() {
+        return Err(SegmentError::TooMany { packets });
+    }
     let size = size.min(payload);
     let largest = headers + size;
     let room = mtu.saturating_sub(headers);

@@ -139,6 +139,23 @@ fn a_datagram_is_not_cut_smaller() {
     }
 }
 
+/// A virtual machine behind a bridge writes any segment size: 1 made 65,000 packets of one frame.
+#[test]
+fn more_packets_than_a_host_requests_are_refused() {
+    let asked = |model: Model, size| cut(&model.vnet(size), &model.frame(), 1500).map(|p| p.len());
+    let too_many = |packets| Err(SegmentError::TooMany { packets });
+    for udp in [Model::udp_v4, Model::udp_v6] {
+        assert_eq!(asked(udp(60_000), 1), too_many(60_000));
+        assert_eq!(asked(udp(128), 1), Ok(128));
+        assert_eq!(asked(udp(129), 1), too_many(129));
+    }
+    for tcp in [Model::tcp_v4, Model::tcp_v6] {
+        assert_eq!(asked(tcp(65_000), 1), too_many(65_000));
+        assert_eq!(asked(tcp(65_000), 47), too_many(1383));
+        assert_eq!(asked(tcp(65_000), 48), Ok(1355));
+    }
+}
+
 #[test]
 fn a_link_without_room_for_payload_is_too_small() {
     let model = Model::tcp_v4(9000);

@@ -25,6 +25,8 @@ pub struct IpSettings {
     pub link_mtu: usize,
     /// The largest segment that TCP announces in either direction; `None`: any.
     pub mss: Option<MssLimit>,
+    /// Whether the host does not verify the checksums of packets from connections.
+    pub trust_checksums: bool,
     /// Whether received segments are coalesced (`ethtool -K gro`).
     pub coalesce: bool,
     /// Whether frames for guests and groups are also written back to the TAP.

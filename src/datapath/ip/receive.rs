@@ -172,7 +172,12 @@ impl<'r, 'b> Run<'r, 'b> {
                 let mut sink = TapSink { base, stats };
                 match settings.mss.and_then(|limit| limit.excess(l3)) {
                     Some(excess) => self.with_mss(&ethernet, l3, excess, &mut sink),
-                    None => self.coalescing.push(&ethernet, l3, &mut sink),
+                    None => self.coalescing.push_checked(
+                        &ethernet,
+                        l3,
+                        settings.trust_checksums,
+                        &mut sink,
+                    ),
                 }
                 false
             }
@@ -201,8 +206,13 @@ impl<'r, 'b> Run<'r, 'b> {
         }
         let head = if linear { &self.linear[..] } else { first };
         let IpLane {
-            base, core, stats, ..
+            base,
+            core,
+            settings,
+            stats,
+            ..
         } = lane;
+        let trust = settings.trust_checksums;
         match core.from_connection(self.now, received.connection, head, len) {
             Incoming::Packet { ethernet, l3 } => {
                 let mut sink = TapSink { base, stats };
@@ -210,7 +220,7 @@ impl<'r, 'b> Run<'r, 'b> {
                 self.coalescing.finish_open(&mut sink);
                 // `l3` contains a linear message completely.
                 let rest = rest.take(if linear { 0 } else { usize::MAX });
-                match gather::frame(&ethernet, l3, rest, &mut sink) {
+                match gather::frame(&ethernet, l3, rest, trust, &mut sink) {
                     Some(len) => sink.stats.rx_bytes += len as u64,
                     None => sink.stats.rx_dropped += 1,
                 }
@@ -236,7 +246,7 @@ impl<'r, 'b> Run<'r, 'b> {
         self.linear.extend_from_slice(l3);
         excess.lower(self.linear, false);
         self.coalescing.finish_open(sink);
-        if gather::frame(ethernet, self.linear, std::iter::empty(), sink).is_none() {
+        if gather::frame(ethernet, self.linear, std::iter::empty(), false, sink).is_none() {
             sink.stats.rx_dropped += 1;
         }
     }

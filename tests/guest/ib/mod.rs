@@ -1,7 +1,9 @@
 //! The kernel's unmodified `ib_ipoib` on an InfiniBand subnet with a scripted subnet administrator, as peer of itself
 //! and of daemons over either provider. `README.md` describes the subnet.
 
+mod beside;
 mod connections;
+mod faults;
 mod joining;
 mod soft;
 mod verbs;
@@ -13,6 +15,9 @@ use crate::lab::{
 
 /// The broadcast group of the default partition.
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
+
+/// The broadcast group of partition 0x8001.
+const BROADCAST_OF_CHILD: &str = "ff12:401b:8001::ffff:ffff";
 
 /// The MTU of connected mode.
 const CONNECTED_MTU: u64 = 65_520;
@@ -75,9 +80,9 @@ fn beside_a_kernel(test: impl FnOnce(&Subnet, &Sa, &Kernel, &mut Side)) {
     });
 }
 
-/// Waits until the machine's port has these JoinState bits in a group.
-fn is_member(sa: &Sa, machine: &Machine, mgid: &str, state: u64) {
-    let gid = gid_of(machine.number());
+/// Waits until the node's port has these JoinState bits in a group.
+fn is_member(sa: &Sa, node: &dyn Node, mgid: &str, state: u64) {
+    let gid = gid_of(node.number());
     eventually(SOON, &format!("{gid}: JoinState {state} in {mgid}"), || {
         (sa.membership(&gid, mgid) == state).then_some(())
     });

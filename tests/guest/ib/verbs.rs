@@ -3,15 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{
-    BROADCAST, Kernel, LARGE, beside_a_kernel, child_v4, configure_child, is_member, reach_afresh,
+    BROADCAST, BROADCAST_OF_CHILD, Kernel, LARGE, beside_a_kernel, child_v4, configure_child,
+    is_member, reach_afresh,
 };
 use crate::lab::{
     CLIENT_REREGISTER, Framing, Machine, Node, P_KEY_CHANGE, SOON, Side, VERBS, all_arrives,
-    carrier, eventually, gid_of, goes_on, on_subnet, reach, traffic,
+    carrier, eventually, goes_on, on_subnet, reach, traffic,
 };
-
-/// The broadcast group of partition 0x8001.
-const BROADCAST_OF_CHILD: &str = "ff12:401b:8001::ffff:ffff";
 
 /// Starts a daemon in connected mode that manages connections itself: the kernel's connection manager is not loaded.
 fn start_managing(machine: &Machine) -> Side<'_> {
@@ -158,33 +156,6 @@ fn bad_answers_of_the_administrator_are_survived() {
             machine.reaches(&kernel.machine.v4());
             assert!(ours.daemon.is_running(), "{rule}: {}", ours.daemon.output());
         }
-        reach_afresh(machine, kernel.machine);
-    });
-}
-
-#[test]
-fn the_kernels_interface_on_the_same_port_keeps_its_groups() {
-    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
-        let kernel = Kernel::start(&subnet.kernel, "datagram");
-        let machine = &subnet.machine;
-        let beside = Kernel::start(machine, "datagram");
-        reach(beside.machine, kernel.machine);
-        machine.ok("modprobe -a ib_umad rdma_ucm");
-        let mut daemon = machine.start_daemon(&format!("{VERBS} --name ib1"));
-        machine.ok("ip addr add 10.10.0.18/24 dev ib1 && ip link set ib1 up");
-        kernel.machine.ok("ip addr add 10.10.0.17/24 dev ib0");
-        machine.ok("ip route add 10.10.0.17 dev ib1");
-        machine.reaches("10.10.0.17");
-        machine.ok(&format!("kill $(cat {}.pid)", machine.socket()));
-        daemon.succeeds(SOON);
-        // Groups that both had joined, as the log says.
-        let deleted = sa.requests(machine.number(), "Delete", "MCMemberRecord");
-        let taken: Vec<_> = deleted
-            .iter()
-            .filter(|r| r["mgid"] == BROADCAST && r["member"] == 0)
-            .collect();
-        assert!(taken.is_empty(), "{taken:?}");
-        assert_eq!(sa.membership(&gid_of(machine.number()), BROADCAST) & 1, 1);
         reach_afresh(machine, kernel.machine);
     });
 }

@@ -159,10 +159,12 @@ fn streams(a: &dyn Node, b: &dyn Node) {
             );
         }
     }
-    let udp = iperf(a, &b.v4(), "-u -b 2M -l 1000 -n 200K");
     // Nothing repeats lost datagrams, and a busy machine drops some.
-    let lost = udp["end"]["sum"]["lost_percent"].as_f64();
-    assert!(lost.is_some_and(|lost| lost < 50.0), "{udp}");
+    eventually(SOON, "a UDP stream with few losses", || {
+        let udp = iperf(a, &b.v4(), "-u -b 2M -l 1000 -n 200K");
+        let lost = udp["end"]["sum"]["lost_percent"].as_f64();
+        lost.filter(|lost| *lost < 5.0)
+    });
 }
 
 fn iperf(client: &dyn Node, address: &str, options: &str) -> Value {

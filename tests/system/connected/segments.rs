@@ -1,9 +1,9 @@
-//! The segment size of TCP over connections.
+//! The segment size of TCP over connections, and checksums of the segments.
 
 use std::net::{IpAddr, TcpListener, TcpStream};
 
 use crate::lab::packet::frames;
-use crate::lab::{CONNECTED, Host, Lab, SOON, Sniffer, eventually};
+use crate::lab::{CONNECTED, Host, Lab, SOON, Sniffer, arrives_whole, eventually};
 
 const PORT: u16 = 7008;
 
@@ -84,4 +84,20 @@ fn datagram_mode_changes_no_segment_size() {
     let mtu = a.mtu("ib0") as u16;
     let found = [b.v4(), b.v6()].map(|address| segments(a, b, &address));
     assert_eq!(found, [[mtu - 40; 2], [mtu - 60; 2]]);
+}
+
+#[test]
+fn segments_arrive_with_trusted_and_verified_checksums() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    for (host, trust) in [(&mut *a, "--trust-checksums"), (&mut *b, "--persist")] {
+        host.start(&[&CONNECTED[..], &[trust]].concat());
+        host.configure("ib0");
+    }
+    a.connects_to(b);
+    b.connects_to(a);
+    for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+        arrives_whole(from, to, &to.v4());
+        arrives_whole(from, to, &to.v6());
+    }
 }

@@ -45,10 +45,9 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
             format!("another ibtapd{} serves this underlay", process(*pid)),
         )
         .advise("inspect that daemon with --socket PATH; or stop it, or choose another underlay"),
-        PortUser::Process(pid, command) => finding(
-            Level::Fail,
-            format!("is in use by process {pid} ({command})"),
-        )
+        PortUser::Process(process) => {
+            finding(Level::Fail, format!("is in use by {process}"))
+        }
         .advise("stop the process, or choose another underlay"),
         PortUser::Unseen if facts.rxe => finding(
             Level::Fail,
@@ -69,6 +68,8 @@ fn process(pid: Option<u32>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fabric::soft::Process;
+
     use super::*;
 
     fn judged(user: PortUser, daemon: Option<(Option<u32>, bool)>, rxe: bool) -> Finding {
@@ -96,9 +97,18 @@ mod tests {
 
     #[test]
     fn the_user_is_named() {
-        let f = judged(PortUser::Process(9, "python3".into()), None, false);
+        let process = Process {
+            pid: 9,
+            name: "python3".into(),
+            uid: 1000,
+        };
+        let f = judged(PortUser::Process(process), None, false);
         assert_eq!(f.level, Level::Fail);
-        assert!(f.found.contains("process 9 (python3)"), "{}", f.found);
+        assert!(
+            f.found.contains("process 9 (python3, user 1000)"),
+            "{}",
+            f.found
+        );
         let f = judged(PortUser::Unseen, None, true);
         assert!(f.found.contains("rdma_rxe"), "{}", f.found);
         assert!(f.advice.unwrap().contains("rdma link delete"));

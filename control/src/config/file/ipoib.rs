@@ -23,6 +23,8 @@ pub(super) struct Ipoib {
     qpn: Option<Spanned<Value<QpnChoice>>>,
     mtu: Option<Value<Mtu>>,
     mss: Option<Value<MssChoice>>,
+    #[serde(default)]
+    trust_checksums: bool,
     queues: Option<Spanned<Value<Queues>>>,
     #[serde(default)]
     persist: bool,
@@ -71,6 +73,7 @@ fn read(raw: &Ipoib, common: &Common<'_>) -> Result<IpoibConfig, Fault> {
         qpn: raw.qpn.as_ref().map_or(defaults.qpn, |qpn| qpn.get_ref().0),
         mss: raw.mss.as_ref().map_or(defaults.mss, |mss| mss.0),
         dhcp: raw.dhcp.unwrap_or(defaults.dhcp),
+        trust_checksums: raw.trust_checksums,
         reflect: raw.reflect,
         parent: None,
     })

@@ -59,11 +59,6 @@ fn world(case: &str) -> World<Far> {
 }
 
 impl World<Far> {
-    fn counter(&self, name: &str) -> u64 {
-        let all = self.workers.iter().flat_map(|worker| worker.counters());
-        all.filter(|(of, _)| *of == name).map(|(_, n)| n).sum()
-    }
-
     fn counts(&self) -> Counts {
         *self.port.subnet().unwrap().subnet.counts()
     }

@@ -12,7 +12,7 @@ use crate::soft::icrc::L3;
 use crate::soft::wire::Packet;
 
 /// A datagram of a capture, with source and destination.
-fn captured(file: &str, number: usize) -> (Gid, Gid, Datagram) {
+pub(crate) fn captured(file: &str, number: usize) -> (Gid, Gid, Datagram) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/captures");
     let mut reader = PcapReader::new(File::open(root.join(file)).unwrap()).unwrap();
     for _ in 1..number {
@@ -25,7 +25,8 @@ fn captured(file: &str, number: usize) -> (Gid, Gid, Datagram) {
     (l3.source.into(), l3.destination.into(), mad)
 }
 
-const IPOIB: &str = "kernel-ipoib/03-connected.pcap";
+/// A request of the kernel's IPoIB is packet 11, the reply packet 12.
+pub(crate) const IPOIB: &str = "kernel-ipoib/03-connected.pcap";
 
 fn cm_of(guid: [u8; 8]) -> Cm {
     Cm::new(CmConfig {

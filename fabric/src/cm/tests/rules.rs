@@ -442,7 +442,7 @@ fn a_late_confirmation_is_rejected() {
     );
     let sent = drain(&mut cm);
     let replies = sent.iter().filter(|(_, m)| name(m) == "REP").count();
-    assert_eq!(replies, usize::from(times::MAX_CM_RETRIES));
+    assert_eq!(replies, usize::from(times::REPLY_RETRIES));
     let last = rej_of(&sent.last().unwrap().1);
     assert_eq!((last.reason.get(), last.ari_length()), (4, 8));
     assert_eq!(last.ari[..8], config(1).ca_guid.0);
@@ -580,6 +580,26 @@ fn times_of_a_request_are_taken_within_bounds() {
     }
 }
 
+/// A request in the name of a host that never asked: that host gets few replies, whatever the request says.
+#[test]
+fn a_reply_is_repeated_three_times_at_most() {
+    for (allowed, replies) in [(0, 1), (3, 4), (15, 4)] {
+        let mut cm = Cm::new(config(1));
+        let request = req_with(|r| r.set_max_cm_retries(allowed));
+        cm.receive(NOW, gid(PEER), &request, listens);
+        let [CmEvent::Requested { id, .. }] = events(&mut cm)[..] else {
+            panic!("no request");
+        };
+        cm.accept(NOW, id, &consent(0x55));
+        while cm.state(id) == Some("REP_SENT") {
+            cm.handle_timeout(cm.next_deadline().unwrap());
+        }
+        let sent = drain(&mut cm);
+        let count = sent.iter().filter(|(_, m)| name(m) == "REP").count();
+        assert_eq!(count, replies, "{allowed} repetitions allowed");
+    }
+}
+
 /// Checklist 106: ids, and their start.
 #[test]
 fn ids_name_the_worker_and_differ_after_a_restart() {
@@ -595,10 +615,13 @@ fn ids_name_the_worker_and_differ_after_a_restart() {
             let mut connect = |n: u32| cm.connect(NOW, &ask(gid(1), gid(PEER), 100 + n)).unwrap();
             (0..500).map(&mut connect).collect::<Vec<_>>()
         };
-        let (before, after) = (ids(1), ids(2));
+        let (before, after) = (ids([1, 7]), ids([2, 7]));
         let of_worker = |id: &CmId| id.0 as usize % 256 % workers == worker;
         assert!(before.iter().chain(&after).all(of_worker));
         assert!(before.iter().all(|id| id.0 != 0 && !after.contains(id)));
+        // All 128 bits of the seed count: 64 known bits give no id.
+        let other_half = ids([1, 8]);
+        assert!(before.iter().all(|id| !other_half.contains(id)));
     }
 }
 

@@ -128,7 +128,7 @@ fn a_flood_is_answered_at_its_rate_and_takes_no_memory() {
         if flooder.ask_for_datagrams(now, &ask_of(gid(1))).is_err() {
             // It has no memory for more requests.
             flooder = Cm::new(CmConfig {
-                seed: n.into(),
+                seed: [n.into(), 7],
                 ..config(2)
             });
             continue;
@@ -156,7 +156,7 @@ proptest! {
     /// lost.
     #[test]
     fn an_answer_comes_over_a_bad_network(seed in any::<u64>()) {
-        let mut random = ids::Random::new(seed);
+        let mut random = Random::new([seed, 0]);
         let (mut us, mut them) = (Cm::new(config(1)), Cm::new(config(2)));
         let id = us.ask_for_datagrams(NOW, &ask_of(gid(2))).unwrap();
         let mut late: Vec<Datagram> = Vec::new();

@@ -8,7 +8,10 @@ use crate::mad::sa::{
 };
 use proto::{IbMtu, Lid, QKey, ServiceId};
 
-const VECTORS: &str = include_str!("../../../../tests/data/subnet-administration/opensm.txt");
+const VECTORS: &str = concat!(
+    include_str!("../../../../tests/data/subnet-administration/opensm.txt"),
+    include_str!("../../../../tests/data/subnet-administration/opensm-reports.txt"),
+);
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits = |n| u8::from_str_radix(&hex[n..n + 2], 16).unwrap();
@@ -218,4 +221,28 @@ fn subscriptions_are_taken() {
     traps.sort_unstable();
     assert_eq!(traps, [66, 67]);
     assert!(records.iter().all(|r| r.subscriber == port(ME)));
+}
+
+/// OpenSM leaves the bytes of the details that a trap does not use as they are in its memory.
+#[test]
+fn reports_are_read_and_answered() {
+    let gid = |text: &str| text.parse::<Gid>().unwrap();
+    let (port, group) = (gid("fe80::99:ff:fe00:10"), gid("ff12:401b:ffff::f01:203"));
+    for (trap, of) in [(64, port), (65, port), (66, group), (67, group)] {
+        let name = format!("report-{trap}");
+        let mut client = Client::new(config(3));
+        client.receive(NOW, &vector(&name, "received"));
+        let [Event::Reported(notice)] = events(&mut client)[..] else {
+            panic!("{name}: no Report");
+        };
+        assert_eq!((notice.trap, notice.gid()), (trap, Some(of)));
+        assert_eq!(
+            (notice.is_generic, notice.kind, notice.producer),
+            (true, 3, 4)
+        );
+        assert_eq!(notice.issuer_lid, Lid(1));
+        assert_eq!(notice.issuer_gid, gid("fe80::99:ff:fe00:1"));
+        let answers = sent(&mut client).concat();
+        assert_eq!(answers, vector(&name, "sent"), "{name}");
+    }
 }

@@ -87,6 +87,10 @@ const UNFINISHED_MAX: Duration = Duration::from_secs(1);
 /// The interval of the search for such messages.
 const LOOK_AT_UNFINISHED: Duration = Duration::from_millis(100);
 
+/// Maximum number of connections whose acknowledgement may leave with packets of others. A search for
+/// each run must stay short.
+const OWING_MAX: usize = 8;
+
 /// Parameters of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
@@ -199,6 +203,8 @@ pub struct Engine {
     ready: VecDeque<Place>,
     /// Connections that may have something to send at the end of the round.
     unflushed: Vec<Place>,
+    /// Connections whose acknowledgement waits: a few, in no order.
+    owing: Vec<Place>,
     /// Connections that received packets in this batch.
     touched: Vec<Place>,
     /// Connections whose window is full.
@@ -208,6 +214,8 @@ pub struct Engine {
     look_at_unfinished: Instant,
     timers: Timers,
     gsi: Gsi,
+    /// The peer that the packet of `gsi` is for, until it was sent.
+    gsi_waits_for: Option<Gid>,
     random: Random,
     next_id: u32,
     /// The network has no room.
@@ -222,7 +230,7 @@ impl Engine {
             ca_guid: config.ca_guid,
             worker: config.worker,
             workers: config.workers,
-            seed: random.next(),
+            seed: [random.next(), random.next()],
             half_open_max: HALF_OPEN_MAX,
             connections_max: config.connections_max,
         });
@@ -250,12 +258,14 @@ impl Engine {
             pool: Pool::default(),
             ready: VecDeque::new(),
             unflushed: Vec::new(),
+            owing: Vec::with_capacity(OWING_MAX),
             touched: Vec::new(),
             full: Vec::new(),
             look_at_full: None,
             look_at_unfinished: Instant::default(),
             timers: Timers::default(),
             gsi: Gsi::new(random.next()),
+            gsi_waits_for: None,
             random,
             next_id: 1,
             blocked: false,

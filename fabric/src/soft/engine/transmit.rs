@@ -3,9 +3,11 @@
 use proto::{Gid, Instant, PKey};
 
 use super::super::gsi::MAD_PACKET_LEN;
-use super::Engine;
+use super::lookup::Place;
+use super::{Engine, OWING_MAX};
 use crate::cm::{CmId, Outgoing};
 use crate::mad::{MAD_LEN, cm};
+use crate::soft::rc::Ack;
 
 /// Bytes of the common header of management datagrams.
 const MAD_HEADER_LEN: usize = size_of::<crate::mad::Header>();
@@ -42,6 +44,7 @@ impl Engine {
         while !self.blocked
             && let Some(place) = self.ready.pop_front()
         {
+            let rider = self.rider(place);
             let Engine {
                 table,
                 shared,
@@ -52,14 +55,16 @@ impl Engine {
                 continue;
             };
             c.ready = false;
-            let Some(packets) = c.qp.poll_transmit(now, shared, flush) else {
+            let ack = rider.as_ref().map(|(_, ack)| ack);
+            let Some(packets) = c.qp.poll_transmit_with(flush, ack) else {
                 if !flush && !std::mem::replace(&mut c.unflushed, true) {
                     unflushed.push(place);
                 }
+                self.note_owing(place);
                 self.settle(now, place);
                 continue;
             };
-            let count = packets.count;
+            let (count, carries) = (packets.count, packets.carries);
             let taken = send(Run {
                 to: c.peer,
                 memory: packets.memory,
@@ -67,8 +72,13 @@ impl Engine {
                 count,
             });
             c.qp.transmitted(now, shared, taken.min(count));
-            self.blocked = taken < count;
             c.ready = true;
+            if let Some((owing, _)) = rider
+                && let Some(c) = table.get_mut(owing)
+            {
+                c.qp.transmitted(now, shared, usize::from(carries && taken >= count));
+            }
+            self.blocked = taken < count;
             if self.blocked {
                 self.ready.push_front(place);
             } else {
@@ -77,9 +87,37 @@ impl Engine {
         }
     }
 
+    /// An acknowledgement that may leave with the packets of a connection: for the same peer. Removes
+    /// connections without one from the list.
+    fn rider(&mut self, place: Place) -> Option<(Place, Ack)> {
+        if self.owing.is_empty() {
+            return None;
+        }
+        let Engine { owing, table, .. } = self;
+        let peer = table.get(place)?.peer;
+        owing.retain(|&p| table.get(p).is_some_and(|c| c.qp.owes()));
+        let with = |p: &Place| table.get(*p).is_some_and(|c| c.peer == peer);
+        // Its own acknowledgement would be a reply of its own.
+        let owing = owing.iter().copied().find(|p| *p != place && with(p))?;
+        Some((owing, table.get_mut(owing)?.qp.ride()?))
+    }
+
+    /// Adds a connection whose acknowledgement waits to the list.
+    fn note_owing(&mut self, place: Place) {
+        let Engine { owing, table, .. } = self;
+        if table.get(place).is_some_and(|c| c.qp.owes()) && !owing.contains(&place) {
+            if owing.len() == OWING_MAX {
+                owing.retain(|&p| table.get(p).is_some_and(|c| c.qp.owes()));
+            }
+            if owing.len() < OWING_MAX {
+                owing.push(place);
+            }
+        }
+    }
+
     /// Whether there may be something to send.
     pub fn wants_to_send(&self) -> bool {
-        !self.ready.is_empty() || self.gsi.waits_for.is_some()
+        !self.ready.is_empty() || self.gsi_waits_for.is_some()
     }
 
     fn flush_lists(&mut self) {
@@ -96,7 +134,7 @@ impl Engine {
     /// Sends management datagrams; false if the network has no more room.
     fn send_management(&mut self, now: Instant, send: &mut impl FnMut(Run<'_>) -> usize) -> bool {
         loop {
-            if let Some(to) = self.gsi.waits_for {
+            if let Some(to) = self.gsi_waits_for {
                 let run = Run {
                     to,
                     memory: &mut self.gsi.packet[..],
@@ -106,13 +144,14 @@ impl Engine {
                 if send(run) == 0 {
                     return false;
                 }
-                self.gsi.waits_for = None;
+                self.gsi_waits_for = None;
             }
             let Some(out) = self.cm.poll_transmit(now) else {
                 return true;
             };
             let pkey = self.management_pkey(&out);
-            self.gsi.load(out.to, pkey, &out.datagram);
+            self.gsi.load(pkey, &out.datagram);
+            self.gsi_waits_for = Some(out.to);
         }
     }
 

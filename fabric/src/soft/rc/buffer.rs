@@ -1,5 +1,6 @@
 //! Memory of outgoing messages.
 
+use super::reply::ACK_LEN;
 use crate::soft::wire::{Bth, ICRC_LEN};
 use crate::worker::{Train, TrainTicket};
 
@@ -19,7 +20,8 @@ pub enum Layout {
 /// Contiguous packets of one or more messages. Each has BTH, payload, pad and room for the ICRC.
 #[derive(Debug)]
 pub struct SendBuffer {
-    /// The packets: [`SendBuffer::stride`] bytes each except the last. Bytes after them are undefined.
+    /// The packets: [`SendBuffer::stride`] bytes each except the last. Bytes after them are undefined;
+    /// there is room for an acknowledgement.
     pub memory: Vec<u8>,
     /// One message or several.
     pub layout: Layout,
@@ -35,7 +37,7 @@ impl SendBuffer {
     pub fn new(mut memory: Vec<u8>, layout: Layout, payload: usize, capacity: usize) -> SendBuffer {
         // Old contents are overwritten. The memory does not shrink, or the next longer message would
         // zero it again.
-        let len = capacity * Self::packet_len(payload);
+        let len = capacity * Self::packet_len(payload) + ACK_LEN;
         if memory.len() < len {
             memory.resize(len, 0);
         }

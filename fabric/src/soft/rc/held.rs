@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Srq;
 use super::types::RcPacket;
+use super::{Srq, window};
 
 /// Maximum bytes kept for one queue pair: the maximum that our requester has in flight.
-const BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = window::BYTES_MAX as usize;
 
 /// Cost of a packet in addition to its payload.
 const OVERHEAD: usize = 128;

@@ -11,10 +11,10 @@
 //!
 //! The wire format leaves some choices open. They are made for a network that drops packets:
 //!
-//! - A window (at most 1 MiB) bounds the data in flight. It shrinks when round trips grow by more than
+//! - A window (at most 2 MiB) bounds the data in flight. It shrinks when round trips grow by more than
 //!   4 ms or when more than one packet in 32 is lost. The network loses some packets itself, and a
 //!   smaller window would not help. A full window is `Room::Full`: nothing queues behind it.
-//! - Packets after a gap are kept (1 MiB for each queue pair, 16 MiB for each data thread), so the peer
+//! - Packets after a gap are kept (2 MiB for each queue pair, 16 MiB for each data thread), so the peer
 //!   resends only lost packets. Adapters and `rdma_rxe` discard them. The first loss shows the kind of
 //!   peer, without negotiation.
 //! - If a requester goes back, kept packets are acknowledged only after it has sent them again or is
@@ -25,7 +25,9 @@
 //!   failure: with 7 retries of 134 ms, a vanished peer is detected after a second. With 0, nothing is
 //!   sent again.
 //! - Acknowledgements wait for fifteen others or a millisecond: a request and its response need none in
-//!   between.
+//!   between. The end of each message requests an acknowledgement, and the middle of a message if the
+//!   window is half full. A peer that does the same waits for more. An acknowledgement leaves with the
+//!   next packets for the same peer.
 
 mod buffer;
 mod counts;
@@ -49,6 +51,7 @@ mod window;
 pub use buffer::{Layout, SendBuffer};
 pub use counts::RcCounts;
 pub use queue_pair::RcQp;
+pub use reply::Ack;
 pub use srq::{Inbox, ReceivedMessage, Srq};
 pub use types::{Packets, QpEvent, RcPacket, Room, SendCompletion, SendRequest, Statistics};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proto::{IbMtu, Instant, PKey, Qpn, WcStatus};
 
+use super::reply::Ack;
 use super::requester::Requester;
 use super::responder::Responder;
 use super::send_queue::Path;
@@ -263,6 +264,12 @@ impl RcQp {
         _shared: &mut Shared,
         flush: bool,
     ) -> Option<Packets<'_>> {
+        self.poll_transmit_with(flush, None)
+    }
+
+    /// Like [`RcQp::poll_transmit`]. If [`Packets::carries`] is set, the last packet is `rider`, an
+    /// acknowledgement of another queue pair for the same peer.
+    pub fn poll_transmit_with(&mut self, flush: bool, rider: Option<&Ack>) -> Option<Packets<'_>> {
         let path = self.path();
         let rnr_timer = self.attributes.min_rnr_timer;
         // In ERR, only a last NAK may be due.
@@ -272,7 +279,19 @@ impl RcQp {
         if !self.attributes.state.takes_responses() {
             return None;
         }
-        self.requester.poll_transmit(&path)
+        self.requester.poll_transmit(rider, &path)
+    }
+
+    /// The acknowledgement that waits, if any, to be sent with packets of another queue pair;
+    /// [`RcQp::transmitted`] must follow.
+    pub fn ride(&mut self) -> Option<Ack> {
+        let path = self.path();
+        self.responder.ride(&path)
+    }
+
+    /// Whether [`RcQp::ride`] has an acknowledgement.
+    pub fn owes(&self) -> bool {
+        self.responder.owes()
     }
 
     /// Reports that the first `count` packets of the last [`RcQp::poll_transmit`] were sent.

@@ -13,13 +13,22 @@ use super::types::Packets;
 use crate::soft::wire::{Aeth, Bth, ICRC_LEN, opcode};
 
 /// UDP payload bytes of an acknowledgement.
-const ACK_LEN: usize = size_of::<Bth>() + size_of::<Aeth>() + ICRC_LEN;
+pub const ACK_LEN: usize = size_of::<Bth>() + size_of::<Aeth>() + ICRC_LEN;
 
-/// An acknowledgement of this many packets is not delayed: the peer's window may be no larger.
-const PACKETS_WAITING_MAX: u32 = 16;
+/// An acknowledgement, with room for the ICRC.
+pub type Ack = [u8; ACK_LEN];
 
-/// An acknowledgement of this many packets does not even wait for the end of a round.
-const PACKETS_WAITING_IN_ROUND_MAX: u32 = 64;
+/// An acknowledgement of this many packets or messages waits at most until the end of the round: the
+/// peer's window or send queue may be no larger.
+const WAITING_MAX: u32 = 16;
+
+/// The same in packets for a peer that requests acknowledgements inside messages, before its window is
+/// full.
+const WAITING_OF_ASKING_MAX: u32 = 64;
+
+/// An acknowledgement of this many packets does not even wait for the end of a round; for other peers
+/// and for asking ones.
+const WAITING_IN_ROUND_MAX: [u32; 2] = [64, 128];
 
 /// The delay of acknowledgements: a request and its response need none in between.
 const DELAY: Duration = Duration::from_millis(1);
@@ -43,12 +52,18 @@ enum Kind {
 pub struct Reply {
     /// The peer requested an acknowledgement.
     asked: bool,
+    /// The peer requested an acknowledgement inside a message.
+    pressed: bool,
+    /// The peer has done so before: it requests acknowledgements when it needs them.
+    presses: bool,
     /// The acknowledgement waits at most until the end of the round.
     urgent: bool,
     /// The acknowledgement waits no longer.
     overdue: bool,
     /// Packets received since the last acknowledgement.
     packets: u32,
+    /// Messages received since the last acknowledgement.
+    messages: u32,
     deadline: Option<Instant>,
     /// Packets are missing.
     gap: bool,
@@ -59,17 +74,20 @@ pub struct Reply {
     /// The last reply of this queue pair: to the request with this PSN.
     invalid: Option<Psn>,
     pending: Option<Kind>,
-    scratch: [u8; ACK_LEN],
+    scratch: Ack,
 }
 
 impl Reply {
-    /// Handles the expected packet.
-    pub fn received(&mut self, now: Instant, ack_req: bool) {
+    /// Handles the expected packet, which ends a message or does not.
+    pub fn received(&mut self, now: Instant, ack_req: bool, ends: bool) {
         self.packets = self.packets.saturating_add(1);
+        self.messages = self.messages.saturating_add(u32::from(ends));
         self.gap = false;
         self.not_ready = false;
         if ack_req {
             self.asked = true;
+            self.pressed |= !ends;
+            self.presses |= !ends;
             self.deadline.get_or_insert(now.after(DELAY));
         }
     }
@@ -143,8 +161,14 @@ impl Reply {
             return Some(Kind::Gap);
         }
         let waits = match flush {
-            true => !self.urgent && self.packets < PACKETS_WAITING_MAX,
-            false => self.packets < PACKETS_WAITING_IN_ROUND_MAX,
+            true => {
+                let enough = match self.presses && !self.pressed {
+                    true => WAITING_OF_ASKING_MAX,
+                    false => WAITING_MAX,
+                };
+                !self.urgent && self.packets < enough && self.messages < WAITING_MAX
+            }
+            false => self.packets < WAITING_IN_ROUND_MAX[usize::from(self.presses)],
         };
         // Packets before one without a buffer get an acknowledgement of their own: not every peer
         // accepts an RNR NAK for them.
@@ -173,29 +197,25 @@ impl Reply {
             Kind::NotReady => (RNR_NAK | rnr_timer & 0x1f, expected),
             Kind::Invalid(psn) => (NAK_INVALID_REQUEST, psn),
         };
-        let [_, p0, p1, p2] = psn.get().to_be_bytes();
-        let [_, m0, m1, m2] = msn.to_be_bytes();
-        let bth = Bth {
-            opcode: opcode::RC_ACKNOWLEDGE,
-            flags: 0,
-            pkey: U16::new(path.pkey.get()),
-            fecn_becn: 0,
-            dest_qp: path.dest_qpn.to_bytes(),
-            ack_req: 0,
-            psn: [p0, p1, p2],
-        };
-        let aeth = Aeth {
-            syndrome,
-            msn: [m0, m1, m2],
-        };
-        let (head, tail) = self.scratch.split_at_mut(size_of::<Bth>());
-        head.copy_from_slice(bth.as_bytes());
-        tail[..size_of::<Aeth>()].copy_from_slice(aeth.as_bytes());
+        self.scratch = packet(syndrome, psn, msn, path);
         Some(Packets {
             memory: &mut self.scratch,
             stride: ACK_LEN,
             count: 1,
+            carries: false,
         })
+    }
+
+    /// Whether an acknowledgement waits and no other reply is due.
+    pub const fn is_owed(&self) -> bool {
+        let other = self.gap || self.not_ready || self.invalid.is_some();
+        self.asked && !other
+    }
+
+    /// The acknowledgement that waits, to be sent with packets of another queue pair.
+    pub fn ride(&mut self, expected: Psn, msn: u32, path: &Path) -> Ack {
+        self.pending = Some(Kind::Ack);
+        packet(credits::UNLIMITED, expected.advance(0xff_ffff), msn, path)
     }
 
     /// Reports that the reply was sent, if `count` is not 0. Returns whether it was; `None` without a
@@ -213,12 +233,38 @@ impl Reply {
                 self.gap_reported |= kind == Kind::Gap;
                 self.gap = false;
                 self.asked = false;
+                self.pressed = false;
                 self.urgent = false;
                 self.overdue = false;
                 self.packets = 0;
+                self.messages = 0;
                 self.deadline = None;
             }
         }
         Some(true)
     }
+}
+
+/// A reply, with room for the ICRC.
+fn packet(syndrome: u8, psn: Psn, msn: u32, path: &Path) -> Ack {
+    let [_, p0, p1, p2] = psn.get().to_be_bytes();
+    let [_, m0, m1, m2] = msn.to_be_bytes();
+    let bth = Bth {
+        opcode: opcode::RC_ACKNOWLEDGE,
+        flags: 0,
+        pkey: U16::new(path.pkey.get()),
+        fecn_becn: 0,
+        dest_qp: path.dest_qpn.to_bytes(),
+        ack_req: 0,
+        psn: [p0, p1, p2],
+    };
+    let aeth = Aeth {
+        syndrome,
+        msn: [m0, m1, m2],
+    };
+    let mut bytes = [0; ACK_LEN];
+    let (head, tail) = bytes.split_at_mut(size_of::<Bth>());
+    head.copy_from_slice(bth.as_bytes());
+    tail[..size_of::<Aeth>()].copy_from_slice(aeth.as_bytes());
+    bytes
 }

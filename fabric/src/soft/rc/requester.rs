@@ -11,9 +11,10 @@ use proto::{Instant, Psn, WcStatus};
 use super::RcCounts;
 use super::credits::Credits;
 use super::recovery::{Peer, Recovery};
+use super::reply::Ack;
 use super::retry::{Expired, Retry};
 use super::rtt::Rtt;
-use super::send_queue::{Path, Posted, Run, SendQueue};
+use super::send_queue::{Asks, Path, Posted, Run, SendQueue};
 use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
 
@@ -25,9 +26,6 @@ const STALLED_AFTER: Duration = Duration::from_millis(50);
 /// Fewer packets are not worth a send of their own while others are in flight.
 const RUN_WORTH_SENDING: u64 = 8;
 
-/// With this many packets in flight, an acknowledgement comes without delay.
-const ACKNOWLEDGED_AT_ONCE: u64 = 16;
-
 /// The sending side of one queue pair. Positions count packets since its start.
 #[derive(Debug)]
 pub struct Requester {
@@ -37,6 +35,8 @@ pub struct Requester {
     oldest: u64,
     /// The next new packet.
     next: u64,
+    /// The position after the last new packet that requested an acknowledgement inside a message.
+    asked: u64,
     /// In SQD: the position where sending ends.
     drain: Option<u64>,
     window: Window,
@@ -49,8 +49,8 @@ pub struct Requester {
     recovery: Option<Recovery>,
     /// The last packet reported missing, and when.
     named: Option<(u64, Instant)>,
-    /// The run returned by the last `poll_transmit`, and whether it is a retransmission.
-    pending: Option<(Run, bool)>,
+    /// The run returned by the last `poll_transmit`.
+    pending: Option<(Run, Asks)>,
     /// When something was last acknowledged, or sending began.
     progress: Instant,
     /// When the window last had room.
@@ -68,6 +68,7 @@ impl Requester {
             completions: VecDeque::new(),
             oldest: 0,
             next: 0,
+            asked: 0,
             drain: None,
             window: Window::new(mtu),
             rtt: Rtt::default(),
@@ -152,11 +153,22 @@ impl Requester {
         self.drain.is_some_and(|end| self.oldest >= end)
     }
 
-    /// The packets to send now.
-    pub fn poll_transmit(&mut self, path: &Path) -> Option<Packets<'_>> {
+    /// The packets to send now, with `rider` if possible.
+    pub fn poll_transmit(&mut self, rider: Option<&Ack>, path: &Path) -> Option<Packets<'_>> {
         let (run, again) = self.next_run(path)?;
-        self.pending = Some((run, again));
-        self.queue.write(run, again, path)
+        let mut asks = Asks {
+            until: if again { run.start } else { self.asked },
+            every: self.ask_every(),
+            again,
+        };
+        let packets = self.queue.write(run, &mut asks, rider, path);
+        self.pending = Some((run, asks));
+        packets
+    }
+
+    /// Packets in flight from which on an acknowledgement is requested inside messages: half a window.
+    fn ask_every(&self) -> u64 {
+        u64::from(self.window.packets() / 2)
     }
 
     fn next_run(&self, path: &Path) -> Option<(Run, bool)> {
@@ -177,11 +189,11 @@ impl Requester {
         let end = self.drain.unwrap_or(self.queue.end()).min(window_end);
         let limit = end.saturating_sub(self.next).min(self.allowance());
         let run = self.queue.run(self.next, limit, path)?;
-        // A few packets at the end of the window wait for the next acknowledgement, which will come
-        // soon.
+        // A few packets at the end of the window wait for the next acknowledgement, which was
+        // requested.
         let in_flight = self.next - self.oldest;
         let is_scrap = run.count < run.ideal.min(RUN_WORTH_SENDING);
-        if is_scrap && in_flight >= ACKNOWLEDGED_AT_ONCE {
+        if is_scrap && in_flight >= self.ask_every() {
             return None;
         }
         Some((run, false))
@@ -207,9 +219,10 @@ impl Requester {
 
     /// Reports that the first `count` packets of the run were sent.
     pub fn transmitted(&mut self, now: Instant, count: usize, counts: &mut RcCounts) {
-        let Some((run, again)) = self.pending.take() else {
+        let Some((run, asks)) = self.pending.take() else {
             return;
         };
+        let again = asks.again;
         let count = run.count.min(count as u64);
         if count == 0 {
             return;
@@ -227,6 +240,9 @@ impl Requester {
             }
         } else {
             self.next = run.start + count;
+            if asks.until <= self.next {
+                self.asked = asks.until;
+            }
             if self.timed.is_none() && self.recovery.is_none() {
                 self.timed = Some((self.next - 1, now));
             }

@@ -9,7 +9,7 @@ use proto::{Instant, Psn, Qpn, WcStatus};
 use super::held::Held;
 use super::message::Assembly;
 use super::repeats::Repeats;
-use super::reply::Reply;
+use super::reply::{Ack, Reply};
 use super::send_queue::Path;
 use super::types::{Packets, QpEvent, RcPacket, Statistics};
 use super::{ReceivedMessage, Shared};
@@ -254,7 +254,7 @@ impl Responder {
         }
         self.expected = self.expected.advance(1);
         self.position += 1;
-        self.reply.received(now, request.ack_req);
+        self.reply.received(now, request.ack_req, is_last);
         if std::mem::take(&mut self.named) {
             // The requester waits for the acknowledgement of the packet it repeated.
             self.reply.hurry();
@@ -323,6 +323,18 @@ impl Responder {
         let hold = self.repeats.hold();
         self.reply
             .poll(flush, hold, self.expected, self.msn, rnr_timer, path)
+    }
+
+    /// The acknowledgement that waits, if any, to be sent with packets of another queue pair.
+    /// [`Responder::transmitted`] must follow.
+    pub fn ride(&mut self, path: &Path) -> Option<Ack> {
+        self.owes()
+            .then(|| self.reply.ride(self.expected, self.msn, path))
+    }
+
+    /// Whether an acknowledgement waits.
+    pub fn owes(&self) -> bool {
+        self.reply.is_owed() && !self.repeats.hold()
     }
 
     /// Reports that the reply was sent, if `count` is not 0. Returns whether it was; `None` without a

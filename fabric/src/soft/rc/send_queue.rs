@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::buffer::HEAD;
+use super::reply::{ACK_LEN, Ack};
 use super::types::{Packets, SendRequest};
 use super::{Layout, SendBuffer};
 use crate::soft::train;
@@ -17,9 +18,6 @@ use crate::soft::wire::{Bth, ICRC_LEN, opcode, pad_count};
 
 /// The longest message (IBA vol. 1, 9.7.7).
 const MESSAGE_MAX: usize = 1 << 31;
-
-/// Every packet whose position is one less than a multiple of this requests an acknowledgement.
-const ACK_EVERY: u64 = 16;
 
 /// The destination of packets and their sizes.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +102,29 @@ pub struct Run {
     pub count: u64,
     /// The number of packets without the limit of [`SendQueue::run`].
     pub ideal: u64,
+}
+
+/// Which packets request an acknowledgement: the ends of messages, to which the peer may delay the
+/// answer, and packets inside messages before the window is full.
+#[derive(Clone, Copy, Debug)]
+pub struct Asks {
+    /// The position after the last packet that requested one inside a message.
+    pub until: u64,
+    /// Maximum distance of such packets.
+    pub every: u64,
+    /// The packets are sent again: the first and the last request one, too.
+    pub again: bool,
+}
+
+impl Asks {
+    fn at(&mut self, run: &Run, at: u64, is_end: bool) -> bool {
+        let edge = self.again && (at == run.start || at + 1 == run.start + run.count);
+        let inside = !is_end && (at + 1).saturating_sub(self.until) >= self.every;
+        if inside {
+            self.until = at + 1;
+        }
+        is_end || edge || inside
+    }
 }
 
 /// Posted requests that are not completely acknowledged.
@@ -212,19 +233,23 @@ impl SendQueue {
         })
     }
 
-    /// Writes the headers of a run's packets. `ask` requests an acknowledgement of the first.
-    pub fn write(&mut self, run: Run, ask: bool, path: &Path) -> Option<Packets<'_>> {
+    /// Writes the headers of a run's packets. Appends `rider`, an acknowledgement for the same peer, if a
+    /// run with a shorter last packet may have it.
+    pub fn write(
+        &mut self,
+        run: Run,
+        asks: &mut Asks,
+        rider: Option<&Ack>,
+        path: &Path,
+    ) -> Option<Packets<'_>> {
         let origin = self.origin;
         let index = self
             .posted
             .partition_point(|posted| posted.end() <= run.start);
         let posted = self.posted.get_mut(index)?;
-        let header = |posted: &Posted, at: u64| {
+        let mut header = |posted: &Posted, at: u64| {
             let is_end = posted.ends_message(at);
-            let asks = is_end
-                || at % ACK_EVERY == ACK_EVERY - 1
-                || at + 1 == run.start + run.count
-                || (ask && at == run.start);
+            let asks = asks.at(&run, at, is_end);
             let solicited = posted.request.solicited && at + 1 == posted.end();
             let len = posted
                 .request
@@ -248,6 +273,7 @@ impl SendQueue {
                 stride: memory.len(),
                 memory,
                 count: 1,
+                carries: false,
             });
         }
         let stride = posted.request.buffer.stride();
@@ -263,10 +289,26 @@ impl SendQueue {
         let count = run.count as usize;
         let last = posted.request.buffer.payload_len(from + count - 1);
         let end = (from + count - 1) * stride + SendBuffer::packet_len(last);
+        // Behind the request's last packet, nothing is overwritten.
+        let rider = rider.filter(|_| {
+            run.start + run.count == posted.end()
+                && end == (from + count) * stride
+                && stride >= ACK_LEN
+                && count < train::PACKETS_MAX
+                && count * stride + ACK_LEN <= path.run_max
+        });
+        let memory = &mut posted.request.buffer.memory[from * stride..];
+        let mut len = end - from * stride;
+        let room = memory.get_mut(len..len + ACK_LEN);
+        let carries = rider.zip(room).map(|(ack, room)| room.copy_from_slice(ack));
+        if carries.is_some() {
+            len += ACK_LEN;
+        }
         Some(Packets {
-            memory: &mut posted.request.buffer.memory[from * stride..end],
+            memory: &mut memory[..len],
             stride,
-            count,
+            count: count + usize::from(carries.is_some()),
+            carries: carries.is_some(),
         })
     }
 }

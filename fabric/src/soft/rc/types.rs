@@ -88,6 +88,8 @@ pub struct Packets<'a> {
     pub stride: usize,
     /// Number of packets.
     pub count: usize,
+    /// The last packet is an acknowledgement of another queue pair.
+    pub carries: bool,
 }
 
 /// Whether a queue pair takes more messages.

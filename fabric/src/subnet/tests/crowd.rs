@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// Joins of all ports as their owners make them: a refused join is repeated after a random pause.
+/// How often the owners of the ports look for refused joins.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Joins of all ports as the daemon makes them: the refused joins of a port are repeated together, after
+/// 750 to 1000 ms.
 fn bring_up(world: &mut World, mgids: &[Gid]) -> Duration {
     let begin = world.now;
-    for port in 0..world.ports.len() {
-        for mgid in mgids {
-            world.join(port, *mgid);
-        }
-    }
+    let mut due = vec![Some(begin); world.ports.len()];
     let all_joined = |world: &World| {
         let ports = 0..world.ports.len();
         ports.into_iter().all(|port| {
@@ -18,22 +18,44 @@ fn bring_up(world: &mut World, mgids: &[Gid]) -> Duration {
                 .all(|mgid| world.sa.member(*mgid, port) == 1 && is_now(&world.answer(port, *mgid)))
         })
     };
-    for _ in 0..200 {
-        world.run(Duration::from_millis(500));
-        world.now = world.now.max(begin);
+    for _ in 0..1000 {
+        for (port, due) in due.iter_mut().enumerate() {
+            let is_refused = |mgid: &Gid| matches!(world.answer(port, *mgid), Joined::Refused(_));
+            match *due {
+                None if mgids.iter().any(is_refused) => {
+                    let pause = Duration::from_millis(750 + world.random.below(250));
+                    *due = Some(world.now.after(pause));
+                }
+                Some(at) if at <= world.now => {
+                    *due = None;
+                    join_missing(world, port, mgids);
+                }
+                _ => {}
+            }
+        }
+        let end = world.now.after(STEP);
+        world.run(STEP);
         if all_joined(world) {
             return world.now.since(begin);
         }
-        for port in 0..world.ports.len() {
-            for mgid in mgids {
-                if world.random.next().is_multiple_of(4) && !is_now(&world.answer(port, *mgid)) {
-                    world.join(port, *mgid);
-                }
-            }
-        }
-        world.now = world.now.after(Duration::from_millis(500));
+        world.now = end;
     }
     panic!("not all ports have joined");
+}
+
+/// Has a port join the groups that it is not a member of.
+fn join_missing(world: &mut World, port: usize, mgids: &[Gid]) {
+    let is_refusal = |event: &SubnetEvent| matches!(event, SubnetEvent::Group { joined, .. } if matches!(joined, Joined::Refused(_)));
+    world.events[port].retain(|event| !is_refusal(event));
+    for &mgid in mgids {
+        if is_now(&world.answer(port, mgid)) {
+            continue;
+        }
+        let joined = world.join(port, mgid);
+        if joined != Joined::Pending {
+            world.events[port].push(SubnetEvent::Group { mgid, joined });
+        }
+    }
 }
 
 #[test]

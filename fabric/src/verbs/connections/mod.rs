@@ -37,6 +37,8 @@ pub use device::Shape;
 pub use rdma_cm::cm_address;
 pub use real::RealDevice;
 pub use receive::Messages;
+#[cfg(fuzzing)]
+pub use umad::fuzzed;
 pub use umad::services;
 pub use view::{Member, View};
 pub use worker::{Lent, bounds};

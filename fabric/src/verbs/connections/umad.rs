@@ -4,6 +4,10 @@
 //! loaded. A MAD is sent with timeout 0: a reply is no response MAD, and `fabric::cm` repeats messages
 //! itself.
 
+#[cfg(fuzzing)]
+pub mod fuzzed;
+#[cfg(test)]
+mod kernel_tests;
 mod manager;
 mod path;
 #[cfg(test)]
@@ -92,7 +96,7 @@ impl UmadCm {
             ca_guid,
             worker: 0,
             workers: 1,
-            seed: random(),
+            seed: [random(), random()],
             half_open_max: HALF_OPEN_MAX,
             // Those in TIMEWAIT count, too.
             connections_max: connections.saturating_mul(2),
@@ -126,6 +130,11 @@ impl UmadCm {
     /// See [`Manager::take_wanted`].
     pub fn take_wanted(&mut self) -> Vec<Destination> {
         self.manager.take_wanted()
+    }
+
+    /// See [`Manager::ask_again`].
+    pub fn ask_again(&mut self) {
+        self.manager.ask_again();
     }
 
     /// See [`Manager::path_found`].

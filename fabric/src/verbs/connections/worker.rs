@@ -216,13 +216,17 @@ impl VerbsWorker {
     }
 
     /// Follows a change of the port's table.
-    pub(in crate::verbs) fn follow_connections(&mut self) {
+    pub(in crate::verbs) fn follow_connections(&mut self, flushed: bool) {
         let view = self.view();
         let own = self.own();
         if let Some(umad) = self.connections.device().and_then(RealDevice::umad) {
             umad.set_own(own);
+            if flushed {
+                umad.ask_again();
+            }
         }
         self.connections.follow(clock(), view);
+        self.ask_for_paths();
         self.reclaim();
     }
 

@@ -6,12 +6,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rtnl::{Monitor, Requests};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
 use super::{EVENTS_MAX, TICK};
-use crate::kernel::clock;
+use crate::kernel::{Timer, clock};
 use crate::port::FabricError;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::Device;
@@ -20,21 +17,10 @@ use crate::verbs::snapshot::Shared;
 
 /// Creates the epoll instance for [`crate::Port::process`]: interface changes, complaints of the
 /// worker, and a timer.
-pub(super) fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd, Timer)> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let timer = timerfd_create(
-        TimerfdClockId::Monotonic,
-        TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-    )?;
-    let tick = Timespec {
-        tv_sec: TICK.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    let every = Itimerspec {
-        it_interval: tick,
-        it_value: tick,
-    };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &every)?;
+    let timer = Timer::new()?;
+    timer.set(TICK, TICK)?;
     let data = EventData::new_u64(0);
     epoll::add(&events, monitor, data, EventFlags::IN)?;
     epoll::add(&events, &shared.port, data, EventFlags::IN)?;

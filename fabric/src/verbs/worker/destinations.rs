@@ -9,8 +9,8 @@ use std::sync::Arc;
 use proto::Lid;
 
 use super::{VerbsWorker, clock};
-use crate::subnet::{Destination, SubnetPath};
-use crate::verbs::handles::Wanted;
+use crate::handles::Wanted;
+use crate::subnet::SubnetPath;
 use crate::verbs::ibv::{self, AhInit};
 use crate::worker::AhAttributes;
 
@@ -35,11 +35,7 @@ impl VerbsWorker {
             }
             return;
         }
-        for wanted in &wanted {
-            let destination = destination(&wanted.attributes);
-            self.resolving.entry(destination).or_default().push(*wanted);
-        }
-        let destinations = wanted.iter().map(|w| destination(&w.attributes));
+        let destinations = wanted.into_iter().map(|w| self.resolving.add(w));
         self.shared.destinations.send(destinations);
     }
 
@@ -54,7 +50,7 @@ impl VerbsWorker {
     /// Handles the port's answers: creates handles to resolved destinations.
     fn take_paths(&mut self) {
         for (destination, path) in self.shared.paths.take() {
-            let waiting = self.resolving.remove(&destination);
+            let waiting = self.resolving.answered(destination);
             let connects = self.path_found(destination, path.as_ref().ok());
             if waiting.is_none() && !connects && path.is_err() {
                 self.handles.forget(destination.gid);
@@ -143,12 +139,5 @@ impl VerbsWorker {
         }
         self.end_handles();
         self.send_waiting();
-    }
-}
-
-const fn destination(attributes: &AhAttributes) -> Destination {
-    Destination {
-        gid: attributes.dgid,
-        pkey: attributes.pkey.full(),
     }
 }

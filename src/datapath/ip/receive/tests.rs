@@ -3,6 +3,7 @@ use std::os::fd::OwnedFd;
 use fabric::worker::Part;
 use fabric::{Batch, ConnectionEvent, ConnectionId, Qpn, ServiceId};
 use ipoib::ConnectionAction;
+use netdev::checksum::pseudo_header;
 use netdev::mss::MssLimit;
 use netdev::vnet::VNET_HEADER_LEN;
 
@@ -315,5 +316,24 @@ fn the_host_gets_a_syn_with_the_segment_size_of_the_settings() {
             assert!(tcp_sum(syn).is_valid());
         }
         assert_eq!(rig.stats().rx_packets, 4);
+    }
+}
+
+/// A frame with an incomplete checksum is not verified by the host.
+#[test]
+fn checksums_of_messages_are_left_to_the_host_or_trusted() {
+    let mut sent = packet(9000);
+    let field = 26..28;
+    sent[4..][field.clone()].copy_from_slice(&[0x12, 0x34]);
+    let pseudo = pseudo_header(&sent[16..20], &sent[20..24], 17, 8980).fold();
+    for (trust, checksum) in [(false, 0x1234), (true, pseudo)] {
+        let mut rig = Rig::new();
+        rig.lanes.get_mut(0).unwrap().settings.trust_checksums = trust;
+        rig.take(&Arrivals::default().message(&sent, &[4096, 4096]));
+        let mut frame = rig.read().unwrap();
+        let found = &mut frame[ETHERNET_LEN..][field.clone()];
+        assert_eq!(found, checksum.to_be_bytes());
+        found.copy_from_slice(&[0x12, 0x34]);
+        assert_eq!(frame[ETHERNET_LEN..], sent[4..]);
     }
 }

@@ -256,6 +256,9 @@ fn a_frame_with_a_wrong_header_is_not_written() {
     // The header announces TCP; the packet is UDP.
     two.send(&unfinished(GSO_TCPV4, 500), &to_b(udp_frame(5000)));
     assert_eq!((two.read(1), two.stats(0).tx_bad_frame), (None, 4));
+    // One frame of a virtual machine is 9,000 segments.
+    two.send(&unfinished(GSO_TCPV4, 1), &to_b(tcp_frame(9000)));
+    assert_eq!((two.read(1), two.stats(0).tx_bad_frame), (None, 5));
     // Ethernet padding is removed.
     let mut padded = to_b(udp_frame(2));
     padded.extend([0xee; 16]);

@@ -8,7 +8,8 @@ change its behaviour while it runs: each line on that socket is a request, and e
     {"do": "partitions", "pkeys": [...]} groups of other partitions are deleted
     {"do": "restart", "mlid": 49408}     forgets groups, members and subscriptions; later MLIDs begin with this one
     {"do": "fill", "groups": 10000}      creates so many groups
-    {"do": "report", "trap": 66, "gid": "...", "lid": 16}    reports to subscribers, or to one port
+    {"do": "report", "trap": 66, "gid": "...", "lid": 16}    reports to subscribers, or to one port; also patch, as in
+                                         a rule
     {"do": "groups"}                     answers with the groups and their members
 """
 
@@ -161,13 +162,14 @@ class Server:
             for lid in self.subnet.subscribers_of(trap):
                 self.report(trap, gid, lid)
 
-    def report(self, trap, gid, lid):
+    def report(self, trap, gid, lid, patches=()):
         tid = struct.pack(">Q", 0x5EED << 32 | next(self.order))
         mad = bytearray(records.HEADER)
         struct.pack_into(">BBBB", mad, 0, 1, 3, 2, records.REPORT)
         mad[8:16] = tid
         struct.pack_into(">H", mad, 16, records.NOTICE)
         mad = (bytes(mad) + self.subnet.report(trap, gid)).ljust(records.MAD, b"\0")
+        mad = script.patched(mad, patches)
         self.reports[tid] = lid
         self.note(event="report", lid=lid, trap=trap, gid=wire.text(gid))
 
@@ -225,7 +227,7 @@ class Server:
             gid = socket.inet_pton(socket.AF_INET6, request["gid"])
             lids = [request["lid"]] if "lid" in request else self.subnet.subscribers_of(request["trap"])
             for lid in lids:
-                self.report(request["trap"], gid, lid)
+                self.report(request["trap"], gid, lid, request.get("patch", ()))
             return {"lids": lids}
         elif do == "groups":
             return {"groups": [described(group) for group in self.subnet.groups.values()]}

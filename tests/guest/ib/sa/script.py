@@ -71,10 +71,16 @@ class Rule:
             mad[8:16] = bytes.fromhex(self.given["tid"])
         if "method_id" in self.given:
             mad[3] = self.given["method_id"]
-        for offset, digits in self.get("patch", []):
-            new = bytes.fromhex(digits)
-            mad[offset : offset + len(new)] = new
-        return bytes(mad[: self.get("length", len(mad))])
+        return patched(mad, self.get("patch", []))[: self.get("length", len(mad))]
+
+
+def patched(mad, patches):
+    """A MAD with bytes written over it: [[offset, "hexadecimal bytes"], ...]."""
+    mad = bytearray(mad)
+    for offset, digits in patches:
+        new = bytes.fromhex(digits)
+        mad[offset : offset + len(new)] = new
+    return bytes(mad)
 
 
 USUAL = Rule(0, {})

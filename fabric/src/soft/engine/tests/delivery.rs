@@ -187,3 +187,32 @@ fn connections_take_turns() {
     let second_at = order.iter().position(|&b| b == 2).unwrap();
     assert!(second_at <= 1, "{order:?}");
 }
+
+/// With a shorter last packet, an acknowledgement needs no send of its own.
+#[test]
+fn an_acknowledgement_leaves_with_packets_for_the_same_peer() {
+    let mut world = World::new();
+    let (there, _) = world.connected();
+    let peer = world.nodes[0].gid;
+    let back = world.nodes[1].connect(world.now, peer).unwrap();
+    world.run_for(10 * MILLISECOND);
+    let now = world.now;
+    for (len, together) in [(100, true), (3000, false), (4096, true)] {
+        world.nodes[0].post(now, there, &message(1, 100)).unwrap();
+        world.transmit();
+        world.deliver();
+        world.nodes[1].post(now, back, &message(2, len)).unwrap();
+        let mut runs = Vec::new();
+        world.nodes[1].engine.transmit(now, true, |run| {
+            let opcodes = run.memory.chunks(run.stride).map(|p| p[0]);
+            runs.push(opcodes.collect::<Vec<_>>());
+            run.count
+        });
+        let acks = |run: &Vec<u8>| run.last() == Some(&opcode::RC_ACKNOWLEDGE);
+        assert_eq!(runs.iter().any(acks), together, "{len}: {runs:?}");
+        assert_eq!(runs.len(), 1, "{len}: {runs:?}");
+        assert_eq!(world.nodes[1].engine.owing.is_empty(), together);
+        // Restores what was not delivered.
+        world.run_for(100 * MILLISECOND);
+    }
+}

@@ -174,6 +174,66 @@ fn a_lost_end_is_found_out_by_asking() {
     assert_eq!(a.shared.counts.local_ack_timeout_err, 1);
 }
 
+/// Posts messages of 15 packets, as many as the window takes; returns their number.
+fn fill(a: &mut Side) -> usize {
+    let posts = std::iter::from_fn(|| {
+        let is_open = a.qp.room(a.now) == Room::Open;
+        is_open.then(|| a.post(&message(1, 15 * 4096)))
+    });
+    posts.count()
+}
+
+/// Twenty milliseconds on a network without loss.
+fn go_on(a: &mut Side, b: &mut Side) {
+    for _ in 0..20 {
+        b.now = a.now;
+        exchange(a, b);
+        a.wait(Duration::from_millis(1));
+        for side in [&mut *a, &mut *b] {
+            side.qp.handle_timeout(side.now, &mut side.shared);
+        }
+    }
+}
+
+#[test]
+fn a_lost_acknowledgement_of_many_packets_costs_one_retransmission() {
+    let (mut a, mut b) = pair(Choices {
+        mtu: IbMtu::B4096,
+        ..Choices::default()
+    });
+    let posted = fill(&mut a);
+    let packets = a.send(true);
+    assert!(packets.len() >= 60, "{}", packets.len());
+    b.take(&packets);
+    // One for all of them.
+    assert_eq!(b.send(true).len(), 1);
+    a.expire();
+    go_on(&mut a, &mut b);
+    assert_eq!(a.completions().len(), posted);
+    assert_eq!(a.shared.counts.retransmitted, 1);
+}
+
+#[test]
+fn a_lost_request_for_an_acknowledgement_is_repeated() {
+    let (mut a, mut b) = pair(Choices {
+        mtu: IbMtu::B4096,
+        ..Choices::default()
+    });
+    let posted = fill(&mut a);
+    let mut packets = a.send(true);
+    let last = |p: &Vec<u8>| read_send(p).0 == RC_SEND_LAST;
+    let asks_inside = |p: &Vec<u8>| read_send(p).2 && !last(p);
+    let at = packets.iter().position(asks_inside).unwrap();
+    packets.remove(at);
+    b.take(&packets);
+    // Also without the NAK.
+    assert_eq!(b.send(true).len(), 1);
+    a.expire();
+    go_on(&mut a, &mut b);
+    assert_eq!(b.received.len(), posted);
+    assert_eq!(a.completions().len(), posted);
+}
+
 #[test]
 fn a_packet_that_is_lost_twice_is_asked_for_within_the_round_trip_not_the_timeout() {
     let mut a = having_sent(1, Choices::default());
@@ -428,7 +488,7 @@ fn a_slow_peer_blocks_no_others() {
 }
 
 #[test]
-fn the_window_never_exceeds_a_mebibyte() {
+fn the_window_never_exceeds_two_mebibytes() {
     let (mut a, mut b) = pair(Choices {
         mtu: IbMtu::B4096,
         ..Choices::default()
@@ -438,13 +498,13 @@ fn the_window_never_exceeds_a_mebibyte() {
             a.post(&message(0, 65_524));
         }
         let packets = a.send(true);
-        assert!(a.qp.statistics().in_flight <= 256);
+        assert!(a.qp.statistics().in_flight <= 512);
         a.wait(Duration::from_micros(100));
         b.take(&packets);
         let acks = b.send(true);
         a.take(&acks);
     }
-    assert_eq!(a.qp.statistics().window, 256);
+    assert_eq!(a.qp.statistics().window, 512);
 }
 
 #[test]

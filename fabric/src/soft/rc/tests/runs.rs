@@ -46,10 +46,13 @@ fn at_mtu_4096_it_is_two_runs_of_eight() {
 }
 
 #[test]
-fn every_end_of_a_message_and_one_packet_in_sixteen_ask_for_an_acknowledgement() {
-    let mut a = sender(IbMtu::B256);
-    a.post(&message(0, 40 * 256 + 3));
+fn every_end_of_a_message_and_a_half_full_window_ask_for_an_acknowledgement() {
+    let mut a = sender(IbMtu::B4096);
     a.post(&message(0, 20));
+    for _ in 0..4 {
+        a.post(&message(0, 15 * 4096));
+    }
+    // The window is 64. The third long message fills half of it.
     let asking: Vec<_> = a
         .send(true)
         .iter()
@@ -57,7 +60,7 @@ fn every_end_of_a_message_and_one_packet_in_sixteen_ask_for_an_acknowledgement()
         .filter(|(_, _, asks)| *asks)
         .map(|(_, psn, _)| psn)
         .collect();
-    assert_eq!(asking, [15, 31, 40, 41]);
+    assert_eq!(asking, [0, 15, 30, 31, 45, 60]);
 }
 
 #[test]

@@ -14,10 +14,11 @@ use super::super::device::{self, Address, Event, Source};
 use super::super::real::{ACK_TIMEOUT, MIN_RNR_TIMER, RETRY_COUNT, RNR_RETRY};
 use super::super::state::CmEvent as What;
 use super::path::{Own, of_request};
-use crate::cm::{Ask, Cm, CmConfig, CmEvent, CmId, Consent, Random, Remote};
+use crate::cm::{Ask, Cm, CmConfig, CmEvent, CmId, Consent, Remote};
 use crate::mad::cm::Message;
 use crate::mad::{MAD_LEN, Mad};
 use crate::pkeys::PKeyTable;
+use crate::random::Random;
 use crate::subnet::{Destination, SubnetPath};
 use crate::umad::{Received, To};
 use crate::verbs::ibv::RcParameters;
@@ -75,16 +76,25 @@ struct Connection {
     /// The first PSN that the peer sends.
     psn: Psn,
     remote: Option<Remote>,
+    /// The path was asked for again, and has not been found since.
+    asked_again: bool,
     /// Destroyed by its owner.
     over: bool,
 }
 
 impl Connection {
-    /// The destination of a request of ours.
+    /// The destination of its packets.
     fn destination(&self) -> Option<Destination> {
-        let pkey = self.source?.entry.pkey.full();
+        let own = self.source.map(|source| source.entry.pkey);
+        let pkey = own.or(self.remote.map(|remote| remote.pkey))?.full();
         let gid = self.peer;
         Some(Destination { gid, pkey })
+    }
+
+    /// The path of the queue pair, if there may be one.
+    fn path_in_use(&self) -> Option<&SubnetPath> {
+        let agreed = self.cm.and(self.remote).is_some() && !self.over;
+        self.path.as_ref().filter(|_| agreed)
     }
 }
 
@@ -112,7 +122,7 @@ impl Manager {
     pub fn new(config: CmConfig) -> Manager {
         Manager {
             cm: Cm::new(config),
-            random: Random::new(!config.seed),
+            random: Random::new(config.seed.map(|half| !half)),
             connections: HashMap::default(),
             by_cm: HashMap::default(),
             next: 0,
@@ -151,6 +161,7 @@ impl Manager {
             to: None,
             psn,
             remote: None,
+            asked_again: false,
             over: false,
         });
         self.happened(number, What::AddrResolved, 0, Box::default());
@@ -213,8 +224,56 @@ impl Manager {
         std::mem::take(&mut self.wanted)
     }
 
+    /// Asks for the paths of all connections again, because the subnet has changed.
+    pub fn ask_again(&mut self) {
+        for c in self.connections.values_mut() {
+            c.asked_again = c.path_in_use().is_some();
+            let wanted = c.destination().filter(|_| c.asked_again);
+            if let Some(wanted) = wanted.filter(|w| !self.wanted.contains(w)) {
+                self.wanted.push(wanted);
+            }
+        }
+    }
+
+    /// Ends the connections to a destination whose LID, or ours, has changed: the address of a queue pair is
+    /// that of its start, and retries of packets that reach nobody take long. Without a path, asks for the
+    /// path once more.
+    fn follow_path(&mut self, destination: Destination, path: Option<&SubnetPath>) {
+        let own = self.own;
+        let mut moved = Vec::new();
+        for (number, c) in &mut self.connections {
+            let Some(before) = c.path_in_use().copied() else {
+                continue;
+            };
+            if c.destination() != Some(destination) {
+                continue;
+            }
+            let Some(path) = path else {
+                if !std::mem::replace(&mut c.asked_again, true)
+                    && !self.wanted.contains(&destination)
+                {
+                    self.wanted.push(destination);
+                }
+                continue;
+            };
+            c.asked_again = false;
+            if own.has_ends_of(&before, path) {
+                continue;
+            }
+            c.path = Some(*path);
+            // The peer gets the end of the connection at its new address.
+            let index = c.to.map_or(0, |to| to.pkey_index);
+            c.to = Some(own.gsi_address(path, c.peer, index));
+            moved.push(*number);
+        }
+        for number in moved {
+            self.happened(number, What::Disconnected, 0, Box::default());
+        }
+    }
+
     /// Passes the path to a destination; `None`: there is none. False if no connection waits for it.
     pub fn path_found(&mut self, destination: Destination, path: Option<&SubnetPath>) -> bool {
+        self.follow_path(destination, path);
         let own = self.own;
         let waits = |c: &Connection| {
             c.destination() == Some(destination) && c.path.is_none() && c.cm.is_none()
@@ -546,6 +605,7 @@ impl Manager {
             to: handled.map(|(_, to, _)| to),
             psn,
             remote: Some(remote),
+            asked_again: false,
             over: false,
         });
         self.by_cm.insert(id, number);
@@ -567,7 +627,8 @@ impl Manager {
     }
 
     /// Number of connections, those in TIMEWAIT included.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
+    #[allow(clippy::len_without_is_empty, reason = "for tests")]
     pub fn len(&self) -> usize {
         self.connections.len()
     }

@@ -13,6 +13,10 @@ use crate::verbs::ibv::AhInit;
 /// `cm_format_req`).
 const NO_LID: Lid = Lid(0xffff);
 
+/// The largest hop limit of a path that stays in the subnet (there). Packets have a GRH with each hop limit
+/// above 0, see [`SubnetPath::global`].
+const HOPS_WITHIN_SUBNET: u8 = 1;
+
 /// The largest time code.
 const TIME_MAX: u8 = 31;
 
@@ -36,16 +40,19 @@ impl Own {
         (path.slid.0 & !(u16::MAX << (self.lmc & 7))) as u8
     }
 
+    /// Whether two paths have the same ends, whatever path bits lead there. LID 0 is any.
+    pub fn has_ends_of(&self, path: &SubnetPath, other: &SubnetPath) -> bool {
+        let bits = self.lmc & 7;
+        let same = |a: Lid, b: Lid| a.0 == 0 || b.0 == 0 || a.0 >> bits == b.0 >> bits;
+        same(path.dlid, other.dlid) && same(path.slid, other.slid)
+    }
+
     /// The path in a request to `peer`.
     pub fn in_request(&self, path: &SubnetPath, local: Gid, peer: Gid) -> cm::Path {
         let mut all = cm::Path::new_zeroed();
-        let lid = |lid: Lid| {
-            U16::new(if path.global.is_none() {
-                lid.0
-            } else {
-                NO_LID.0
-            })
-        };
+        let hop_limit = path.global.map_or(0, |g| g.hop_limit);
+        let is_local = hop_limit <= HOPS_WITHIN_SUBNET;
+        let lid = |lid: Lid| U16::new(if is_local { lid } else { NO_LID }.0);
         let slid = match path.slid {
             Lid(0) => self.lid.unwrap_or(NO_LID),
             slid => slid,
@@ -57,9 +64,9 @@ impl Own {
         let flow_label = path.global.map_or(0, |g| g.flow_label);
         all.flow_and_rate = U32::new(flow_label << 12 | u32::from(path.rate & 0x3f));
         all.traffic_class = path.global.map_or(0, |g| g.traffic_class);
-        all.hop_limit = path.global.map_or(0, |g| g.hop_limit);
+        all.hop_limit = hop_limit;
         all.set_service_level(path.sl);
-        all.set_subnet_local(path.global.is_none().into());
+        all.set_subnet_local(is_local.into());
         all.set_ack_timeout(path.packet_life.saturating_add(1).min(TIME_MAX));
         all
     }
@@ -113,7 +120,7 @@ pub fn of_request(primary: &cm::Path, from: &To, mtu: IbMtu) -> SubnetPath {
         rate: primary.packet_rate(),
         mtu,
         packet_life: primary.ack_timeout().saturating_sub(1),
-        global: (!is_local).then(|| GlobalRoute {
+        global: (primary.hop_limit > 0 || !is_local).then(|| GlobalRoute {
             flow_label: primary.flow_label(),
             hop_limit: primary.hop_limit,
             traffic_class: primary.traffic_class,
@@ -178,6 +185,26 @@ mod tests {
             ..path()
         };
         assert_eq!(OWN.in_request(&any, us, peer).local_lid.get(), 0x12);
+    }
+
+    #[test]
+    fn a_path_of_the_subnet_with_one_hop_has_lids_and_a_grh() {
+        let (us, peer) = (gid("fe80::12"), gid("fe80::10"));
+        let one_hop = SubnetPath {
+            global: Some(GlobalRoute {
+                flow_label: 5,
+                hop_limit: 1,
+                traffic_class: 0x20,
+            }),
+            ..path()
+        };
+        let sent = OWN.in_request(&one_hop, us, peer);
+        assert_eq!((sent.local_lid.get(), sent.remote_lid.get()), (0x13, 0x10));
+        assert_eq!((sent.subnet_local(), sent.hop_limit), (1, 1));
+        let back = of_request(&sent, &To::gsi(Lid(0x77), 3), IbMtu::B2048);
+        assert_eq!((back.dlid, back.slid), (Lid(0x13), Lid(0x10)));
+        assert_eq!(back.global, one_hop.global);
+        assert_eq!(OWN.address(&one_hop, peer).dgid, Some(peer));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{lock, wake};
+use crate::kernel::wake;
 
 /// Messages for one reader.
 #[derive(Debug)]
@@ -26,9 +26,13 @@ impl<T> Mail<T> {
         }
     }
 
+    fn all(&self) -> MutexGuard<'_, Vec<T>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Adds messages and wakes the reader.
     pub fn send(&self, messages: impl IntoIterator<Item = T>) {
-        lock(&self.all).extend(messages);
+        self.all().extend(messages);
         // After storing the messages: a reader of the flag finds them.
         self.any.store(true, Ordering::Release);
         wake(&self.wake);
@@ -39,6 +43,6 @@ impl<T> Mail<T> {
         if !self.any.swap(false, Ordering::Acquire) {
             return Vec::new();
         }
-        std::mem::take(&mut *lock(&self.all))
+        std::mem::take(&mut *self.all())
     }
 }

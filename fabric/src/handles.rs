@@ -12,6 +12,7 @@ use std::time::Duration;
 use proto::backoff::Backoff;
 use proto::{AddressHandle, Instant};
 
+use crate::subnet::Destination;
 use crate::worker::AhAttributes;
 
 /// Maximum number of handles.
@@ -19,6 +20,11 @@ const CAPACITY: usize = 1 << 16;
 
 /// Maximum number of kept handles without users.
 const IDLE_MAX: usize = 1024;
+
+/// Maximum number of trains that wait for address handles, in total and for each handle: a peer that
+/// does not answer must not take the places of the others.
+const WAITING_MAX: usize = 32;
+const WAITING_FOR_ONE: usize = 4;
 
 /// Time after which the path of a handle on an InfiniBand subnet is resolved again.
 const AGE: Duration = Duration::from_secs(300);
@@ -209,22 +215,24 @@ impl<H> AddressHandles<H> {
         }
     }
 
-    /// Looks up the object of a handle. Requests a failed handle again after its waiting time.
-    pub fn find(&mut self, handle: AddressHandle, now: Instant) -> Found<H> {
+    /// Looks up the object of a handle. Requests a failed handle again after its waiting time. `now` is called
+    /// only if the time matters.
+    pub fn find(&mut self, handle: AddressHandle, now: impl FnOnce() -> Instant) -> Found<H> {
         let Some(entry) = self.entry(handle) else {
             return Found::Failed;
         };
         match &mut entry.state {
             State::Ready(object, until) => {
                 let object = Arc::clone(object);
-                if until.take_if(|until| *until <= now).is_some() {
+                if until.is_some_and(|until| until <= now()) {
+                    *until = None;
                     let attributes = entry.attributes;
                     self.want(handle.0, attributes);
                 }
                 Found::Ready(object)
             }
             State::Making => Found::Making,
-            State::Failed if entry.backoff.may_try(now) => {
+            State::Failed if entry.backoff.may_try(now()) => {
                 entry.state = State::Making;
                 let attributes = entry.attributes;
                 self.want(handle.0, attributes);
@@ -337,6 +345,42 @@ impl<H> AddressHandles<H> {
     }
 }
 
+/// Whether another train may wait for a handle. `waiting` has the handles of the trains that wait.
+pub fn may_wait(waiting: impl Iterator<Item = AddressHandle>, handle: AddressHandle) -> bool {
+    let (mut all, mut of_it) = (0, 0);
+    for other in waiting {
+        all += 1;
+        of_it += usize::from(other == handle);
+    }
+    all < WAITING_MAX && of_it < WAITING_FOR_ONE
+}
+
+/// The handles that wait for the path of a destination, on a subnet.
+#[derive(Debug, Default)]
+pub struct Resolving(HashMap<Destination, Vec<Wanted>, foldhash::fast::RandomState>);
+
+impl Resolving {
+    /// Adds a handle; returns the destination that the port has to resolve.
+    pub fn add(&mut self, wanted: Wanted) -> Destination {
+        let destination = Destination {
+            gid: wanted.attributes.dgid,
+            pkey: wanted.attributes.pkey.full(),
+        };
+        self.0.entry(destination).or_default().push(wanted);
+        destination
+    }
+
+    /// Takes the handles that have waited for a destination; `None` if the answer is for others.
+    pub fn answered(&mut self, destination: Destination) -> Option<Vec<Wanted>> {
+        self.0.remove(&destination)
+    }
+
+    /// Forgets all handles.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,12 +401,12 @@ mod tests {
     fn equal_attributes_share_a_handle_and_it_is_made_once() {
         let mut t = AddressHandles::<u32>::default();
         let a = t.create(&to(1)).unwrap();
-        assert!(matches!(t.find(a, Instant(0)), Found::Making));
+        assert!(matches!(t.find(a, || Instant(0)), Found::Making));
         assert_eq!(t.create(&to(1)).unwrap(), a);
         assert_ne!(t.create(&to(2)).unwrap(), a);
         assert_eq!(t.wanted.len(), 2);
         make_all(&mut t);
-        assert!(matches!(t.find(a, Instant(0)), Found::Ready(o) if *o == a.0));
+        assert!(matches!(t.find(a, || Instant(0)), Found::Ready(o) if *o == a.0));
     }
 
     #[test]
@@ -376,10 +420,10 @@ mod tests {
             Instant(0),
             false,
         );
-        assert!(matches!(t.find(a, Instant(1)), Found::Failed));
+        assert!(matches!(t.find(a, || Instant(1)), Found::Failed));
         assert!(t.take_wanted().is_empty());
         let later = Instant(0).after(FIRST_WAIT);
-        assert!(matches!(t.find(a, later), Found::Making));
+        assert!(matches!(t.find(a, || later), Found::Making));
         assert_eq!(t.take_wanted().len(), 1);
     }
 
@@ -388,7 +432,7 @@ mod tests {
         let mut t = AddressHandles::<u32>::default();
         let first = t.create(&to(0)).unwrap();
         make_all(&mut t);
-        let Found::Ready(named) = t.find(first, Instant(0)) else {
+        let Found::Ready(named) = t.find(first, || Instant(0)) else {
             panic!("it was made");
         };
         t.release(first);
@@ -396,7 +440,7 @@ mod tests {
             let h = t.create(&to(n)).unwrap();
             t.release(h);
         }
-        assert!(matches!(t.find(first, Instant(0)), Found::Failed));
+        assert!(matches!(t.find(first, || Instant(0)), Found::Failed));
         assert!(t.take_ended().is_empty(), "a send names it");
         drop(named);
         assert_eq!(t.take_ended().len(), 1);
@@ -426,12 +470,12 @@ mod tests {
         for wanted in &old {
             t.made(wanted, Ok(7), Instant(0), false);
         }
-        assert!(matches!(t.find(a, Instant(0)), Found::Making));
+        assert!(matches!(t.find(a, || Instant(0)), Found::Making));
         assert_eq!(t.take_ended().len(), 2);
         let wanted = t.take_wanted();
         assert_eq!(wanted.len(), 1, "nobody uses the other");
         t.made(&wanted[0], Ok(8), Instant(0), false);
-        assert!(matches!(t.find(a, Instant(0)), Found::Ready(o) if *o == 8));
+        assert!(matches!(t.find(a, || Instant(0)), Found::Ready(o) if *o == 8));
     }
 
     #[test]

@@ -1,0 +1,72 @@
+//! The requests of the kernel's IPoIB: capture `01-datagram`.
+
+use super::*;
+use crate::cm::tests::kernel::captured;
+use crate::mad::sa::{McMemberRecord, Rate};
+use proto::{IbMtu, QKey};
+
+/// A request of the port with LID 0x10 or 0x11, and its transaction id.
+fn kernels(number: usize) -> ([u8; MAD_LEN], u64) {
+    let (_, _, mad) = captured("kernel-ipoib/01-datagram.pcap", number);
+    (mad, header(&mad).transaction_id.get())
+}
+
+fn gid(text: &str) -> Gid {
+    text.parse().unwrap()
+}
+
+fn port(lid: u8) -> Gid {
+    gid(&format!("fe80::99:ff:fe00:{lid:x}"))
+}
+
+#[test]
+fn joins_and_paths_are_asked_for_as_the_kernel_asks() {
+    let create = |mgid: &str, join_state| {
+        Request::join_or_create(&GroupJoin {
+            mgid: gid(mgid),
+            port_gid: port(0x10),
+            pkey: PKey::DEFAULT,
+            join_state,
+            qkey: QKey::IPOIB_DEFAULT,
+            mtu: IbMtu::B2048,
+            rate: Rate::GBPS_10,
+            tclass: 0,
+            sl: 0,
+            flow_label: 0,
+            hop_limit: 0,
+        })
+    };
+    let broadcast = gid("ff12:401b:ffff::ffff:ffff");
+    for (number, ours) in [
+        (
+            1,
+            Request::join(broadcast, port(0x10), PKey::DEFAULT, JoinState::FULL),
+        ),
+        (4, create("ff12:401b:ffff::1", JoinState::FULL)),
+        (
+            54,
+            create(
+                "ff12:601b:ffff::1:ff00:11",
+                JoinState::SEND_ONLY_FULL_MEMBER,
+            ),
+        ),
+        (34, Request::path(port(0x11), port(0x10), PKey::DEFAULT, 0)),
+    ] {
+        let (theirs, tid) = kernels(number);
+        assert_eq!(ours.datagram(tid), theirs, "packet {number}");
+    }
+}
+
+/// The kernel sends the whole record; the component mask says which fields are asked for.
+#[test]
+fn a_membership_is_ended_as_the_kernel_ends_it() {
+    let (theirs, tid) = kernels(67);
+    let group = gid("ff12:401b:ffff::1");
+    let ours = Request::leave(group, port(0x10), JoinState::FULL).datagram(tid);
+    assert_eq!(ours[..56], theirs[..56]);
+    let asked = |mad: &[u8; MAD_LEN]| {
+        let record = McMemberRecord::parse(&mad[56..]).unwrap();
+        (record.mgid, record.port_gid, record.join_state)
+    };
+    assert_eq!(asked(&ours), asked(&theirs));
+}
