@@ -83,6 +83,9 @@ pub enum SubnetEvent {
     Forgotten,
 }
 
+/// The path to a destination, or why there is none.
+pub type PathAnswer = (Destination, Result<SubnetPath, Unreachable>);
+
 /// The subnet of a port, for display.
 #[derive(Clone, Copy, Debug)]
 pub struct SubnetInfo<'p> {

@@ -5,11 +5,11 @@ mod rules;
 
 use std::time::Duration;
 
-use proto::{Gid, Instant, PKey};
+use proto::{Gid, IbMtu, Instant, PKey, QKey};
 use zerocopy::FromBytes;
 
 use super::*;
-use crate::mad::sa::JoinState;
+use crate::mad::sa::{JoinState, Rate};
 use crate::mad::{Header, MAD_LEN, Mad};
 
 const NOW: Instant = Instant(5_000_000_000);
@@ -31,6 +31,23 @@ fn gid(n: u8) -> Gid {
 
 fn join(n: u8) -> Request {
     Request::join(gid(n), gid(1), PKey::DEFAULT, JoinState::FULL)
+}
+
+/// A group as IPoIB creates groups, with an MTU of 2048.
+fn group_join(mgid: Gid, port_gid: Gid, join_state: JoinState) -> GroupJoin {
+    GroupJoin {
+        mgid,
+        port_gid,
+        pkey: PKey::DEFAULT,
+        join_state,
+        qkey: QKey::IPOIB_DEFAULT,
+        mtu: IbMtu::B2048,
+        rate: Rate::GBPS_10,
+        tclass: 0,
+        sl: 0,
+        flow_label: 0,
+        hop_limit: 0,
+    }
 }
 
 fn sent(client: &mut Client) -> Vec<[u8; MAD_LEN]> {

@@ -18,7 +18,7 @@ use super::qp::QueuePair;
 use super::ud::Path;
 use crate::mail::Mail;
 use crate::pkeys::PKeyTable;
-use crate::subnet::{Destination, SubnetPath, Unreachable};
+use crate::subnet::{Destination, PathAnswer};
 
 /// A UD queue pair, as the workers see it.
 #[derive(Clone, Copy, Debug)]
@@ -135,9 +135,6 @@ pub struct SubnetMail {
     /// The answers, for each worker.
     pub paths: Box<[Mail<PathAnswer>]>,
 }
-
-/// The path to a destination, or why there is none.
-pub type PathAnswer = (Destination, Result<SubnetPath, Unreachable>);
 
 impl SubnetMail {
     /// Without messages. The first eventfd wakes the port, the others wake the workers.

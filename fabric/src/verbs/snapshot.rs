@@ -16,7 +16,7 @@ use super::lock;
 use crate::kernel::wake;
 use crate::mail::Mail;
 use crate::pkeys::PKeyTable;
-use crate::subnet::{Destination, SubnetPath, Unreachable};
+use crate::subnet::{Destination, PathAnswer};
 
 /// An endpoint, for the worker.
 #[derive(Clone, Debug)]
@@ -134,7 +134,7 @@ pub struct Shared {
     /// Destinations on InfiniBand whose paths the worker needs.
     pub destinations: Mail<Destination>,
     /// The answers.
-    pub paths: Mail<(Destination, Result<SubnetPath, Unreachable>)>,
+    pub paths: Mail<PathAnswer>,
     /// Readable when there is news for the worker.
     pub worker: Arc<OwnedFd>,
     /// Readable when there is a complaint, or a destination to resolve.

@@ -106,6 +106,14 @@ fn configure_child(node: &dyn Node, pkey: u16) {
     ));
 }
 
+/// Adds a child to both, and pings the kernel's.
+fn children_reach(ours: &dyn Node, kernel: &Kernel, pkey: u16) {
+    kernel.add_child(pkey);
+    ours.ok(&format!("{} child add ib0 {pkey:#06x}", ours.ibtap()));
+    configure_child(ours, pkey);
+    ours.reaches(&child_v4(kernel.machine, pkey));
+}
+
 /// Address of a node in a partition.
 fn child_v4(node: &dyn Node, pkey: u16) -> String {
     format!("10.9.{}.{}", pkey & 0x7fff, node.number())

@@ -2,8 +2,7 @@
 
 use super::faults::{counter, faults_of_tables_end_no_membership, join_ten_groups};
 use super::{
-    BROADCAST, BROADCAST_OF_CHILD, CONNECTED_MTU, Kernel, LARGE, child_v4, configure_child,
-    is_member,
+    BROADCAST, BROADCAST_OF_CHILD, CONNECTED_MTU, Kernel, LARGE, children_reach, is_member,
 };
 use crate::lab::{
     CLIENT_REREGISTER, Framing, Node, SOFT, SOON, Sa, Side, Subnet, all_arrives, eventually,
@@ -17,11 +16,7 @@ fn the_software_fabric_reaches_the_kernel_with_datagrams() {
         let ours = Side::start(&subnet.host, SOFT);
         reach(ours.node, kernel.machine);
         all_arrives(ours.node, kernel.machine);
-        kernel.add_child(0x8001);
-        ours.node
-            .ok(&format!("{} child add ib0 0x8001", ours.node.ibtap()));
-        configure_child(ours.node, 0x8001);
-        ours.node.reaches(&child_v4(kernel.machine, 0x8001));
+        children_reach(ours.node, &kernel, 0x8001);
         kernel.is_sound();
     });
 }
@@ -74,11 +69,7 @@ fn groups_of_the_administrator_are_those_of_the_kernel() {
         assert_eq!(ours.node.mtu("ib0"), kernel.machine.mtu("ib0"));
         all_arrives(ours.node, kernel.machine);
 
-        kernel.add_child(0x8001);
-        ours.node
-            .ok(&format!("{} child add ib0 0x8001", ours.node.ibtap()));
-        configure_child(ours.node, 0x8001);
-        ours.node.reaches(&child_v4(kernel.machine, 0x8001));
+        children_reach(ours.node, &kernel, 0x8001);
         is_member(sa, ours.node, BROADCAST_OF_CHILD, 1);
 
         // The administrator has forgotten all members. No event tells the software fabric.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    BROADCAST, BROADCAST_OF_CHILD, Kernel, LARGE, beside_a_kernel, child_v4, configure_child,
-    is_member, reach_afresh,
+    BROADCAST, BROADCAST_OF_CHILD, Kernel, LARGE, beside_a_kernel, children_reach, is_member,
+    reach_afresh,
 };
 use crate::lab::{
     CLIENT_REREGISTER, Framing, Machine, Node, P_KEY_CHANGE, SOON, Side, VERBS, all_arrives,
@@ -31,10 +31,7 @@ fn verbs_reach_the_kernel_with_datagrams_and_on_children() {
         is_member(sa, machine, BROADCAST, 1);
         all_arrives(machine, kernel.machine);
 
-        kernel.add_child(0x8001);
-        machine.ok(&format!("{} child add ib0 0x8001", machine.ibtap()));
-        configure_child(machine, 0x8001);
-        machine.reaches(&child_v4(kernel.machine, 0x8001));
+        children_reach(machine, kernel, 0x8001);
         is_member(sa, machine, BROADCAST_OF_CHILD, 1);
 
         ours.stop("ib0");

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::cm::tests::kernel::captured;
-use crate::mad::sa::{McMemberRecord, Rate};
-use proto::{IbMtu, QKey};
+use crate::mad::sa::McMemberRecord;
 
 /// A request of the port with LID 0x10 or 0x11, and its transaction id.
 fn kernels(number: usize) -> ([u8; MAD_LEN], u64) {
@@ -22,19 +21,7 @@ fn port(lid: u8) -> Gid {
 #[test]
 fn joins_and_paths_are_asked_for_as_the_kernel_asks() {
     let create = |mgid: &str, join_state| {
-        Request::join_or_create(&GroupJoin {
-            mgid: gid(mgid),
-            port_gid: port(0x10),
-            pkey: PKey::DEFAULT,
-            join_state,
-            qkey: QKey::IPOIB_DEFAULT,
-            mtu: IbMtu::B2048,
-            rate: Rate::GBPS_10,
-            tclass: 0,
-            sl: 0,
-            flow_label: 0,
-            hop_limit: 0,
-        })
+        Request::join_or_create(&group_join(gid(mgid), port(0x10), join_state))
     };
     let broadcast = gid("ff12:401b:ffff::ffff:ffff");
     for (number, ours) in [

@@ -4,7 +4,7 @@ use super::*;
 use crate::mad::method;
 use crate::mad::sa::{
     self, ClassPortInfo, InformInfo, InformInfoRecord, McMemberRecord, NodeRecord, NodeType,
-    PathRecord, PortInfoRecord, Rate, Record, Selected, ServiceRecord, path, status,
+    PathRecord, PortInfoRecord, Record, Selected, ServiceRecord, path, status,
 };
 use proto::{IbMtu, Lid, QKey, ServiceId};
 
@@ -87,19 +87,7 @@ fn groups_are_joined_created_and_left() {
         ask("join-absent", join(group())),
         Err(Failure::Status(status::INSUF_COMPS))
     );
-    let create = GroupJoin {
-        mgid: group(),
-        port_gid: port(ME),
-        pkey: PKey::DEFAULT,
-        join_state: JoinState::SEND_ONLY_FULL_MEMBER,
-        qkey: QKey::IPOIB_DEFAULT,
-        mtu: IbMtu::B2048,
-        rate: Rate::GBPS_10,
-        tclass: 0,
-        sl: 0,
-        flow_label: 0,
-        hop_limit: 0,
-    };
+    let create = group_join(group(), port(ME), JoinState::SEND_ONLY_FULL_MEMBER);
     let created: McMemberRecord = first("create-send-only", Request::join_or_create(&create));
     assert_eq!((created.mlid, created.join_state.0), (Lid(0xc002), 8));
     let other = GroupJoin {

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use proto::{IbMtu, WcStatus};
 
-use super::side::{Choices, Side, message, pair};
+use super::side::{A, B, Choices, Side, ack, message, pair};
 use crate::soft::rc::Room;
+use crate::soft::wire::Packet;
+use crate::soft::wire::opcode::{RC_SEND_FIRST, RC_SEND_LAST, RC_SEND_ONLY};
 
 /// A small generator (xorshift64*).
 pub struct Random(pub u64);
@@ -87,6 +89,97 @@ fn run(seed: u64, percent: usize, mtu: IbMtu) {
     }
 }
 
+/// A responder that does not delay acknowledgements and keeps nothing after a gap, as `rdma_rxe` and many adapters
+/// (IBA vol. 1, 9.7.5.1 and 9.9.2).
+struct GoBackN {
+    /// Acknowledges each packet, not only those that ask.
+    each_packet: bool,
+    expected: u32,
+    messages: Vec<Vec<u8>>,
+    message: Vec<u8>,
+    gap_reported: bool,
+}
+
+impl GoBackN {
+    const ACK: u8 = 0x1f;
+    const NAK_SEQUENCE_ERROR: u8 = 0x60;
+
+    fn reply(&self, psn: u32, syndrome: u8) -> Vec<u8> {
+        ack(psn & 0xff_ffff, A, syndrome, self.messages.len() as u32)
+    }
+
+    /// Receives a packet; returns the reply to it.
+    fn take(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let packet = Packet::parse(bytes).unwrap();
+        let last = self.expected.wrapping_sub(1);
+        let ahead = packet.bth.psn().get().wrapping_sub(self.expected) & 0xff_ffff;
+        if ahead >= 1 << 23 {
+            return Some(self.reply(last, Self::ACK));
+        }
+        if ahead > 0 {
+            let first = !std::mem::replace(&mut self.gap_reported, true);
+            return first.then(|| self.reply(self.expected, Self::NAK_SEQUENCE_ERROR));
+        }
+        self.gap_reported = false;
+        self.expected = (self.expected + 1) & 0xff_ffff;
+        let opcode = packet.bth.opcode;
+        let starts = matches!(opcode, RC_SEND_FIRST | RC_SEND_ONLY);
+        assert!(!starts || self.message.is_empty());
+        self.message.extend_from_slice(packet.payload);
+        if matches!(opcode, RC_SEND_LAST | RC_SEND_ONLY) {
+            self.messages.push(std::mem::take(&mut self.message));
+        }
+        let asked = self.each_packet || packet.bth.ack_req();
+        asked.then(|| self.reply(self.expected.wrapping_sub(1), Self::ACK))
+    }
+}
+
+/// Messages to a peer that does not delay acknowledgements.
+fn run_to_go_back_n(seed: u64, percent: usize, each_packet: bool) {
+    const MESSAGES: usize = 200;
+    let choices = Choices {
+        mtu: IbMtu::B4096,
+        psn: 0xff_fff0,
+        ..Choices::default()
+    };
+    let mut a = Side::connected(A, B, choices);
+    let mut b = GoBackN {
+        each_packet,
+        expected: choices.psn,
+        messages: Vec::new(),
+        message: Vec::new(),
+        gap_reported: false,
+    };
+    let mut random = Random(seed | 1);
+    let (mut sent, mut done, mut rounds) = (Vec::new(), 0, 0);
+    while done < MESSAGES {
+        rounds += 1;
+        assert!(rounds < 100_000, "seed {seed}: no progress: {done}");
+        while sent.len() < MESSAGES && a.qp.room(a.now) == Room::Open {
+            sent.push(message(sent.len(), random.next(65_524)));
+            a.post(&sent[sent.len() - 1]);
+        }
+        let packets = a.send(true);
+        let quiet = packets.is_empty();
+        let replies = wire(&mut random, percent, packets);
+        let replies = replies.iter().filter_map(|p| b.take(p)).collect();
+        a.take(&wire(&mut random, percent, replies));
+        for (id, status) in a.completions() {
+            done += 1;
+            assert_eq!(
+                (id, status),
+                (done as u64, WcStatus::Success),
+                "seed {seed}"
+            );
+        }
+        a.wait(Duration::from_micros(50));
+        if quiet && done < MESSAGES {
+            a.expire();
+        }
+    }
+    assert_eq!(b.messages, sent, "seed {seed}");
+}
+
 /// Advances time by a round trip, or to the next deadline if nothing happens.
 fn pass(a: &mut Side, b: &mut Side, quiet: bool) {
     let mut now = a.now.after(Duration::from_micros(50));
@@ -119,5 +212,16 @@ fn every_message_arrives_once_whole_and_in_order() {
 fn so_it_does_over_a_very_bad_wire() {
     for seed in 100..104 {
         run(seed, 25, IbMtu::B1024);
+    }
+}
+
+#[test]
+fn so_it_does_to_a_peer_that_acknowledges_each_message_or_each_packet() {
+    for each_packet in [false, true] {
+        run_to_go_back_n(1, 0, each_packet);
+        for seed in 200..206 {
+            run_to_go_back_n(seed, 2, each_packet);
+            run_to_go_back_n(seed, 10, each_packet);
+        }
     }
 }

@@ -117,6 +117,13 @@ pub struct Manager {
     dropped: u64,
 }
 
+/// Asks for the path to a destination, once.
+fn want(wanted: &mut Vec<Destination>, destination: Destination) {
+    if !wanted.contains(&destination) {
+        wanted.push(destination);
+    }
+}
+
 impl Manager {
     /// Creates a manager without connections. `config.seed` has to be different at each start.
     pub fn new(config: CmConfig) -> Manager {
@@ -213,9 +220,7 @@ impl Manager {
     /// [`Fault::Gone`].
     pub fn resolve_route(&mut self, line: &Line) -> Result<(), Fault> {
         let wanted = self.get(line)?.destination().ok_or(Fault::Gone)?;
-        if !self.wanted.contains(&wanted) {
-            self.wanted.push(wanted);
-        }
+        want(&mut self.wanted, wanted);
         Ok(())
     }
 
@@ -228,9 +233,8 @@ impl Manager {
     pub fn ask_again(&mut self) {
         for c in self.connections.values_mut() {
             c.asked_again = c.path_in_use().is_some();
-            let wanted = c.destination().filter(|_| c.asked_again);
-            if let Some(wanted) = wanted.filter(|w| !self.wanted.contains(w)) {
-                self.wanted.push(wanted);
+            if let Some(destination) = c.destination().filter(|_| c.asked_again) {
+                want(&mut self.wanted, destination);
             }
         }
     }
@@ -249,10 +253,8 @@ impl Manager {
                 continue;
             }
             let Some(path) = path else {
-                if !std::mem::replace(&mut c.asked_again, true)
-                    && !self.wanted.contains(&destination)
-                {
-                    self.wanted.push(destination);
+                if !std::mem::replace(&mut c.asked_again, true) {
+                    want(&mut self.wanted, destination);
                 }
                 continue;
             };
