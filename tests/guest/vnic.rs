@@ -17,7 +17,7 @@ fn count(side: &Side, name: &str) -> u64 {
 }
 
 /// Checks that the traffic was Ethernet in 16B packets, and that none was refused.
-/// Not `rx_errors`: this sum has the frames that arrived before the interface was up.
+/// Not `rx_errors`: this sum has the frames that arrived before the interface was up (`rx_drop_state`, `rx_fifo_errors`).
 fn carried(side: &Side) {
     assert_eq!(side.node.mtu("ib0"), VNIC_MTU);
     let shown = &side.node.ask("show ib0")[0];
