@@ -73,9 +73,10 @@ need_tools() {
     say "installing ${missing[*]}"
     local log="${TMPDIR:-/tmp}/$RUN-apt.log"
     export DEBIAN_FRONTEND=noninteractive
-    { apt-get update -q \
-        && without_services apt-get install -q -y --no-install-recommends "${missing[@]}"; } \
-        >"$log" 2>&1 || die "apt-get could not install ${missing[*]}; see $log"
+    # apt-get update does not wait for another one.
+    { flock 9 && apt-get update -q \
+        && without_services apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${missing[@]}"; } \
+        >"$log" 2>&1 9>/run/lock/ibtap-apt.lock || die "apt-get could not install ${missing[*]}; see $log"
     rm -f "$log"
 }
 
