@@ -59,6 +59,9 @@ pub struct UdReceived {
     /// The sender's GID. Without a GRH (InfiniBand unicast) the provider gives the GID known for the
     /// sender.
     pub src_gid: Gid,
+    /// The packet itself has the sender's GID. Without a GRH, `src_gid` comes from earlier packets: it may be
+    /// unspecified, or that of the port which had the LID before.
+    pub has_src_gid: bool,
     /// The destination GID: the MGID of a multicast packet. With unicast copies (a list of peers) it is
     /// the port's own GID and `multicast` is set; the caller takes the group from the payload.
     pub dst_gid: Gid,

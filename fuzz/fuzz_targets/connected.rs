@@ -59,6 +59,7 @@ fuzz_target!(|data: &[u8]| {
                 let meta = ipoib::Meta {
                     src_qpn: fabric::Qpn::new(0x100 + u32::from(peer)),
                     src_gid: from,
+                    has_src_gid: true,
                     dst_gid: ipoib.local().gid(),
                     multicast: false,
                 };

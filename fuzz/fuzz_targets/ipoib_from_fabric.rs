@@ -30,6 +30,7 @@ fn from_sibling(ipoib: &mut Ipoib, now: Time, who: u8, payload: &[u8]) {
     let meta = Meta {
         src_qpn: Qpn::new(0x10 + u32::from(who)),
         src_gid: Gid(interface::LOCAL_GID),
+        has_src_gid: true,
         dst_gid: Gid(interface::LOCAL_GID),
         multicast: false,
     };
@@ -75,6 +76,7 @@ fuzz_target!(|data: &[u8]| {
         let meta = Meta {
             src_qpn: Qpn::new(0x10 + u32::from(flags & 0x0f)),
             src_gid: interface::peer_gid(flags & 0x0f),
+            has_src_gid: flags & 0x10 == 0,
             dst_gid: if multicast {
                 ipoib.broadcast_mgid()
             } else {

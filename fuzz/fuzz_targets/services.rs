@@ -67,6 +67,7 @@ fn from_fabric(ipoib: &mut Ipoib, now: Time, flags: u8, frame: &[u8]) {
     let meta = Meta {
         src_qpn: Qpn::new(0x43),
         src_gid: interface::peer_gid(flags >> 4 & 3),
+        has_src_gid: true,
         dst_gid: if multicast {
             ipoib.broadcast_mgid()
         } else {

@@ -22,6 +22,7 @@ fn meta(from: HardwareAddress, to: Gid) -> Meta {
     Meta {
         src_qpn: from.qpn(),
         src_gid: from.gid(),
+        has_src_gid: true,
         dst_gid: to,
         multicast: false,
     }
@@ -38,6 +39,7 @@ fn core(neighbours: u32) -> Ipoib {
         mode: ipoib::Mode::Datagram,
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits: Limits::default(),
     });
     for n in 0..neighbours {

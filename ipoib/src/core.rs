@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use proto::damping::{Damping, WhenFull};
-use proto::{AddressHandle, DhcpMode, EventQueue, Gid, Mac, Qpn, Time};
+use proto::{AddressHandle, ClaimCheck, DhcpMode, EventQueue, Gid, Mac, Qpn, Time};
 
 use crate::address::{HardwareAddress, peer_mac};
 use crate::counters::Counters;
@@ -172,6 +172,11 @@ impl Ipoib {
     /// Changes the DHCPv4 mode.
     pub fn set_dhcp(&mut self, mode: DhcpMode) {
         self.config.dhcp = mode;
+    }
+
+    /// Changes the check of claims against their sender.
+    pub fn set_claims(&mut self, claims: ClaimCheck) {
+        self.config.claims = claims;
     }
 
     /// Sets whether another interface is stacked on this one, so that there may be unknown guests. `false`

@@ -41,11 +41,13 @@ pub enum DropReason {
     Looped,
     /// A message of a connection that is unknown to the interface.
     NotConnected,
+    /// ARP or neighbour discovery with the hardware address of another port or queue pair than its sender's.
+    ForgedClaim,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 18] = [
+    pub const ALL: [DropReason; 19] = [
         DropReason::Malformed,
         DropReason::UnsupportedType,
         DropReason::ToSelf,
@@ -64,9 +66,10 @@ impl DropReason {
         DropReason::ToGuest,
         DropReason::Looped,
         DropReason::NotConnected,
+        DropReason::ForgedClaim,
     ];
 
-    const NAMES: [[&'static str; 2]; 18] = [
+    const NAMES: [[&'static str; 2]; 19] = [
         ["tx_malformed", "rx_malformed"],
         ["tx_unsupported_type", "rx_unsupported_type"],
         ["tx_to_self", "rx_to_self"],
@@ -85,6 +88,7 @@ impl DropReason {
         ["tx_to_guest", "rx_to_guest"],
         ["tx_looped", "rx_looped"],
         ["tx_not_connected", "rx_not_connected"],
+        ["tx_forged_claim", "rx_forged_claim"],
     ];
 }
 

@@ -49,6 +49,6 @@ pub use event::Event;
 pub use multicast::{group_mac, mgid, solicited_node};
 pub use private_data::{CONNECTED_MTU, PrivateData};
 pub use proto::mgid::broadcast as broadcast_mgid;
-pub use proto::{DhcpMode, Mac, Mode, Time};
+pub use proto::{ClaimCheck, DhcpMode, Mac, Mode, Time};
 pub use resolve::HeldFrame;
 pub use snooper::Snooper;

@@ -56,6 +56,7 @@ fn datagram(frame: &[u8]) -> Option<Datagram> {
         meta: Meta {
             src_qpn: Qpn::from_bytes([deth[5], deth[6], deth[7]]),
             src_gid: gid(8),
+            has_src_gid: true,
             dst_gid: gid(24),
             multicast: dst_qpn == Qpn::MULTICAST,
         },
@@ -73,6 +74,7 @@ fn core(local: HardwareAddress, pkey: PKey) -> Ipoib {
         mode: ipoib::Mode::Datagram,
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits: Limits::default(),
     })
 }
@@ -195,6 +197,7 @@ fn teach(core: &mut Ipoib, peer: HardwareAddress) -> [u8; 6] {
     let meta = Meta {
         src_qpn: peer.qpn(),
         src_gid: peer.gid(),
+        has_src_gid: true,
         dst_gid: core.broadcast_mgid(),
         multicast: true,
     };

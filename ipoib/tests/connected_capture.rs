@@ -89,6 +89,7 @@ fn capture() -> Vec<Packet> {
                 let meta = Meta {
                     src_qpn: qpn_at(behind, 5),
                     src_gid: from,
+                    has_src_gid: true,
                     dst_gid: to,
                     multicast: qpn == Qpn::MULTICAST,
                 };
@@ -138,6 +139,7 @@ impl StandIn {
             mode: Mode::Connected,
             services: proto::Services::Any,
             dhcp: ipoib::DhcpMode::default(),
+            claims: ipoib::ClaimCheck::default(),
             limits: Limits::default(),
         });
         StandIn {

@@ -44,6 +44,7 @@ fn core(limits: Limits) -> Ipoib {
         mode: Mode::Connected,
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits,
     })
 }
@@ -61,6 +62,7 @@ fn hear(c: &mut Ipoib, now: Time, from: HardwareAddress, ip: u8) {
     let meta = Meta {
         src_qpn: from.qpn(),
         src_gid: from.gid(),
+        has_src_gid: true,
         dst_gid: c.local().gid(),
         multicast: false,
     };

@@ -29,6 +29,7 @@ fn core(mode: Mode) -> Ipoib {
         mode,
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
             groups: 64,
@@ -44,6 +45,7 @@ fn hear(core: &mut Ipoib, a: &HardwareAddress, n: u32) {
     let meta = Meta {
         src_qpn: a.qpn(),
         src_gid: a.gid(),
+        has_src_gid: true,
         dst_gid: core.local().gid(),
         multicast: false,
     };
@@ -68,6 +70,7 @@ fn an_idle_replica_costs_under_eight_kibibytes() {
         mode: Mode::Connected,
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits: Limits::default(),
     });
     assert_eq!(idle.next_deadline(), None, "and no time");

@@ -26,6 +26,7 @@ fn core_config(limits: Limits, host: u32) -> Config {
         mode: ipoib::Mode::Datagram,
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits,
     }
 }
@@ -80,7 +81,7 @@ proptest! {
     ) {
         let mut c = core(small(), 1);
         let dst_gid = if multicast && !copy { c.broadcast_mgid() } else { gid(1) };
-        let meta = Meta { src_qpn: Qpn::new(0x4a), src_gid: gid(src), dst_gid, multicast };
+        let meta = Meta { src_qpn: Qpn::new(0x4a), src_gid: gid(src), has_src_gid: true, dst_gid, multicast };
         let payload = [&p[..2], &reserved, &p[2..]].concat();
         if let Incoming::Packet { l3, .. } = c.from_fabric(Time(0), &meta, &payload) {
             prop_assert!(l3.len() <= payload.len() - 4);
@@ -108,7 +109,7 @@ proptest! {
         let Outgoing::Rewritten { packet, .. } = near.from_tap(Time(0), &[0; 12], &broadcast) else {
             panic!("not rewritten")
         };
-        let meta = Meta { src_qpn: Qpn::new(0x4a), src_gid: gid(1), dst_gid: far.broadcast_mgid(), multicast: true };
+        let meta = Meta { src_qpn: Qpn::new(0x4a), src_gid: gid(1), has_src_gid: true, dst_gid: far.broadcast_mgid(), multicast: true };
         let Incoming::Frame(seen) = far.from_fabric(Time(0), &meta, packet) else { panic!("not translated") };
         let expected = [&[0xff; 6][..], &here, &[8, 6], &arp(op, here, spa, [0; 6], tpa)].concat();
         prop_assert_eq!(seen, &expected[..]);
@@ -139,7 +140,7 @@ proptest! {
             panic!("not rewritten")
         };
         let dst_gid = far.mgid_for("ff02::1".parse().unwrap()).unwrap();
-        let meta = Meta { src_qpn: Qpn::new(0x4a), src_gid: gid(1), dst_gid, multicast: true };
+        let meta = Meta { src_qpn: Qpn::new(0x4a), src_gid: gid(1), has_src_gid: true, dst_gid, multicast: true };
         let Incoming::Frame(seen) = far.from_fabric(Time(0), &meta, sent) else { panic!("not translated") };
         let here = peer_mac(&HardwareAddress::new(0, Qpn::new(0x4a), gid(1)));
         let expected = [&group[..], &here, &[0x86, 0xdd], &packet(here)].concat();
@@ -215,6 +216,7 @@ fn happen(c: &mut Ipoib, now: Time, what: &Happening) {
         let meta = Meta {
             src_qpn: from.qpn(),
             src_gid: from.gid(),
+            has_src_gid: true,
             dst_gid,
             multicast: broadcast,
         };
@@ -395,6 +397,7 @@ fn a_flood_of_guests_leaves_tables_bounded_and_the_active_guest_served() {
     let meta = Meta {
         src_qpn: from.qpn(),
         src_gid: from.gid(),
+        has_src_gid: true,
         dst_gid: c.local().gid(),
         multicast: false,
     };
@@ -463,6 +466,7 @@ fn floods_leave_tables_bounded_and_data_never_evicts_confirmed_neighbours() {
         let meta = Meta {
             src_qpn: a.qpn(),
             src_gid: a.gid(),
+            has_src_gid: true,
             dst_gid: l.gid(),
             multicast: false,
         };
@@ -488,6 +492,7 @@ fn floods_leave_tables_bounded_and_data_never_evicts_confirmed_neighbours() {
         let meta = Meta {
             src_qpn: Qpn::new(n + 5000),
             src_gid: gid(n * 7 + 1000),
+            has_src_gid: true,
             dst_gid: l.gid(),
             multicast: false,
         };

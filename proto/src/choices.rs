@@ -52,6 +52,32 @@ impl fmt::Display for DhcpMode {
     }
 }
 
+/// What the hardware address that ARP or neighbour discovery claims must have in common with the datagram that
+/// carries it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimCheck {
+    /// Nothing.
+    Off,
+    /// The GID.
+    #[default]
+    Gid,
+    /// The GID and the queue pair. A port may send from other queue pairs than the one it is reached at, so
+    /// this is not the default.
+    Qpn,
+}
+
+impl fmt::Display for ClaimCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ClaimCheck::Off => "off",
+            ClaimCheck::Gid => "gid",
+            ClaimCheck::Qpn => "qpn",
+        })
+    }
+}
+
 /// The largest segment that TCP uses in connected mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MssChoice {

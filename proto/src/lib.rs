@@ -20,7 +20,7 @@ mod opa;
 mod port;
 mod time;
 
-pub use choices::{CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, SaChoice};
+pub use choices::{ClaimCheck, CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, SaChoice};
 pub use connection::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, RejectReason, ServiceId, WcStatus,
 };

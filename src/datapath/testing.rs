@@ -13,7 +13,7 @@ use fabric::{
     ConnectionId, ConnectionInfo, Connections, EndpointId, Gid, Instant, PKey, Posted, QKey, Qpn,
     RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
-use ipoib::{DhcpMode, HardwareAddress, Mode};
+use ipoib::{ClaimCheck, DhcpMode, HardwareAddress, Mode};
 use netdev::checksum::{Sum, pseudo_header};
 use netdev::tap::TapQueue;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -340,6 +340,7 @@ pub fn settings(n: u32) -> IpSettings {
         coalesce: true,
         reflect: false,
         dhcp: DhcpMode::default(),
+        claims: ClaimCheck::default(),
         stacked: false,
         routes_multicast: false,
     }

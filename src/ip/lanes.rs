@@ -23,6 +23,7 @@ impl Ip {
             trust_checksums: self.spec.trust_checksums,
             reflect: self.spec.reflect,
             dhcp: self.spec.dhcp,
+            claims: self.spec.claims,
             stacked: self.link.guests.is_stacked(),
             routes_multicast: self.link.guests.is_routing(),
         }

@@ -72,6 +72,10 @@ impl Apply<'_> {
                 self.respecify(key, |spec| spec.dhcp = *dhcp)?;
                 Ok(format!("{key}: dhcp {dhcp}"))
             }
+            Change::Claims(claims) => {
+                self.respecify(key, |spec| spec.claims = *claims)?;
+                Ok(format!("{key}: claims {claims}"))
+            }
             Change::TrustChecksums(trust) => {
                 self.respecify(key, |spec| spec.trust_checksums = *trust)?;
                 Ok(format!("{key}: trust_checksums {trust}"))

@@ -206,8 +206,33 @@ fn arp_from_senders_that_cannot_be() {
     });
 }
 
-/// An attacker claims a host's addresses. ARP and neighbour discovery accept that, as on any Ethernet; after
-/// the attack, the owner is found again.
+/// An attacker moves a host's address to ports that do not exist. Nothing is learned, and no packet is lost.
+#[test]
+fn an_address_cannot_be_moved_to_the_port_of_another() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let attacker = Attacker::new(a, b);
+    b.reaches(a);
+    let learned = b.counter("ib0", "neighbours_learned");
+    let before = b.counters("ib0", &["rx_forged_claim", LOST]);
+    let ping = Pinging::start(b, &a.v4());
+    let mut numbers = Numbers(3);
+    attacker.storm(1000, |_| {
+        let gid = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
+        let mut packet = arp(&mut numbers, gid);
+        packet[32..36].copy_from_slice(&[10, 9, 0, 1]);
+        attacker.packet(packet).datagram()
+    });
+    ping.stop().lost_at_most(2);
+    let refused = b.counters("ib0", &["rx_forged_claim", LOST]) - before;
+    assert_eq!(refused, 3000);
+    assert_eq!(b.counter("ib0", "neighbours_learned"), learned);
+}
+
+/// An attacker claims a host's addresses for its own port. ARP and neighbour discovery accept that, as on any
+/// Ethernet; after the attack, the owner is found again.
 #[test]
 fn a_stolen_address_comes_back_to_its_owner() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -218,8 +243,7 @@ fn a_stolen_address_comes_back_to_its_owner() {
     let memory = b.daemon().resident_kib();
     let mut numbers = Numbers(5);
     attacker.storm(1000, |_| {
-        let gid = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
-        let mut packet = arp(&mut numbers, gid);
+        let mut packet = arp(&mut numbers, attacker.own);
         packet[32..36].copy_from_slice(&[10, 9, 0, 1]);
         attacker.packet(packet).datagram()
     });
@@ -255,8 +279,7 @@ fn a_storm_of_neighbours_leaves_established_ones_alone() {
     ];
     let mut numbers = Numbers(9);
     attacker.storm(10_000, |_| {
-        let gid = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
-        let mut packet = attacker.packet(arp(&mut numbers, gid));
+        let mut packet = attacker.packet(arp(&mut numbers, attacker.own));
         packet.source_qpn = numbers.next() as u32 & 0xff_ffff;
         packet.datagram()
     });
@@ -405,9 +428,7 @@ fn a_flood_of_made_up_neighbours_is_bounded() {
     let memory = b.daemon().resident_kib();
     let mut numbers = Numbers(7);
     attacker.flood(60_000, |_| {
-        let gid = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
-        let arp = arp(&mut numbers, gid);
-        let mut packet = attacker.packet(arp);
+        let mut packet = attacker.packet(arp(&mut numbers, attacker.own));
         packet.source_qpn = numbers.next() as u32 & 0xff_ffff;
         packet.datagram()
     });

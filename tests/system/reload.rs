@@ -50,7 +50,7 @@ fn what_can_change_changes_without_a_flap() {
     let before = a.show("ib0");
     let text = format!(
         "log_level = \"debug\"\n[port.eth0]\nbusy_poll = 0\n{ONE}mtu = 2044\npersist = true\n\
-         dhcp = \"off\"\nreflect = true\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
+         dhcp = \"off\"\nclaims = \"off\"\nreflect = true\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
          pkey = 0x8001\nqueues = 1\n"
     );
     write(a, &text);
@@ -65,6 +65,7 @@ fn what_can_change_changes_without_a_flap() {
             "ib0: mtu 2044",
             "ib0: persist true",
             "ib0: dhcp off",
+            "ib0: claims off",
             "ib0: reflect true",
             "ib1: created",
         ]

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use proto::{CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, PKey};
+use proto::{ClaimCheck, CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, PKey};
 
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
@@ -208,6 +208,12 @@ pub struct Described {
     #[arg(hide_possible_values = true)]
     pub dhcp: DhcpMode,
 
+    /// What an address in ARP and neighbour discovery must have in common with its sender: "gid" the GID,
+    /// "qpn" also the queue pair, "off" nothing
+    #[arg(long, value_name = "off|gid|qpn", value_enum, default_value_t)]
+    #[arg(hide_possible_values = true)]
+    pub claims: ClaimCheck,
+
     /// Do not verify checksums of TCP and UDP in packets from connections; their ICRCs are verified
     /// [default: verify]
     #[arg(long)]
@@ -313,6 +319,7 @@ impl Described {
             qpn: self.qpn,
             mss: self.mss,
             dhcp: self.dhcp,
+            claims: self.claims,
             trust_checksums: self.trust_checksums,
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use proto::{DhcpMode, Mode, MssChoice, PKey, QKey};
+use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey, QKey};
 
 use super::interface::InterfaceConfig;
 use super::{KeyFault, PortName, QpnChoice, values};
@@ -36,6 +36,8 @@ pub struct IpoibConfig {
     pub mss: MssChoice,
     /// Changes to DHCPv4.
     pub dhcp: DhcpMode,
+    /// What a hardware address in ARP and neighbour discovery must have in common with its sender.
+    pub claims: ClaimCheck,
     /// Whether the host does not verify the checksums of packets from connections.
     pub trust_checksums: bool,
     /// Whether frames for guests and groups also return to the TAP (reflective relay).
@@ -71,6 +73,7 @@ impl IpoibConfig {
             qpn: QpnChoice::default(),
             mss: MssChoice::default(),
             dhcp: DhcpMode::default(),
+            claims: ClaimCheck::default(),
             trust_checksums: false,
             reflect: false,
         }

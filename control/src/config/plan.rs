@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::{DhcpMode, Mode, MssChoice, PKey};
+use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey};
 
 use super::settings::{self, When};
 use super::vnic::{Learning, SwitchConfig};
@@ -78,6 +78,8 @@ pub enum Change {
     Mss(MssChoice),
     /// Changes to DHCPv4.
     Dhcp(DhcpMode),
+    /// The check of claims against their sender.
+    Claims(ClaimCheck),
     /// Whether checksums of packets from connections are not verified.
     TrustChecksums(bool),
     /// Whether frames for guests and groups return to the interface.
@@ -282,6 +284,7 @@ impl Change {
             Change::Mode(mode, _) => ipoib.mode = *mode,
             Change::Mss(mss) => ipoib.mss = *mss,
             Change::Dhcp(dhcp) => ipoib.dhcp = *dhcp,
+            Change::Claims(claims) => ipoib.claims = *claims,
             Change::TrustChecksums(trust) => ipoib.trust_checksums = *trust,
             Change::Reflect(reflect) => ipoib.reflect = *reflect,
             Change::VlanPkey(vlan_pkey) => ipoib.vlan_pkey = *vlan_pkey,

@@ -151,6 +151,11 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
         |_, to| Some(Change::Dhcp(to.dhcp)),
     )),
     inherited(live(
+        "claims",
+        |a, b| a.claims != b.claims,
+        |_, to| Some(Change::Claims(to.claims)),
+    )),
+    inherited(live(
         "reflect",
         |a, b| a.reflect != b.reflect,
         |_, to| Some(Change::Reflect(to.reflect)),

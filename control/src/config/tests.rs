@@ -2,7 +2,7 @@ mod children;
 mod ports;
 mod vnics;
 
-use proto::{DhcpMode, Mode, MssChoice, PKey, QKey, Qpn};
+use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey, QKey, Qpn};
 
 use super::*;
 
@@ -57,6 +57,7 @@ fn the_example_is_valid_and_shows_every_key() {
         "persist",
         "up",
         "dhcp",
+        "claims",
         "reflect",
         "netns",
         "vlan_pkey",
@@ -150,7 +151,7 @@ fn unknown_keys() {
         ipoib_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `rdma`, `mode`, \
          `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `mss`, `trust_checksums`, `queues`, \
-         `persist`, `up`, `dhcp`, `reflect`, `netns`, `vlan_pkey`, `children`"
+         `persist`, `up`, `dhcp`, `claims`, `reflect`, `netns`, `vlan_pkey`, `children`"
     );
     assert_eq!(
         port_fault("gids = 1"),

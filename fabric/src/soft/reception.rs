@@ -129,6 +129,7 @@ fn note(
         endpoint: endpoint.id,
         src_qpn: d.src_qpn,
         src_gid: path.src,
+        has_src_gid: true,
         dst_gid: path.dst,
         multicast: d.multicast,
         pkey: d.pkey,

@@ -243,6 +243,7 @@ fn datagram(
         endpoint: endpoint.id,
         src_qpn: completion.src_qpn(),
         src_gid: route.src,
+        has_src_gid: completion.has_grh(),
         dst_gid: route.dst,
         multicast,
         pkey,

@@ -40,6 +40,7 @@ pub fn new() -> Ipoib {
         mode: ipoib::Mode::Datagram,
         services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits: LIMITS,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::{Mac, Time};
+use proto::{ClaimCheck, Mac, Time};
 
 use super::{Incoming, Ipoib, Meta};
 use crate::address::{HardwareAddress, MAC_BROADCAST, peer_mac};
@@ -267,7 +267,12 @@ impl Ipoib {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let written = message.rewrite(mtu, &mut scratch[ETHERNET_LEN..], |option, out| {
-            let mac = self.mac_of(&option.hardware_address()?);
+            let address = option.hardware_address()?;
+            // The address in a redirect to another host: the host resolves the IP address itself.
+            if !self.may_claim(meta, &address) {
+                return None;
+            }
+            let mac = self.mac_of(&address);
             Some(put_mac(option.kind, mac, out))
         });
         self.scratch = scratch;
@@ -275,6 +280,16 @@ impl Ipoib {
         self.scratch[..ETHERNET_LEN].copy_from_slice(&ethernet);
         self.count_nd(&written);
         Ok(Step::Frame(ETHERNET_LEN + written.len))
+    }
+
+    /// Whether the sender of a datagram may claim a hardware address. Hosts behind a peer have the peer's
+    /// address, and a proxy claims IP addresses with its own hardware address. So a valid claim has the GID of
+    /// its sender; the queue pair may be another one of its port.
+    fn may_claim(&self, meta: &Meta, address: &HardwareAddress) -> bool {
+        let check = self.config.claims;
+        let has_gid = !meta.has_src_gid || address.gid() == meta.src_gid;
+        let has_qpn = check != ClaimCheck::Qpn || address.qpn() == meta.src_qpn;
+        check == ClaimCheck::Off || (has_gid && has_qpn)
     }
 
     fn learn_from_nd(
@@ -291,6 +306,13 @@ impl Ipoib {
             };
             if !address.is_unicast() {
                 return Err(DropReason::BadAddress);
+            }
+            if !self.may_claim(meta, &address) {
+                // A router names the better next hop (RFC 4861, section 4.5).
+                if message.kind == Kind::Redirect {
+                    continue;
+                }
+                return Err(DropReason::ForgedClaim);
             }
             if option.kind == wanted {
                 claimed = true;
@@ -330,6 +352,9 @@ impl Ipoib {
         let arp = Arp::<HardwareAddress>::parse(l3).ok_or(DropReason::BadArp)?;
         if !arp.sender.is_unicast() {
             return Err(DropReason::BadAddress);
+        }
+        if !self.may_claim(meta, &arp.sender) {
+            return Err(DropReason::ForgedClaim);
         }
         // A reverse request contains no IP address of its sender.
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());

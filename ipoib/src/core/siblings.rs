@@ -85,6 +85,7 @@ impl Ipoib {
         Meta {
             src_qpn: local.qpn(),
             src_gid: local.gid(),
+            has_src_gid: true,
             dst_gid: local.gid(),
             multicast: false,
         }

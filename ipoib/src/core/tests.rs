@@ -1,5 +1,6 @@
 //! Helpers of the core's tests.
 
+mod claims;
 mod connections;
 mod data;
 mod flush;
@@ -39,6 +40,7 @@ fn core(local: HardwareAddress, mac: Mac) -> Ipoib {
         mode: crate::Mode::Datagram,
         services: proto::Services::Any,
         dhcp: crate::DhcpMode::default(),
+        claims: crate::ClaimCheck::default(),
         limits: Limits {
             neighbours: 64,
             groups: 16,
@@ -55,6 +57,7 @@ fn meta(from: HardwareAddress, dst_gid: Gid) -> Meta {
     Meta {
         src_qpn: from.qpn(),
         src_gid: from.gid(),
+        has_src_gid: true,
         dst_gid,
         multicast: dst_gid.is_multicast(),
     }

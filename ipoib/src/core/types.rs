@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use proto::{
-    AddressHandle, CloseReason, ConnectionId, DhcpMode, Gid, Mac, Mode, PKey, Qpn, RejectReason,
-    ServiceId, Services, Time,
+    AddressHandle, ClaimCheck, CloseReason, ConnectionId, DhcpMode, Gid, Mac, Mode, PKey, Qpn,
+    RejectReason, ServiceId, Services, Time,
 };
 
 use crate::address::HardwareAddress;
@@ -62,6 +62,8 @@ pub struct Config {
     pub services: Services,
     /// The DHCPv4 mode.
     pub dhcp: DhcpMode,
+    /// What a hardware address in ARP and neighbour discovery must have in common with its sender.
+    pub claims: ClaimCheck,
     /// The bounds of the tables.
     pub limits: Limits,
 }
@@ -247,6 +249,9 @@ pub struct Meta {
     pub src_qpn: Qpn,
     /// The sender's GID.
     pub src_gid: Gid,
+    /// The packet itself has the sender's GID. False for InfiniBand unicast without a GRH: `src_gid` may then
+    /// be unspecified, or that of another port.
+    pub has_src_gid: bool,
     /// The destination: a multicast GID, or the port's. A unicast copy of a multicast has the port's GID
     /// and `multicast` set.
     pub dst_gid: Gid,

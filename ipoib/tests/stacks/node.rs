@@ -98,6 +98,7 @@ fn new_core(index: usize, qpn: Qpn, mac: [u8; 6], host: Host) -> Ipoib {
         mode: host.mode,
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
+        claims: ipoib::ClaimCheck::default(),
         limits: Limits {
             connections: host.connections,
             ..Limits::default()

@@ -134,6 +134,7 @@ impl Port {
             let meta = Meta {
                 src_qpn: packet.extended.deth.expect("the opcode has it").src_qp(),
                 src_gid: gid(from),
+                has_src_gid: true,
                 dst_gid: gid(self.index),
                 multicast: to == Qpn::MULTICAST,
             };

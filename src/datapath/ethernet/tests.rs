@@ -105,6 +105,7 @@ proptest! {
             endpoint: vnic_endpoint(0),
             src_qpn: peer().qpn,
             src_gid: peer().gid,
+            has_src_gid: true,
             dst_gid: fabric::Gid([0; 16]),
             multicast: false,
             pkey: fabric::PKey::DEFAULT,

@@ -1,7 +1,7 @@
 //! An IP link's part in one data thread: a TAP queue, a replica of the protocol core, counters.
 
 use fabric::{Qpn, Services, UdDestination, Worker};
-use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode, Target, Time};
+use ipoib::{ClaimCheck, Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode, Target, Time};
 use netdev::mss::MssLimit;
 use netdev::tap::TapQueue;
 
@@ -33,6 +33,8 @@ pub struct IpSettings {
     pub reflect: bool,
     /// How DHCPv4 is translated.
     pub dhcp: DhcpMode,
+    /// What a hardware address in ARP and neighbour discovery must have in common with its sender.
+    pub claims: ClaimCheck,
     /// Whether the TAP has stacked interfaces: a bridge, macvlans.
     pub stacked: bool,
     /// Whether the host routes multicast.
@@ -71,6 +73,7 @@ impl IpParts {
             mode: settings.mode,
             services: init.services,
             dhcp: settings.dhcp,
+            claims: settings.claims,
             limits: Limits {
                 connections: init.connections,
                 ..Limits::default()
@@ -161,6 +164,7 @@ impl IpLane {
         core.set_mac(is.mac);
         core.set_link_mtu(is.link_mtu);
         core.set_dhcp(is.dhcp);
+        core.set_claims(is.claims);
         core.set_stacked(is.stacked);
         core.route_multicast(is.routes_multicast);
         base.set_coalesce(is.coalesce);

@@ -97,6 +97,7 @@ impl<'r, 'b> Run<'r, 'b> {
             let meta = Meta {
                 src_qpn: received.src_qpn,
                 src_gid: received.src_gid,
+                has_src_gid: received.has_src_gid,
                 dst_gid: received.dst_gid,
                 multicast: received.multicast,
             };

@@ -1,6 +1,6 @@
 //! `[[ipoib]]`: IPoIB interfaces.
 
-use proto::{DhcpMode, Mode, MssChoice, PKey, QKey};
+use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey, QKey};
 use toml::Spanned;
 
 use super::Fault;
@@ -30,6 +30,7 @@ pub(super) struct Ipoib {
     persist: bool,
     up: Option<bool>,
     dhcp: Option<DhcpMode>,
+    claims: Option<ClaimCheck>,
     #[serde(default)]
     reflect: bool,
     netns: Option<Value<Netns>>,
@@ -73,6 +74,7 @@ fn read(raw: &Ipoib, common: &Common<'_>) -> Result<IpoibConfig, Fault> {
         qpn: raw.qpn.as_ref().map_or(defaults.qpn, |qpn| qpn.get_ref().0),
         mss: raw.mss.as_ref().map_or(defaults.mss, |mss| mss.0),
         dhcp: raw.dhcp.unwrap_or(defaults.dhcp),
+        claims: raw.claims.unwrap_or(defaults.claims),
         trust_checksums: raw.trust_checksums,
         reflect: raw.reflect,
         parent: None,

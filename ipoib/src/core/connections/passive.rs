@@ -111,6 +111,7 @@ impl Ipoib {
         let meta = Meta {
             src_qpn: peer.qpn(),
             src_gid: peer.gid(),
+            has_src_gid: true,
             dst_gid: self.config.local.gid(),
             multicast: false,
         };

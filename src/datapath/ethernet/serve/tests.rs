@@ -137,6 +137,7 @@ impl Vnics {
             endpoint,
             src_qpn: peer().qpn,
             src_gid: peer().gid,
+            has_src_gid: true,
             dst_gid: Gid([0; 16]),
             multicast,
             pkey: PKey::DEFAULT,

@@ -39,6 +39,7 @@ impl Arrivals {
             endpoint: ENDPOINT,
             src_qpn: Qpn::new(PEER_QPN.into()),
             src_gid: address(0).gid(),
+            has_src_gid: true,
             dst_gid: own.gid(),
             multicast: false,
             pkey: fabric::PKey::DEFAULT,

@@ -22,7 +22,7 @@ const fn sign(name: &'static str, level: Level, means: &'static str, advice: &'s
 }
 
 /// The counters, in the order in which a user should read them.
-const SIGNS: [Sign; 27] = [
+const SIGNS: [Sign; 28] = [
     sign(
         "rx_pkey_violations",
         Level::Warn,
@@ -34,6 +34,12 @@ const SIGNS: [Sign; 27] = [
         Level::Warn,
         "packets with another Q_Key",
         "use the same qkey on all hosts of a partition",
+    ),
+    sign(
+        "rx_forged_claim",
+        Level::Warn,
+        "ARP or neighbour discovery with the hardware address of another port",
+        "look for an attacker, or for a gateway that answers for others; claims = \"off\" accepts it",
     ),
     sign(
         "rx_icrc_errors",
