@@ -40,8 +40,11 @@ pub struct RcCounts {
     pub retransmitted: u64,
     /// Packets kept until the packets before them arrived.
     pub held_out_of_order: u64,
-    /// Queue pairs ended to free their receive buffer: a message was incomplete for a second, and no
-    /// other buffer was left.
+    /// Kept packets that were invalid in their place. All kept packets were dropped then, and the peer sent its
+    /// packets again.
+    pub held_invalid: u64,
+    /// Queue pairs ended to free their receive buffer: a message was unfinished for too long, and buffers were
+    /// scarce.
     pub unfinished_messages: u64,
     /// Congestion notifications received that reduced the window.
     pub rp_cnp_handled: u64,
@@ -52,7 +55,7 @@ pub struct RcCounts {
 
 impl RcCounts {
     /// All counters with their names.
-    pub fn named(&self) -> [(&'static str, u64); 21] {
+    pub fn named(&self) -> [(&'static str, u64); 22] {
         [
             ("rcvd_pkts", self.rcvd_pkts),
             ("sent_pkts", self.sent_pkts),
@@ -75,6 +78,7 @@ impl RcCounts {
             ("req_remote_access_errors", self.req_remote_access_errors),
             ("retransmitted", self.retransmitted),
             ("held_out_of_order", self.held_out_of_order),
+            ("held_invalid", self.held_invalid),
             ("unfinished_messages", self.unfinished_messages),
             ("rp_cnp_handled", self.rp_cnp_handled),
             ("rp_cnp_ignored", self.rp_cnp_ignored),

@@ -12,11 +12,8 @@ use super::repeats::Repeats;
 use super::reply::{Ack, Reply};
 use super::send_queue::Path;
 use super::types::{Packets, QpEvent, RcPacket, Statistics};
-use super::{ReceivedMessage, Shared};
+use super::{ReceivedMessage, Shared, window};
 use crate::soft::wire::opcode;
-
-/// How far ahead of the expected packet a packet may be to be kept.
-const AHEAD_MAX: i32 = 8192;
 
 /// A request packet, from the network or kept earlier.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +92,7 @@ impl Responder {
         self.heard = Some(now);
         let ahead = packet.bth.psn().since(self.expected);
         if ahead != 0 {
-            self.out_of_order(now, shared, packet, ahead);
+            self.out_of_order(now, shared, packet, ahead, mtu);
             return Ok(());
         }
         self.repeats.end();
@@ -141,6 +138,7 @@ impl Responder {
         shared: &mut Shared,
         packet: &RcPacket<'_>,
         ahead: i32,
+        mtu: usize,
     ) {
         if ahead < 0 {
             shared.counts.duplicate_request += 1;
@@ -152,15 +150,24 @@ impl Responder {
         }
         self.repeats.end();
         shared.counts.out_of_sequence += 1;
-        if ahead < AHEAD_MAX && packet.bth.opcode <= opcode::RC_SEND_ONLY_IMM {
-            let at = self.position + u64::from(ahead.cast_unsigned());
+        // A requester has no more packets in flight than its window, so others are forged. rdma_rxe and
+        // adapters send again what is not kept.
+        let ahead = ahead.cast_unsigned();
+        let is_near = ahead < window::packets_max(mtu as u32);
+        if is_near && packet.bth.opcode <= opcode::RC_SEND_ONLY_IMM {
+            let at = self.position + u64::from(ahead);
             shared.counts.held_out_of_order +=
                 u64::from(self.held.insert(&mut shared.srq, at, packet));
         }
         if !self.named {
-            self.named = true;
-            self.reply.gap();
+            self.report_gap();
         }
+    }
+
+    /// Reports the expected packet as missing.
+    fn report_gap(&mut self) {
+        self.named = true;
+        self.reply.gap();
     }
 
     /// Takes kept packets after a filled gap, up to the next gap. Reports that gap at once unless the
@@ -190,6 +197,14 @@ impl Responder {
             }
             held.pop(&mut shared.srq);
         }
+        let is_invalid = matches!(outcome, Outcome::Refused(_));
+        if is_invalid {
+            // An attacker needs less luck to hit one of the next packets than to hit the expected one. The
+            // requester sends its packets again; if one of them is invalid, the queue pair fails then.
+            shared.counts.held_invalid += 1;
+            held.clear(&mut shared.srq);
+            outcome = Outcome::Taken;
+        }
         self.held = held;
         if outcome == Outcome::Taken {
             // Packets that were only reordered make no requester go back.
@@ -197,7 +212,9 @@ impl Responder {
             if self.reply.gap_was_reported() && (self.position > start || goes_back) {
                 self.repeats.expect(now, start..self.position);
             }
-            if !goes_back {
+            if is_invalid {
+                self.report_gap();
+            } else if !goes_back {
                 self.name_next();
             }
         }
@@ -207,8 +224,7 @@ impl Responder {
     /// Reports the missing packet, if there is one and it was not reported.
     fn name_next(&mut self) {
         if !self.held.is_empty() && !self.named {
-            self.named = true;
-            self.reply.gap();
+            self.report_gap();
         }
     }
 
@@ -235,6 +251,10 @@ impl Responder {
             return Outcome::Refused(WcStatus::RemInvReqErr);
         }
         // 2. A message needs a receive buffer that is large enough.
+        let begun = if is_first { 0 } else { self.message.len() };
+        if begun + len > shared.srq.buffer_len() {
+            return Outcome::Refused(WcStatus::LocLenErr);
+        }
         if is_first {
             let Some((buffer, limit_reached)) = shared.srq.take() else {
                 return Outcome::NotReady;
@@ -243,9 +263,6 @@ impl Responder {
                 events.push_back(QpEvent::SrqLimitReached);
             }
             self.message.open(now, buffer);
-        }
-        if self.message.len() + len > shared.srq.buffer_len() {
-            return Outcome::Refused(WcStatus::LocLenErr);
         }
         // 3. The payload.
         match request.at {

@@ -14,6 +14,12 @@ const FLOOR: u32 = 32;
 /// millisecond, which data threads that share a processor need.
 pub const BYTES_MAX: u32 = 2 << 20;
 
+/// Maximum window in packets of `path_mtu` payload bytes.
+pub const fn packets_max(path_mtu: u32) -> u32 {
+    let packets = BYTES_MAX / path_mtu;
+    if packets > START { packets } else { START }
+}
+
 /// Tolerated loss: one packet in so many. It is no sign of a full queue, so the window need not shrink;
 /// overflowing buffers lose more.
 const TOLERATED: u32 = 32;
@@ -53,7 +59,7 @@ pub struct Window {
 impl Window {
     /// Creates an initial window for packets of `path_mtu` payload bytes.
     pub fn new(path_mtu: u32) -> Window {
-        let max = (BYTES_MAX / path_mtu).max(START);
+        let max = packets_max(path_mtu);
         Window {
             packets: START,
             max,
