@@ -31,6 +31,7 @@ mod messages;
 mod pool;
 mod rdma_cm;
 mod receive;
+mod reclaim;
 mod timers;
 mod transmit;
 mod unmanaged;
@@ -79,13 +80,6 @@ const SRQ_LIMIT: usize = 8;
 /// Memory of receive buffers, and bounds of their number. Unused memory takes no room.
 const SRQ_BYTES: usize = 64 << 20;
 const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
-
-/// If no receive buffer is left, the longest time that an incomplete message may hold one. Any live
-/// peer needs far less.
-const UNFINISHED_MAX: Duration = Duration::from_secs(1);
-
-/// The interval of the search for such messages.
-const LOOK_AT_UNFINISHED: Duration = Duration::from_millis(100);
 
 /// Maximum number of connections whose acknowledgement may leave with packets of others. A search for
 /// each run must stay short.
@@ -360,21 +354,6 @@ impl Engine {
             c.full
         });
         self.look_at_full = (!self.full.is_empty()).then(|| now.after(LOOK_AT_FULL));
-    }
-
-    /// If no receive buffer is left, ends connections whose peers began a message and do not finish it.
-    /// They would block all others.
-    fn reclaim_buffers(&mut self, now: Instant) {
-        if self.shared.srq.available() > 0 || now < self.look_at_unfinished {
-            return;
-        }
-        self.look_at_unfinished = now.after(LOOK_AT_UNFINISHED);
-        let too_long = |since| now.since(since) > UNFINISHED_MAX;
-        let those = |c: &Connection| c.qp.unfinished_since().is_some_and(too_long);
-        for place in self.table.places(those) {
-            self.shared.counts.unfinished_messages += 1;
-            self.end(now, place, CloseReason::Failed(WcStatus::GeneralErr));
-        }
     }
 
     fn note_full(&mut self, now: Instant, place: Place) {

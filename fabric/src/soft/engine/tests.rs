@@ -6,6 +6,7 @@ mod delivery;
 mod ends;
 mod path;
 mod rdma_cm;
+mod reclaim;
 mod unmanaged;
 
 use super::super::train::HEAD;

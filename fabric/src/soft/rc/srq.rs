@@ -96,6 +96,11 @@ impl Srq {
         self.free.push(buffer);
     }
 
+    /// Number of buffers.
+    pub const fn count(&self) -> usize {
+        self.memory.len() / self.buffer_len
+    }
+
     /// Number of free buffers.
     pub fn available(&self) -> usize {
         self.free.len()

@@ -77,47 +77,6 @@ fn a_full_window_is_reported_and_a_stalled_one_blocks_no_others() {
     assert!(world.nodes[0].post(now, ours, &[1; 10]).is_none());
 }
 
-/// A peer that vanishes in the middle of a message occupies its receive buffer for a second at most.
-#[test]
-fn unfinished_messages_do_not_keep_all_buffers() {
-    let mut world = World::new();
-    let few_buffers = EngineConfig {
-        message_max: 1 << 20,
-        ..config(2, 0, 1)
-    };
-    let engine = &mut world.nodes[1].engine;
-    *engine = Engine::new(few_buffers);
-    engine.set_port(world.now, view(gid(2)));
-    engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
-    let buffers = engine.shared.srq.available();
-    let begun: Vec<ConnectionId> = (0..buffers).map(|_| world.connected().0).collect();
-    for connection in &begun {
-        let now = world.now;
-        world.nodes[0].post(now, *connection, &[1; 2000]).unwrap();
-    }
-    world.transmit();
-    world
-        .network
-        .retain(|p| p.bytes[0] == opcode::RC_SEND_FIRST);
-    world.deliver();
-    assert_eq!(world.nodes[1].engine.shared.srq.available(), 0);
-    world.nodes[0] = Node::new(3);
-    let (ours, theirs) = world.connected();
-    let now = world.now;
-    world.nodes[0].post(now, ours, &[7; 3000]).unwrap();
-    world.run_for(500 * MILLISECOND);
-    assert!(world.nodes[1].messages.is_empty());
-    world.run_for(1000 * MILLISECOND);
-    assert_eq!(world.nodes[1].messages, [[7; 3000]]);
-    let closed = &world.nodes[1].closed;
-    let reason = CloseReason::Failed(WcStatus::GeneralErr);
-    assert!(closed.iter().all(|(c, why)| *c != theirs && *why == reason));
-    assert_eq!(closed.len(), buffers);
-    let engine = &mut world.nodes[1].engine;
-    engine.begin_batch();
-    assert_eq!(engine.shared.srq.available(), buffers);
-}
-
 /// Packets that a blocked network did not take are offered again, once.
 #[test]
 fn a_blocked_network_loses_nothing() {
