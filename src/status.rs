@@ -317,6 +317,7 @@ pub(crate) fn worker_stats(port: &str, snapshots: &[Snapshot]) -> Vec<WorkerStat
         counters.add([
             ("wakeups", snapshot.worker.wakeups),
             ("rx_unserved", snapshot.worker.unserved),
+            ("rx_not_allowed", snapshot.worker.not_allowed),
             ("reports_lost", snapshot.worker.reports_lost),
         ]);
         counters.add(snapshot.worker.fabric.iter().copied());

@@ -40,6 +40,7 @@ fn core(neighbours: u32) -> Ipoib {
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits: Limits::default(),
     });
     for n in 0..neighbours {

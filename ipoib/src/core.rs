@@ -179,6 +179,11 @@ impl Ipoib {
         self.config.claims = claims;
     }
 
+    /// Sets whether to refuse requests for connections in datagram mode. Connections stay.
+    pub fn set_refuse_requests(&mut self, on: bool) {
+        self.config.refuse_requests = on;
+    }
+
     /// Sets whether another interface is stacked on this one, so that there may be unknown guests. `false`
     /// removes all guests.
     pub fn set_stacked(&mut self, stacked: bool) {

@@ -75,6 +75,7 @@ fn core(local: HardwareAddress, pkey: PKey) -> Ipoib {
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits: Limits::default(),
     })
 }

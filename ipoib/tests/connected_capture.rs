@@ -140,6 +140,7 @@ impl StandIn {
             services: proto::Services::Any,
             dhcp: ipoib::DhcpMode::default(),
             claims: ipoib::ClaimCheck::default(),
+            refuse_requests: false,
             limits: Limits::default(),
         });
         StandIn {

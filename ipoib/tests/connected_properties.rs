@@ -45,6 +45,7 @@ fn core(limits: Limits) -> Ipoib {
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits,
     })
 }

@@ -30,6 +30,7 @@ fn core(mode: Mode) -> Ipoib {
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
             groups: 64,
@@ -71,6 +72,7 @@ fn an_idle_replica_costs_under_eight_kibibytes() {
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits: Limits::default(),
     });
     assert_eq!(idle.next_deadline(), None, "and no time");

@@ -27,6 +27,7 @@ fn core_config(limits: Limits, host: u32) -> Config {
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits,
     }
 }

@@ -18,6 +18,7 @@ pub mod mgid;
 mod numbers;
 mod opa;
 mod port;
+mod prefix;
 mod time;
 
 pub use choices::{ClaimCheck, CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, SaChoice};
@@ -30,6 +31,7 @@ pub use log_limiter::LogLimiter;
 pub use numbers::{IbMtu, PKey, Psn, QKey, Qpn};
 pub use opa::{ConfigState, OpaLid};
 pub use port::{AddressHandle, EndpointId, LinkLayer, PortState, Services};
+pub use prefix::{GidPrefix, PrefixError};
 pub use time::{Instant, Time};
 
 /// A 48-bit Ethernet address, in transmission order.

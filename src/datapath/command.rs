@@ -11,6 +11,7 @@ use vnic::Lid;
 use vnic::directory::Directory;
 use vnic::mac_table::MacTable;
 
+use super::allowed::AllowList;
 use super::ethernet::{Datagram, EthernetLane, EthernetSettings, Place};
 use super::ip::{IpLane, IpParts, IpSettings};
 use super::lane::LinkId;
@@ -67,6 +68,9 @@ pub enum Command {
     HostHas(LinkId, IpAddr),
     /// Set the longest time to poll for the next packet before sleeping.
     SetBusyPoll(Duration),
+    /// Set who may send datagrams and ask for connections; `None`: all. Neighbours, paths and connections of all
+    /// IP links are forgotten.
+    SetAllowed(Option<Arc<AllowList>>),
     /// Set completion moderation.
     SetModeration(control::api::Moderation),
     /// Set whether to report events of neighbours, for all links.

@@ -3,6 +3,7 @@
 //! that learns something sends [`Command::Update`] to its replicas in the other threads, before the host
 //! can act on the news.
 
+mod allowed;
 mod command;
 mod ethernet;
 mod handle;
@@ -17,6 +18,7 @@ mod thread;
 mod train;
 mod wait;
 
+pub use allowed::AllowList;
 pub use command::{Command, EthernetSibling, Report, Sibling, Snapshot, Tables, VlanLane};
 pub use ethernet::{Datagram, EthernetInit, EthernetLane, EthernetSettings};
 pub use handle::{Mailbox, ThreadHandle, mailbox};

@@ -143,6 +143,8 @@ pub struct WorkerSnapshot {
     pub wakeups: u64,
     /// Datagrams and messages for an endpoint without a lane: the lane was being added or removed.
     pub unserved: u64,
+    /// Datagrams and requests for connections from sources that are not allowed.
+    pub not_allowed: u64,
     /// Reports lost because too many waited for the control thread.
     pub reports_lost: u64,
     /// The provider's counters.

@@ -341,6 +341,7 @@ pub fn settings(n: u32) -> IpSettings {
         reflect: false,
         dhcp: DhcpMode::default(),
         claims: ClaimCheck::default(),
+        refuse_requests: false,
         stacked: false,
         routes_multicast: false,
     }

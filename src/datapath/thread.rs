@@ -18,6 +18,7 @@ use netdev::tap::READ_MAX;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::allowed::Allowed;
 use super::command::Report;
 use super::ethernet::Ethernet;
 use super::handle::{Inbox, Mailbox};
@@ -88,6 +89,8 @@ pub(super) struct Io {
     pub has_connections: bool,
     /// Datagrams and messages for endpoints without a lane.
     pub unserved: u64,
+    /// Who may send datagrams and ask for connections.
+    pub allowed: Allowed,
 }
 
 impl Io {
@@ -174,6 +177,7 @@ impl DataThread {
                 train: OpenTrain::default(),
                 has_connections,
                 unserved: 0,
+                allowed: Allowed::default(),
             },
             ip: Ip::default(),
             ethernet: Ethernet::default(),

@@ -102,6 +102,9 @@ impl Interfaces {
             }
             PortEvent::GidChange(gid) => {
                 log::info!("{name}: the port's GID is now {gid}");
+                if cx.ports[at].allow.is_some() {
+                    cx.ports[at].send_allowed();
+                }
                 self.readdress_links(&cx.ports, at, Some(*gid));
                 self.renew_aliases_elsewhere(cx, at);
                 self.announce_all(&cx.ports, at);

@@ -23,6 +23,10 @@ impl Interfaces {
         )
         .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
         runtime.management_settings = spec.management;
+        runtime.allow = spec.allow;
+        if runtime.allow.is_some() {
+            runtime.send_allowed();
+        }
         let at = cx.ports.add(runtime);
         if cx.ports[at].management_settings.vnic_create {
             management::manage_port(self, cx, at);

@@ -24,6 +24,7 @@ impl Ip {
             reflect: self.spec.reflect,
             dhcp: self.spec.dhcp,
             claims: self.spec.claims,
+            refuse_requests: self.spec.refuse_requests,
             stacked: self.link.guests.is_stacked(),
             routes_multicast: self.link.guests.is_routing(),
         }

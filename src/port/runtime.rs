@@ -10,10 +10,11 @@ use control::api::Moderation;
 use control::config::{ManagementSettings, PortName};
 use crossbeam_channel::{Sender, unbounded};
 use fabric::Port;
+use proto::GidPrefix;
 
 use crate::datapath::{
-    Command, DataThread, EthernetSnapshot, LinkId, Mailbox, Parts, Report, Snapshot, Tables,
-    ThreadHandle, mailbox,
+    AllowList, Command, DataThread, EthernetSnapshot, LinkId, Mailbox, Parts, Report, Snapshot,
+    Tables, ThreadHandle, mailbox,
 };
 
 /// How long the control thread waits for an answer of the data threads.
@@ -44,6 +45,8 @@ pub struct PortRuntime {
     pub moderation: Moderation,
     /// Settings of the management of VNICs.
     pub management_settings: ManagementSettings,
+    /// Who may send datagrams and ask for connections; `None`: all.
+    pub allow: Option<Vec<GidPrefix>>,
     threads: Vec<ThreadHandle>,
 }
 
@@ -95,8 +98,19 @@ impl PortRuntime {
             port,
             moderation: Moderation::default(),
             management_settings: ManagementSettings::default(),
+            allow: None,
             threads,
         })
+    }
+
+    /// Sends [`PortRuntime::allow`] to the data threads, with the port's own GID: multicast of the port's own
+    /// interfaces comes back from there.
+    pub fn send_allowed(&self) {
+        let list = self.allow.as_ref().map(|allow| {
+            let own = GidPrefix::from(self.port.attributes().gid);
+            Arc::new(AllowList::new(allow.iter().copied().chain([own])))
+        });
+        self.send(|| Command::SetAllowed(list.clone()));
     }
 
     /// Number of data threads.

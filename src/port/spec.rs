@@ -8,7 +8,7 @@ use control::config::{IpoibConfig, ManagementSettings, PortConfig, PortName, Vni
 use fabric::soft::SoftConfig;
 use fabric::verbs::VerbsConfig;
 use fabric::{PKey, ProviderConfig};
-use proto::SaChoice;
+use proto::{GidPrefix, SaChoice};
 
 use super::PortSettings;
 
@@ -23,6 +23,8 @@ pub struct PortSpec {
     pub settings: PortSettings,
     /// Settings of the management of VNICs.
     pub management: ManagementSettings,
+    /// Who may send datagrams and ask for connections; `None`: all.
+    pub allow: Option<Vec<GidPrefix>>,
     /// IPoIB interfaces to create.
     pub ipoib: Vec<IpoibConfig>,
     /// VNICs to create.
@@ -88,6 +90,7 @@ impl PortSpec {
                 busy_poll: port.busy_poll.duration(),
             },
             management: port.management(),
+            allow: port.allow.clone(),
             ipoib,
             vnics,
         }

@@ -8,6 +8,7 @@ use control::config::plan::{Change, PortChange, Step, Wanted};
 use control::config::{BusyPoll, Config, InterfaceKey, IpoibConfig, PortConfig, PortName};
 use control::logging;
 use fabric::PKey;
+use proto::GidPrefix;
 
 use super::Apply;
 use crate::datapath::Command;
@@ -47,6 +48,7 @@ impl Apply<'_> {
                 PortChange::BusyPoll(busy_poll) => self.set_busy_poll(name, *busy_poll),
                 PortChange::Peers(peers) => self.set_peers(name, peers),
                 PortChange::Pkeys(pkeys) => self.set_configured_pkeys(name, pkeys.as_deref()),
+                PortChange::Allow(allow) => self.set_allow(name, allow.as_deref()),
                 PortChange::Management(settings) => {
                     self.set_management(name, settings, self.port_at(name)?)
                 }
@@ -75,6 +77,10 @@ impl Apply<'_> {
             Change::Claims(claims) => {
                 self.respecify(key, |spec| spec.claims = *claims)?;
                 Ok(format!("{key}: claims {claims}"))
+            }
+            Change::RefuseRequests(refuse) => {
+                self.respecify(key, |spec| spec.refuse_requests = *refuse)?;
+                Ok(format!("{key}: refuse_requests {refuse}"))
             }
             Change::TrustChecksums(trust) => {
                 self.respecify(key, |spec| spec.trust_checksums = *trust)?;
@@ -180,6 +186,17 @@ impl Apply<'_> {
         let at = self.port_at(name)?;
         self.cx.ports[at].send(|| Command::SetBusyPoll(busy_poll.duration()));
         Ok(format!("{name}: busy_poll {busy_poll}"))
+    }
+
+    fn set_allow(&mut self, name: &PortName, allow: Option<&[GidPrefix]>) -> Outcome {
+        let at = self.port_at(name)?;
+        let port = &mut self.cx.ports[at];
+        port.allow = allow.map(<[GidPrefix]>::to_vec);
+        port.send_allowed();
+        Ok(match allow {
+            Some(allow) => format!("{name}: entries of allow: {}", allow.len()),
+            None => format!("{name}: allow has no entries, all hosts may send"),
+        })
     }
 
     fn set_peers(&mut self, name: &PortName, peers: &[IpAddr]) -> Outcome {

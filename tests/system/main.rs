@@ -7,6 +7,7 @@
 mod lab;
 
 mod administrator;
+mod allow;
 mod bad_input;
 mod bond;
 mod bridge;

@@ -214,6 +214,10 @@ pub struct Described {
     #[arg(hide_possible_values = true)]
     pub claims: ClaimCheck,
 
+    /// Refuse requests for connections in datagram mode [default: accept them]
+    #[arg(long)]
+    pub refuse_requests: bool,
+
     /// Do not verify checksums of TCP and UDP in packets from connections; their ICRCs are verified
     /// [default: verify]
     #[arg(long)]
@@ -320,6 +324,7 @@ impl Described {
             mss: self.mss,
             dhcp: self.dhcp,
             claims: self.claims,
+            refuse_requests: self.refuse_requests,
             trust_checksums: self.trust_checksums,
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())

@@ -9,7 +9,7 @@ mod vnic;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use proto::{CmChoice, GidChoice, LinkMtu, PKey, SaChoice};
+use proto::{CmChoice, GidChoice, GidPrefix, LinkMtu, PKey, SaChoice};
 use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
@@ -88,6 +88,7 @@ struct Port {
     managers: Vec<Value<Unicast>>,
     #[serde(default)]
     vnic_create: bool,
+    allow: Option<Spanned<Vec<Value<GidPrefix>>>>,
 }
 
 /// Parses and checks the text of a file.
@@ -183,7 +184,16 @@ fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<
         cm: raw.cm.as_ref().map(|cm| *cm.get_ref()).unwrap_or_default(),
         managers: raw.managers.iter().map(|manager| manager.0.0).collect(),
         vnic_create: raw.vnic_create,
+        allow: raw
+            .allow
+            .as_ref()
+            .map(|allow| allow.get_ref().iter().map(|prefix| prefix.0).collect()),
     };
+    if let Some(allow) = raw.allow.as_ref().filter(|a| a.get_ref().is_empty()) {
+        let what =
+            "allow is empty; list addresses or prefixes, or leave allow out to allow all hosts";
+        return Err(Fault::at(allow, what));
+    }
     if let Some(pkeys) = raw.pkeys.as_ref().filter(|p| p.get_ref().is_empty()) {
         let what = "pkeys is empty; list P_Keys, or leave pkeys out to use those of the interfaces";
         return Err(Fault::at(pkeys, what));

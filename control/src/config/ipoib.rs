@@ -38,6 +38,8 @@ pub struct IpoibConfig {
     pub dhcp: DhcpMode,
     /// What a hardware address in ARP and neighbour discovery must have in common with its sender.
     pub claims: ClaimCheck,
+    /// Whether requests for connections are refused in datagram mode.
+    pub refuse_requests: bool,
     /// Whether the host does not verify the checksums of packets from connections.
     pub trust_checksums: bool,
     /// Whether frames for guests and groups also return to the TAP (reflective relay).
@@ -74,6 +76,7 @@ impl IpoibConfig {
             mss: MssChoice::default(),
             dhcp: DhcpMode::default(),
             claims: ClaimCheck::default(),
+            refuse_requests: false,
             trust_checksums: false,
             reflect: false,
         }

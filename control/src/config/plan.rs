@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey};
+use proto::{ClaimCheck, DhcpMode, GidPrefix, Mode, MssChoice, PKey};
 
 use super::settings::{self, When};
 use super::vnic::{Learning, SwitchConfig};
@@ -61,6 +61,8 @@ pub enum PortChange {
     Pkeys(Option<Vec<PKey>>),
     /// Permissions of Ethernet Managers.
     Management(ManagementSettings),
+    /// Who may send datagrams and ask for connections; `None`: all.
+    Allow(Option<Vec<GidPrefix>>),
 }
 
 /// A change of an interface that stays.
@@ -80,6 +82,8 @@ pub enum Change {
     Dhcp(DhcpMode),
     /// The check of claims against their sender.
     Claims(ClaimCheck),
+    /// Whether requests for connections are refused in datagram mode.
+    RefuseRequests(bool),
     /// Whether checksums of packets from connections are not verified.
     TrustChecksums(bool),
     /// Whether frames for guests and groups return to the interface.
@@ -260,6 +264,7 @@ impl PortChange {
             PortChange::BusyPoll(busy_poll) => port.busy_poll = *busy_poll,
             PortChange::Peers(peers) => port.peers.clone_from(peers),
             PortChange::Pkeys(pkeys) => port.pkeys.clone_from(pkeys),
+            PortChange::Allow(allow) => port.allow.clone_from(allow),
             PortChange::Management(settings) => {
                 port.managers.clone_from(&settings.managers);
                 port.vnic_create = settings.vnic_create;
@@ -285,6 +290,7 @@ impl Change {
             Change::Mss(mss) => ipoib.mss = *mss,
             Change::Dhcp(dhcp) => ipoib.dhcp = *dhcp,
             Change::Claims(claims) => ipoib.claims = *claims,
+            Change::RefuseRequests(refuse) => ipoib.refuse_requests = *refuse,
             Change::TrustChecksums(trust) => ipoib.trust_checksums = *trust,
             Change::Reflect(reflect) => ipoib.reflect = *reflect,
             Change::VlanPkey(vlan_pkey) => ipoib.vlan_pkey = *vlan_pkey,

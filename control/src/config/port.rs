@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 
-use proto::{CmChoice, Gid, GidChoice, LinkMtu, PKey, SaChoice};
+use proto::{CmChoice, Gid, GidChoice, GidPrefix, LinkMtu, PKey, SaChoice};
 
 use super::KeyFault;
 use super::values::{self, BusyPoll};
@@ -123,6 +123,8 @@ pub struct PortConfig {
     pub managers: Vec<Gid>,
     /// Whether Ethernet Managers may create VNICs.
     pub vnic_create: bool,
+    /// Who may send datagrams and ask for connections; `None`: all.
+    pub allow: Option<Vec<GidPrefix>>,
 }
 
 /// Permissions of Ethernet Managers on a port.

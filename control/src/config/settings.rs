@@ -102,6 +102,11 @@ pub const PORT: &[Setting<PortConfig, PortChange>] = &[
         |a, b| a.vnic_create != b.vnic_create,
         |_, to| Some(PortChange::Management(to.management())),
     ),
+    live(
+        "allow",
+        |a, b| a.allow != b.allow,
+        |_, to| Some(PortChange::Allow(to.allow.clone())),
+    ),
     restart("gid", |a, b| a.gid != b.gid),
     restart("link_mtu", |a, b| a.link_mtu != b.link_mtu),
     restart("sa", |a, b| a.sa != b.sa),
@@ -154,6 +159,11 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
         "claims",
         |a, b| a.claims != b.claims,
         |_, to| Some(Change::Claims(to.claims)),
+    )),
+    inherited(live(
+        "refuse_requests",
+        |a, b| a.refuse_requests != b.refuse_requests,
+        |_, to| Some(Change::RefuseRequests(to.refuse_requests)),
     )),
     inherited(live(
         "reflect",

@@ -58,6 +58,7 @@ fn the_example_is_valid_and_shows_every_key() {
         "up",
         "dhcp",
         "claims",
+        "refuse_requests",
         "reflect",
         "netns",
         "vlan_pkey",
@@ -72,6 +73,7 @@ fn the_example_is_valid_and_shows_every_key() {
         "mac_limit",
         "managers",
         "vnic_create",
+        "allow",
     ] {
         assert!(text.contains(&format!("{key} = ")), "{key} is not shown");
     }
@@ -151,12 +153,12 @@ fn unknown_keys() {
         ipoib_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `rdma`, `mode`, \
          `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `mss`, `trust_checksums`, `queues`, \
-         `persist`, `up`, `dhcp`, `claims`, `reflect`, `netns`, `vlan_pkey`, `children`"
+         `persist`, `up`, `dhcp`, `claims`, `refuse_requests`, `reflect`, `netns`, `vlan_pkey`, `children`"
     );
     assert_eq!(
         port_fault("gids = 1"),
         "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, \
-         `pkeys`, `sa`, `kernel_peers`, `cm`, `managers`, `vnic_create`"
+         `pkeys`, `sa`, `kernel_peers`, `cm`, `managers`, `vnic_create`, `allow`"
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey, Qpn, SaChoice};
+use proto::{GidChoice, GidPrefix, LinkMtu, MssChoice, PKey, PrefixError, QKey, Qpn, SaChoice};
 
 /// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
 const GID_INDEX_MAX: u32 = 255;
@@ -476,4 +476,22 @@ pub fn parse_peer(text: &str) -> Result<IpAddr, String> {
         Ok(address) => Err(format!("peer {address} is not a unicast address")),
         Err(_) => Err(format!("peer {text:?} is not an IPv6 or IPv4 address")),
     }
+}
+
+/// Parses an address or a prefix of GIDs.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_prefix(text: &str) -> Result<GidPrefix, String> {
+    text.parse().map_err(|e| match e {
+        PrefixError::Address => format!(
+            "{text:?} is not an address or a prefix; use for example \"fe80::2\" or \"192.0.2.0/24\""
+        ),
+        PrefixError::Len => format!(
+            "the length of the prefix {text:?} is wrong; use 0 to 32 for IPv4, 0 to 128 for IPv6"
+        ),
+        PrefixError::HostBits => format!(
+            "{text:?} has bits after the prefix; set these bits to 0, or make the prefix longer"
+        ),
+    })
 }

@@ -41,6 +41,7 @@ pub fn new() -> Ipoib {
         services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits: LIMITS,
     })
 }

@@ -41,6 +41,7 @@ fn core(local: HardwareAddress, mac: Mac) -> Ipoib {
         services: proto::Services::Any,
         dhcp: crate::DhcpMode::default(),
         claims: crate::ClaimCheck::default(),
+        refuse_requests: false,
         limits: Limits {
             neighbours: 64,
             groups: 16,

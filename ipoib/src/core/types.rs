@@ -64,6 +64,8 @@ pub struct Config {
     pub dhcp: DhcpMode,
     /// What a hardware address in ARP and neighbour discovery must have in common with its sender.
     pub claims: ClaimCheck,
+    /// Whether to refuse requests for connections in datagram mode.
+    pub refuse_requests: bool,
     /// The bounds of the tables.
     pub limits: Limits,
 }

@@ -99,6 +99,7 @@ fn new_core(index: usize, qpn: Qpn, mac: [u8; 6], host: Host) -> Ipoib {
         services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         claims: ipoib::ClaimCheck::default(),
+        refuse_requests: false,
         limits: Limits {
             connections: host.connections,
             ..Limits::default()

@@ -3,7 +3,7 @@
 use std::io;
 
 use fabric::{
-    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId,
+    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId, Gid,
     RejectReason,
 };
 use ipoib::{ConnectionAction, Time};
@@ -33,8 +33,9 @@ impl DataThread {
             ConnectionEvent::Requested {
                 connection,
                 endpoint,
+                peer,
                 ..
-            } => self.requested(*connection, *endpoint),
+            } => self.requested(*connection, *endpoint, peer),
             ConnectionEvent::Replied { connection, .. } => {
                 self.ip.connections.get(connection).copied()
             }
@@ -47,8 +48,18 @@ impl DataThread {
         }
     }
 
-    /// The lane for a peer's connection request. Rejects the request if the lane has been removed.
-    fn requested(&mut self, connection: ConnectionId, endpoint: EndpointId) -> Option<usize> {
+    /// The lane for a peer's connection request. Rejects the request if the peer is not allowed, or if the lane
+    /// has been removed.
+    fn requested(
+        &mut self,
+        connection: ConnectionId,
+        endpoint: EndpointId,
+        peer: &Gid,
+    ) -> Option<usize> {
+        if !self.io.allowed.admits(peer) {
+            self.with_connections(|c| c.reject(connection, RejectReason::CONSUMER, &[]));
+            return None;
+        }
         let lane = self.ip.lanes.of_endpoint(endpoint);
         match lane {
             Some(i) => {

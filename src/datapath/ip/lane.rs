@@ -35,6 +35,8 @@ pub struct IpSettings {
     pub dhcp: DhcpMode,
     /// What a hardware address in ARP and neighbour discovery must have in common with its sender.
     pub claims: ClaimCheck,
+    /// Whether to refuse requests for connections in datagram mode.
+    pub refuse_requests: bool,
     /// Whether the TAP has stacked interfaces: a bridge, macvlans.
     pub stacked: bool,
     /// Whether the host routes multicast.
@@ -74,6 +76,7 @@ impl IpParts {
             services: init.services,
             dhcp: settings.dhcp,
             claims: settings.claims,
+            refuse_requests: settings.refuse_requests,
             limits: Limits {
                 connections: init.connections,
                 ..Limits::default()
@@ -165,6 +168,7 @@ impl IpLane {
         core.set_link_mtu(is.link_mtu);
         core.set_dhcp(is.dhcp);
         core.set_claims(is.claims);
+        core.set_refuse_requests(is.refuse_requests);
         core.set_stacked(is.stacked);
         core.route_multicast(is.routes_multicast);
         base.set_coalesce(is.coalesce);

@@ -72,6 +72,15 @@ impl DataThread {
             }),
             Command::Withdraw(id, ip) => self.on_core(id, |core| core.withdraw(ip)),
             Command::HostHas(id, ip) => self.on_core(id, |core| core.host_has(now, ip)),
+            Command::SetAllowed(list) => {
+                self.io.allowed.set(list);
+                for i in self.ip.lanes.places() {
+                    if let Some(lane) = self.ip.lanes.get_mut(i) {
+                        lane.core.flush();
+                    }
+                    self.service(i, now);
+                }
+            }
             Command::SetBusyPoll(longest) => self.pace.waiter.set_longest(longest),
             Command::Watch(on) => {
                 self.control.watched = on;
@@ -250,6 +259,7 @@ impl DataThread {
                 worker: self.control.index,
                 wakeups: self.pace.wakeups,
                 unserved: self.io.unserved,
+                not_allowed: self.io.allowed.refused,
                 reports_lost: self.control.reports_lost + self.ethernet.management.lost(),
                 fabric: self.io.fabric.counters(),
             },

@@ -5,6 +5,7 @@ use std::io;
 use fabric::{Batch, EndpointId, UdReceived};
 use ipoib::Time;
 
+use super::super::allowed::Allowed;
 use super::super::ethernet::{self, Ethernet};
 use super::super::handle::Mailbox;
 use super::super::ip::IpLane;
@@ -37,7 +38,7 @@ impl DataThread {
             now,
             unserved: &mut self.io.unserved,
         };
-        let news = receiver.batch(&batch);
+        let news = receiver.batch(&batch, &mut self.io.allowed);
         if news {
             // A packet may wait for a guest that another replica knows; the news may be in the inbox.
             self.commands(now);
@@ -72,10 +73,13 @@ pub(in crate::datapath) struct Receiver<'t> {
 impl Receiver<'_> {
     /// Handles a batch, link by link; true if a core has learned something or has something to send.
     /// Messages come after datagrams, in the order of a peer that has just changed from datagrams to a
-    /// connection.
-    pub fn batch(&mut self, batch: &Batch<'_>) -> bool {
+    /// connection. Peers of connections were checked when they asked.
+    pub fn batch(&mut self, batch: &Batch<'_>, allowed: &mut Allowed) -> bool {
         let mut news = false;
-        let mut datagrams = batch.datagrams().peekable();
+        let datagrams = batch.datagrams();
+        let mut datagrams = datagrams
+            .filter(|(received, _)| allowed.admits(&received.src_gid))
+            .peekable();
         while let Some((first, _)) = datagrams.peek() {
             let endpoint = first.endpoint;
             let arrivals =

@@ -32,6 +32,8 @@ pub(super) struct Ipoib {
     dhcp: Option<DhcpMode>,
     claims: Option<ClaimCheck>,
     #[serde(default)]
+    refuse_requests: bool,
+    #[serde(default)]
     reflect: bool,
     netns: Option<Value<Netns>>,
     #[serde(default)]
@@ -75,6 +77,7 @@ fn read(raw: &Ipoib, common: &Common<'_>) -> Result<IpoibConfig, Fault> {
         mss: raw.mss.as_ref().map_or(defaults.mss, |mss| mss.0),
         dhcp: raw.dhcp.unwrap_or(defaults.dhcp),
         claims: raw.claims.unwrap_or(defaults.claims),
+        refuse_requests: raw.refuse_requests,
         trust_checksums: raw.trust_checksums,
         reflect: raw.reflect,
         parent: None,

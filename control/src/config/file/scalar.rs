@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use proto::{GidChoice, LinkMtu, MssChoice, PKey, QKey, SaChoice};
+use proto::{GidChoice, GidPrefix, LinkMtu, MssChoice, PKey, QKey, SaChoice};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::config::PortName;
@@ -70,6 +70,13 @@ impl Scalar for Peer {
     const EXPECTED: &'static str = "an IPv6 or IPv4 address";
     fn from_text(text: &str) -> Result<Peer, String> {
         values::parse_peer(text).map(Peer)
+    }
+}
+
+impl Scalar for GidPrefix {
+    const EXPECTED: &'static str = "an address or a prefix";
+    fn from_text(text: &str) -> Result<GidPrefix, String> {
+        values::parse_prefix(text)
     }
 }
 

@@ -256,3 +256,31 @@ fn names_of_rdma_devices() {
     assert_eq!(PortName::of_running("soft/eth0"), Some(on("eth0")));
     assert_eq!(PortName::of_running("rxe0/1"), Some(rdma("rxe0", 1)));
 }
+
+#[test]
+fn who_may_send() {
+    let text = format!("[port.eth0]\nallow = [\"fe80::2\", \"192.0.2.0/24\"]\n{IPOIB}");
+    let config = parse(&text).unwrap();
+    let allow = config.ports[&on("eth0")].allow.as_ref().unwrap();
+    let allow: Vec<_> = allow.iter().map(|prefix| prefix.to_string()).collect();
+    assert_eq!(allow, ["fe80::2", "192.0.2.0/24"]);
+    assert_eq!(
+        port_fault("allow = []"),
+        "t.toml:2:9: allow is empty; list addresses or prefixes, or leave allow out to allow all hosts"
+    );
+    assert_eq!(
+        port_fault("allow = [\"eth0\"]"),
+        "t.toml:2:10: \"eth0\" is not an address or a prefix; use for example \"fe80::2\" or \
+         \"192.0.2.0/24\""
+    );
+    assert_eq!(
+        port_fault("allow = [\"fe80::2/64\"]"),
+        "t.toml:2:10: \"fe80::2/64\" has bits after the prefix; set these bits to 0, or make the prefix \
+         longer"
+    );
+    assert_eq!(
+        port_fault("allow = [\"192.0.2.0/33\"]"),
+        "t.toml:2:10: the length of the prefix \"192.0.2.0/33\" is wrong; use 0 to 32 for IPv4, 0 to 128 \
+         for IPv6"
+    );
+}

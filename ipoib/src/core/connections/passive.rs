@@ -16,8 +16,8 @@ use crate::private_data::PrivateData;
 const PER_PORT_MAX: u32 = 64;
 
 impl Ipoib {
-    /// Handles a peer's request, also in datagram mode: the peer may have cached the RC flag, and the
-    /// kernel's IPoIB accepts such requests, too. The peer's receive MTU is irrelevant, because nothing is
+    /// Handles a peer's request, by default also in datagram mode: the peer may have cached the RC flag, and
+    /// the kernel's IPoIB accepts such requests, too. The peer's receive MTU is irrelevant, because nothing is
     /// sent on the connection.
     pub(super) fn requested(
         &mut self,
@@ -62,7 +62,8 @@ impl Ipoib {
     ) -> Result<HardwareAddress, RejectReason> {
         // Peers request this service without an advertisement.
         let unadvertised = service == Layout::RdmaIb.service_id(self.config.local.qpn());
-        let refuses = unadvertised && self.config.mode == Mode::Datagram;
+        let refuses =
+            self.config.mode == Mode::Datagram && (unadvertised || self.config.refuse_requests);
         if refuses || !self.service_ids().contains(&service) {
             return Err(RejectReason::INVALID_SERVICE_ID);
         }

@@ -6,6 +6,7 @@ use ipoib::{HardwareAddress, Update};
 use netdev::vnet::VNET_HEADER_LEN;
 use rustix::event::epoll;
 
+use super::super::super::allowed::AllowList;
 use super::super::super::command::Command;
 use super::super::super::testing::{
     Call, ENDPOINT, LINK, Rig, address, lane, lengths, settings, udp_frame,
@@ -94,6 +95,27 @@ fn a_request_for_a_removed_lane_is_rejected() {
     let calls = rig.run([add(16)]);
     let rejected = Call::Reject(ConnectionId(4), RejectReason::INVALID_SERVICE_ID);
     assert_eq!(calls[3..], [&[rejected, Call::Flush][..], &ENDED].concat());
+}
+
+/// The peer of the request, or another one.
+#[test]
+fn a_request_of_a_host_that_is_not_allowed_is_rejected() {
+    for (prefix, admitted) in [("fe80::99", false), ("::/0", true)] {
+        let mut rig = Rig::new();
+        let list = AllowList::new([prefix.parse().unwrap()]);
+        rig.commands.send(Command::SetAllowed(Some(list.into())));
+        rig.commands.send(add(16));
+        let now = now();
+        rig.thread.commands(now);
+        let event = requested(4, ENDPOINT);
+        rig.state.lock().unwrap().events.push_back(event);
+        rig.thread.serve_connections(now);
+        let is_known = rig.thread.ip.connections.contains_key(&ConnectionId(4));
+        assert_eq!(is_known, admitted);
+        let rejected = Call::Reject(ConnectionId(4), RejectReason::CONSUMER);
+        let calls = rig.state.lock().unwrap().calls.clone();
+        assert_eq!(calls.contains(&rejected), !admitted, "{calls:?}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use netdev::checksum::pseudo_header;
 use netdev::mss::MssLimit;
 use netdev::vnet::VNET_HEADER_LEN;
 
+use super::super::super::allowed::{AllowList, Allowed};
 use super::super::super::ethernet::Ethernet;
 use super::super::super::lanes::Lanes;
 use super::super::super::testing::{ENDPOINT, address, lane, syn_frame, tcp_sum, udp_frame};
@@ -88,6 +89,7 @@ struct Rig {
     host: OwnedFd,
     scratch: Scratch,
     unserved: u64,
+    allowed: Allowed,
 }
 
 impl Rig {
@@ -111,6 +113,7 @@ impl Rig {
             host,
             scratch: Scratch::default(),
             unserved: 0,
+            allowed: Allowed::default(),
         }
     }
 
@@ -128,7 +131,7 @@ impl Rig {
             now: NOW,
             unserved: &mut self.unserved,
         }
-        .batch(&batch)
+        .batch(&batch, &mut self.allowed)
     }
 
     /// The next frame that the host reads, without the virtio-net header.
@@ -337,4 +340,20 @@ fn checksums_of_messages_are_left_to_the_host_or_trusted() {
         found.copy_from_slice(&[0x12, 0x34]);
         assert_eq!(frame[ETHERNET_LEN..], sent[4..]);
     }
+}
+
+/// The attack first: a datagram of any host reaches the host.
+#[test]
+fn datagrams_of_hosts_that_are_not_allowed_are_dropped() {
+    let mut rig = Rig::new();
+    let arrivals = Arrivals::default().datagram(&packet(100));
+    rig.take(&arrivals);
+    assert!(rig.read().is_some());
+    for (list, admitted) in [("fe80::99", false), ("::/0", true), ("fe80::/64", true)] {
+        let list = AllowList::new([list.parse().unwrap()]);
+        rig.allowed.set(Some(list.into()));
+        rig.take(&arrivals);
+        assert_eq!(rig.read().is_some(), admitted);
+    }
+    assert_eq!(rig.allowed.refused, 1);
 }

@@ -147,3 +147,22 @@ fn a_port_whose_connections_are_all_in_use_gets_no_more() {
     assert!(c.connection_peer(one_more).is_some());
     assert_eq!(c.connections().count(), 64);
 }
+
+/// A stranger's requests cost memory, and a host in datagram mode needs no connections.
+#[test]
+fn requests_in_datagram_mode_are_refused_if_configured() {
+    let mut c = connected();
+    let service = c.service_ids()[0];
+    c.set_refuse_requests(true);
+    request_for(&mut c, 0, C1, b().gid(), &THEIRS, service);
+    assert_eq!(actions(&mut c, 0), [accept(C1)], "in connected mode");
+    c.set_mode(T0, Mode::Datagram);
+    actions(&mut c, 0);
+    let service = c.service_ids()[0];
+    request_for(&mut c, 0, C2, b().gid(), &THEIRS, service);
+    let reason = RejectReason::INVALID_SERVICE_ID;
+    assert_eq!(actions(&mut c, 0), [reject(C2, reason)]);
+    c.set_refuse_requests(false);
+    request_for(&mut c, 0, C2, b().gid(), &THEIRS, service);
+    assert_eq!(actions(&mut c, 0), [accept(C2)]);
+}
