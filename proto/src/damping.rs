@@ -1,5 +1,6 @@
-//! Damping of changes between two places: a few changes are followed, then the present place is kept. Two
-//! owners of the same address therefore cannot cause a storm.
+//! Damping of changes between two places: a few changes are followed, then one place is kept. Two owners of the
+//! same address therefore cannot cause a storm. The place to keep is that of before the changes: a flood of forged
+//! packets ends where it has begun.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -19,17 +20,19 @@ const FORMER_MAX: usize = 4;
 /// Milliseconds in which changes are counted; also how long a place is kept after too many changes.
 const WINDOW_MS: u64 = 10_000;
 
-/// The reaction to a change of place.
+/// The reaction to a change between places of the type `P`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum Verdict<P> {
     /// Follow and announce the change.
     Follow,
     /// Follow the change without an announcement: too many keys change at once.
     FollowQuietly,
-    /// Keep the present place.
+    /// Do not follow the change.
     Keep {
         /// Whether this is the first such verdict for the key.
         first: bool,
+        /// The place of before the changes, if it is not the present one: the place to keep.
+        home: Option<P>,
     },
 }
 
@@ -48,6 +51,8 @@ struct Entry<P> {
     cost: u8,
     /// Former places in this window, the latest first.
     former: [Option<P>; FORMER_MAX],
+    /// The place before the first change in this window.
+    home: Option<P>,
     kept_until: Time,
     known: bool,
 }
@@ -74,21 +79,26 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     }
 
     /// Counts a change of `key` from one place to another; returns the reaction.
-    pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict {
+    pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict<P> {
+        let stay = Verdict::Keep {
+            first: false,
+            home: None,
+        };
         let when_full = self.when_full;
         let Some(entry) = self.entry(now, key) else {
             return match when_full {
                 WhenFull::Follow => Verdict::FollowQuietly,
-                WhenFull::Keep => Verdict::Keep { first: false },
+                WhenFull::Keep => stay,
             };
         };
         if now < entry.kept_until {
-            return Verdict::Keep { first: false };
+            return stay;
         }
         if entry.pay(from, to) > COST_MAX {
             let first = !entry.known;
+            let home = entry.home.filter(|home| *home != from);
             entry.keep(now);
-            return Verdict::Keep { first };
+            return Verdict::Keep { first, home };
         }
         Verdict::Follow
     }
@@ -121,6 +131,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             since: now,
             cost: 0,
             former: [None; FORMER_MAX],
+            home: None,
             kept_until: now,
             known: false,
         });
@@ -172,10 +183,12 @@ impl<P: Copy + PartialEq> Entry<P> {
         self.since = now;
         self.cost = 0;
         self.former = [None; FORMER_MAX];
+        self.home = None;
     }
 
     /// Adds the cost of a change; returns the sum.
     fn pay(&mut self, from: P, to: P) -> u8 {
+        self.home.get_or_insert(from);
         let returns = self.former.contains(&Some(to));
         let cost = if returns { COST_RETURN } else { COST_NEW };
         self.cost = self.cost.saturating_add(cost);
@@ -192,7 +205,7 @@ mod tests {
     use super::*;
 
     const ENTRIES_MAX: usize = 4096;
-    const FOLLOWED: [Verdict; 3] = [Verdict::Follow; 3];
+    const FOLLOWED: [Verdict<char>; 3] = [Verdict::Follow; 3];
 
     fn counted<K: Copy + Eq + Hash, P: Copy + PartialEq>(
         max: usize,
@@ -201,26 +214,31 @@ mod tests {
         Damping::new(max, when_full)
     }
 
-    /// A change between two places; updates `at` if it is followed.
-    fn swap(d: &mut Damping<u16, char>, now: u64, at: &mut char) -> Verdict {
+    fn keep<P>(first: bool, home: Option<P>) -> Verdict<P> {
+        Verdict::Keep { first, home }
+    }
+
+    /// A change between two places; updates `at` as its owner does.
+    fn swap(d: &mut Damping<u16, char>, now: u64, at: &mut char) -> Verdict<char> {
         let to = if *at == 'a' { 'b' } else { 'a' };
         let verdict = d.change(Time(now), 1, *at, to);
-        if verdict == Verdict::Follow {
-            *at = to;
+        match verdict {
+            Verdict::Keep { home, .. } => *at = home.unwrap_or(*at),
+            _ => *at = to,
         }
         verdict
     }
 
     #[test]
-    fn three_changes_are_followed_then_the_place_is_kept_and_reported_once() {
+    fn three_changes_are_followed_then_the_first_place_is_kept_and_reported_once() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         let mut place = 'a';
         let mut at = |now| swap(&mut d, now, &mut place);
         assert_eq!([0, 1, 2].map(&mut at), FOLLOWED);
-        assert_eq!(at(3), Verdict::Keep { first: true });
-        assert_eq!(at(10_002), Verdict::Keep { first: false });
+        assert_eq!(at(3), keep(true, Some('a')));
+        assert_eq!(at(10_002), keep(false, None));
         assert_eq!([10_003, 10_004, 10_005].map(&mut at), FOLLOWED);
-        assert_eq!(at(10_006), Verdict::Keep { first: false });
+        assert_eq!(at(10_006), keep(false, Some('a')));
         assert_eq!(
             [40_000, 60_000, 80_000, 90_000, 99_000].map(at),
             [Verdict::Follow; 5]
@@ -230,9 +248,9 @@ mod tests {
     #[test]
     fn a_thing_at_ever_new_places_is_followed_longer_and_not_for_ever() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
-        let verdicts: Vec<Verdict> = (0..8).map(|n| d.change(Time(0), 1, n, n + 1)).collect();
+        let verdicts: Vec<_> = (0..8).map(|n| d.change(Time(0), 1, n, n + 1)).collect();
         assert_eq!(verdicts[..7], [Verdict::Follow; 7]);
-        assert_eq!(verdicts[7], Verdict::Keep { first: true });
+        assert_eq!(verdicts[7], keep(true, Some(0)));
     }
 
     #[test]
@@ -246,10 +264,10 @@ mod tests {
             two.note(Time(now), 1, from, to);
         }
         let kept = two.change(Time(4), 1, 'b', 'a');
-        assert_eq!(kept, Verdict::Keep { first: true });
+        assert_eq!(kept, keep(true, Some('a')));
         one.keep(Time(4), 1);
         let kept = one.change(Time(5), 1, 'b', 'a');
-        assert_eq!(kept, Verdict::Keep { first: false });
+        assert_eq!(kept, keep(false, None));
     }
 
     /// A storm is no way around it: changes that do not fit in the table are not followed.
@@ -260,7 +278,7 @@ mod tests {
         for n in 0..most + 1000 {
             let verdict = match n < most {
                 true => Verdict::Follow,
-                false => Verdict::Keep { first: false },
+                false => keep(false, None),
             };
             assert_eq!(d.change(Time(u64::from(n)), n, 'a', 'b'), verdict);
         }
@@ -270,10 +288,10 @@ mod tests {
         // An expired entry makes room for one key.
         let late = most + 1;
         let kept = d.change(Time(9_999), late, 'a', 'b');
-        assert_eq!(kept, Verdict::Keep { first: false });
+        assert_eq!(kept, keep(false, None));
         assert_eq!(d.change(Time(10_000), late, 'a', 'b'), Verdict::Follow);
         let kept = d.change(Time(10_000), late + 1, 'a', 'b');
-        assert_eq!(kept, Verdict::Keep { first: false });
+        assert_eq!(kept, keep(false, None));
         assert_eq!(d.entries.len(), ENTRIES_MAX);
         assert_eq!(d.change(Time(50_000), late + 1, 'a', 'b'), Verdict::Follow);
         assert_eq!(d.entries.len(), 1);
@@ -289,7 +307,7 @@ mod tests {
         // All entries expire; the first one remains.
         d.change(Time(50_000), 9999, 'a', 'b');
         let mut place = 'a';
-        let verdicts: Vec<Verdict> = (50_001..50_005)
+        let verdicts: Vec<_> = (50_001..50_005)
             .map(|now| {
                 let to = if place == 'a' { 'b' } else { 'a' };
                 let verdict = d.change(Time(now), 0, place, to);
@@ -298,7 +316,7 @@ mod tests {
             })
             .collect();
         assert_eq!(verdicts[..3], FOLLOWED);
-        assert_eq!(verdicts[3], Verdict::Keep { first: false });
+        assert_eq!(verdicts[3], keep(false, Some('a')));
     }
 
     #[test]

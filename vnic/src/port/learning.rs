@@ -116,9 +116,12 @@ impl VeswPort {
     fn node_moves(&mut self, now: Time, lid: Lid, from: NodeAddress, to: NodeAddress) {
         match self.node_damping.change(now, lid, from, to) {
             Verdict::Follow | Verdict::FollowQuietly => self.learn_node(now, lid, to),
-            Verdict::Keep { first } => {
+            Verdict::Keep { first, home } => {
+                if let Some(home) = home {
+                    self.learn_node(now, lid, home);
+                }
                 if first {
-                    let (kept, other) = (from, to);
+                    let (kept, other) = kept_and_other(from, to, home);
                     self.events.push(Event::LidConflict { lid, kept, other });
                     self.updates.push(now, Update::NodeKept { lid });
                 }
@@ -220,14 +223,18 @@ impl VeswPort {
                 self.publish_mac(now, mac, to);
                 true
             }
-            Verdict::Keep { first } => {
+            Verdict::Keep { first, home } => {
                 self.counters.mac_damped += 1;
+                if let Some(home) = home {
+                    self.put(now, mac, home, true);
+                    self.publish_mac(now, mac, home);
+                }
                 if first {
-                    let (kept, other) = (from, to);
+                    let (kept, other) = kept_and_other(from, to, home);
                     self.events.push(Event::MacConflict { mac, kept, other });
                     self.updates.push(now, Update::MacKept { mac });
                 }
-                false
+                home == Some(to)
             }
         }
     }
@@ -334,6 +341,15 @@ impl VeswPort {
         }
         self.nodes.set_published(second(now), lid);
         self.forget_last();
+    }
+}
+
+/// The place that is kept after too many changes, and the other one of the last change.
+fn kept_and_other<P: PartialEq>(from: P, to: P, home: Option<P>) -> (P, P) {
+    match home {
+        Some(home) if home == to => (home, from),
+        Some(home) => (home, to),
+        None => (from, to),
     }
 }
 

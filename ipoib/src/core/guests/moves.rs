@@ -34,7 +34,7 @@ impl Ipoib {
         match self.conflicts.change(now, ip, one, other) {
             Verdict::Follow => Change::Announced,
             Verdict::FollowQuietly => Change::Quiet,
-            Verdict::Keep { first } => {
+            Verdict::Keep { first, .. } => {
                 if first {
                     self.counters.address_conflicts += 1;
                     self.report(Event::AddressConflict { ip, one, other });

@@ -155,6 +155,21 @@ fn an_address_at_two_members_is_kept_and_reported_once() {
     );
 }
 
+/// A flood of forged frames ends where it has begun, even if the owner is silent.
+#[test]
+fn an_address_returns_to_its_place_after_too_many_moves() {
+    let mut port = port(5);
+    hear(&mut port, 0, GUEST, 7);
+    for n in 0..100 {
+        hear(&mut port, 1000 + n, GUEST, 8 + (n % 20) as u32);
+    }
+    assert_eq!(lid_of(&mut port, 1100, GUEST), Some(Lid::new(7)));
+    let (kept, other) = (Place::At(Lid::new(7)), Place::At(Lid::new(15)));
+    let mac = GUEST;
+    let conflict = Event::MacConflict { mac, kept, other };
+    assert_eq!(events(&mut port), [conflict]);
+}
+
 #[test]
 fn a_guest_is_on_one_side_and_the_last_frame_decides() {
     let mut port = port(5);
@@ -304,7 +319,7 @@ fn a_member_that_comes_back_with_another_queue_pair_is_followed() {
     // Two members with one LID: moves are limited and reported once.
     for n in 0..50 {
         for meta in [from(7, true), meta] {
-            assert!(port.from_fabric(Time(20 + n), &meta, &packet).is_ok());
+            assert!(port.from_fabric(Time(20_000 + n), &meta, &packet).is_ok());
         }
     }
     let reported = events(&mut port);
@@ -312,4 +327,6 @@ fn a_member_that_comes_back_with_another_queue_pair_is_followed() {
         matches!(reported[..], [Event::LidConflict { lid, .. }] if lid == Lid::new(7)),
         "{reported:?}"
     );
+    // The address of before the moves is kept.
+    assert_eq!(place(&mut port), (address(7).gid, proto::Qpn::new(0x999)));
 }
