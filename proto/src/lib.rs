@@ -20,6 +20,7 @@ mod opa;
 mod port;
 mod prefix;
 mod time;
+mod token_bucket;
 
 pub use choices::{ClaimCheck, CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, SaChoice};
 pub use connection::{
@@ -33,6 +34,7 @@ pub use opa::{ConfigState, OpaLid};
 pub use port::{AddressHandle, EndpointId, LinkLayer, PortState, Services};
 pub use prefix::{GidPrefix, PrefixError};
 pub use time::{Instant, Time};
+pub use token_bucket::{TokenBucket, TokenRate};
 
 /// A 48-bit Ethernet address, in transmission order.
 pub type Mac = [u8; 6];

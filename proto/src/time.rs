@@ -37,6 +37,12 @@ impl Time {
     }
 }
 
+impl From<Time> for Instant {
+    fn from(time: Time) -> Instant {
+        Instant(time.0.saturating_mul(1_000_000))
+    }
+}
+
 impl From<Instant> for Time {
     /// Rounds down to a millisecond.
     fn from(instant: Instant) -> Time {

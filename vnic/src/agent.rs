@@ -31,7 +31,7 @@ mod vport;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::{EventQueue, Gid, Guid, Qpn, Time};
+use proto::{EventQueue, Gid, Guid, LogLimiter, Qpn, Time, TokenBucket};
 
 use crate::attribute::{NodeInfo, VeswPortInfo, WantedPort};
 use crate::carriage::Address;
@@ -110,6 +110,9 @@ pub struct Agent {
     outbox: VecDeque<Transmit>,
     events: EventQueue<Event, EVENTS_MAX>,
     refusals: Refusals,
+    /// Limit of Sets.
+    sets: TokenBucket,
+    sets_limited: LogLimiter,
     handovers: Handovers,
     counts: AgentCounts,
 }
@@ -134,6 +137,8 @@ impl Agent {
             outbox: VecDeque::new(),
             events: EventQueue::default(),
             refusals: Refusals::default(),
+            sets: TokenBucket::default(),
+            sets_limited: LogLimiter::new(60_000),
             handovers: Handovers::default(),
             counts: AgentCounts::default(),
         }
@@ -160,7 +165,7 @@ impl Agent {
             _ => return None,
         }
         if !from.by_group {
-            return Some(self.answer(now, from, &mad, host));
+            return self.answer(now, from, &mad, host);
         }
         let asked = (mad.header.method, mad.header.attribute_id.get());
         if asked == (method::GET, attribute::NODE_INFO) && self.is_manager(from) {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proto::{Gid, Instant};
+use proto::{Gid, Instant, TokenBucket, TokenRate};
 
-/// Time for one token: 256 a second.
-const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 256);
-
-/// Tokens of a full bucket: enough for a peer that connects in all its partitions at once.
-const BURST: u32 = 256;
+/// 256 tokens a second. A full bucket is enough for a peer that connects in all its partitions at once.
+const RATE: TokenRate = TokenRate {
+    interval: Duration::from_nanos(1_000_000_000 / 256),
+    burst: 256,
+};
 
 /// Maximum number of sources with their own bucket; the others share one.
 const SOURCES: usize = 1024;
@@ -17,11 +17,11 @@ const SOURCES: usize = 1024;
 /// Interval of the search for full buckets.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// The buckets. Each is the time at which it is full again.
+/// The buckets.
 #[derive(Debug, Default)]
 pub struct Limits {
-    sources: BTreeMap<Gid, Instant>,
-    others: Instant,
+    sources: BTreeMap<Gid, TokenBucket>,
+    others: TokenBucket,
     swept: Instant,
 }
 
@@ -30,18 +30,14 @@ impl Limits {
     pub fn take(&mut self, now: Instant, source: Gid) -> bool {
         if self.sources.len() >= SOURCES && now.since(self.swept) >= SWEEP {
             self.swept = now;
-            self.sources.retain(|_, full| *full > now);
+            self.sources.retain(|_, bucket| !bucket.is_full(now));
         }
-        let full = if self.sources.len() < SOURCES || self.sources.contains_key(&source) {
+        let bucket = if self.sources.len() < SOURCES || self.sources.contains_key(&source) {
             self.sources.entry(source).or_default()
         } else {
             &mut self.others
         };
-        if full.since(now) > INTERVAL * (BURST - 1) {
-            return false;
-        }
-        *full = (*full).max(now).after(INTERVAL);
-        true
+        bucket.take(now, RATE)
     }
 }
 
@@ -58,7 +54,7 @@ mod tests {
         let mut limits = Limits::default();
         let now = Instant(7_000_000_000);
         let burst = (0..1000).filter(|_| limits.take(now, gid(1))).count();
-        assert_eq!(burst, BURST as usize);
+        assert_eq!(burst, RATE.burst as usize);
         let later = now.after(Duration::from_millis(500));
         let more = (0..1000).filter(|_| limits.take(later, gid(1))).count();
         assert_eq!(more, 128);
@@ -72,7 +68,7 @@ mod tests {
         assert!(limits.take(now, gid(0xffff_ffff)));
         let taken = (0..10_000).filter(|n| limits.take(now, gid(*n))).count();
         assert_eq!(limits.sources.len(), SOURCES);
-        assert_eq!(taken, SOURCES - 1 + BURST as usize);
+        assert_eq!(taken, SOURCES - 1 + RATE.burst as usize);
         // Sources from before the flood keep their own bucket.
         assert!(limits.take(now, gid(0xffff_ffff)));
         let later = now.after(Duration::from_secs(1));

@@ -11,6 +11,8 @@ pub struct AgentCounts {
     pub not_manager: u64,
     /// Sets while another manager owns the agent.
     pub not_owner: u64,
+    /// Sets without an answer: there were too many.
+    pub sets_limited: u64,
     /// Refused requests: invalid value, unknown port, or failure of the host.
     pub invalid: u64,
     /// Requests with an unsupported method or attribute.
@@ -30,12 +32,13 @@ pub struct AgentCounts {
 impl AgentCounts {
     /// Names and values.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 11] {
+    pub const fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("requests", self.requests),
             ("malformed", self.malformed),
             ("not_manager", self.not_manager),
             ("not_owner", self.not_owner),
+            ("sets_limited", self.sets_limited),
             ("invalid", self.invalid),
             ("unsupported", self.unsupported),
             ("to_all", self.to_all),

@@ -28,6 +28,11 @@ struct Coming {
 }
 
 impl Pages {
+    /// Whether no directory is in force, and none is being received.
+    pub const fn is_empty(&self) -> bool {
+        self.digest == 0 && self.coming.is_none()
+    }
+
     /// Takes a page. Returns the directory if this page completes it. A page of another list, or of the
     /// directory in force, discards the incomplete list.
     pub fn take(&mut self, page: &LidDirectory) -> Result<Option<Arc<Directory>>, Invalid> {

@@ -58,6 +58,11 @@ pub enum Event {
         /// Reason.
         why: String,
     },
+    /// There are too many Sets, or changes of one virtual port. Reported once a minute.
+    SetsLimited {
+        /// GID of the manager.
+        gid: Gid,
+    },
     /// A virtual port exceeded the limit of traps. Reported once for each window.
     TrapsSuppressed {
         /// Index of the virtual port.
@@ -104,6 +109,10 @@ impl fmt::Display for Event {
                     "cannot apply settings of {gid} to virtual port {index}: {why}"
                 )
             }
+            Event::SetsLimited { gid } => write!(
+                f,
+                "{gid} sets too often: some of its Sets are ignored (forged datagrams?)"
+            ),
             Event::TrapsSuppressed { index } => write!(
                 f,
                 "virtual port {index} changes too often: traps to its manager are delayed"

@@ -76,13 +76,11 @@ impl Held {
         }
     }
 
-    /// Whether the owner sent this announcement. Its queue pair changes with a restart of its daemon, its
-    /// mark with a restart of the manager.
+    /// Whether the owner sent this announcement. Everyone in the group knows its GID and identity, so an
+    /// announcement from another queue pair, or with another mark, neither moves nor ends the ownership. The
+    /// owner has another queue pair or mark only after a restart; then its lease is not renewed, and ends.
     fn has_announced(&self, from: Sender, id: u64) -> bool {
-        match self.id {
-            Some(own) => (self.sender.gid, own) == (from.gid, id),
-            None => self.sender == from,
-        }
+        self.sender == from && self.id.is_none_or(|own| own == id)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Get and Set requests of managers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use proto::Time;
+use proto::{Time, TokenRate};
 
 use super::owner::{Sender, Verdict};
 use super::vport::Vport;
@@ -14,6 +15,19 @@ use crate::mad::{
     self, Attribute, ClassPortInfo, ErrorCounters, Header, LidDirectoryQuery, MacEntries,
     MacEntriesQuery, MacListQuery, Mad, Malformed, NODE_PORTS_MAX, SummaryCounters, attribute,
     method, status,
+};
+
+/// Limit of the Sets of all managers. A manager sends one after the other; a directory of 8192 members and a
+/// full table are 116 Sets.
+const SETS: TokenRate = TokenRate {
+    interval: Duration::from_millis(2),
+    burst: 512,
+};
+/// Limit of changes of a virtual port's settings. Each change may create a queue pair; a manager makes two
+/// when it moves a port.
+const CHANGES: TokenRate = TokenRate {
+    interval: Duration::from_secs(1),
+    burst: 16,
 };
 
 /// Reason to refuse a request.
@@ -28,6 +42,8 @@ enum Refusal {
     NotCreated(String),
     /// The host cannot apply the settings now.
     Failed(String),
+    /// There are too many Sets. Without an answer, a manager repeats its request.
+    TooMany,
 }
 
 impl From<Invalid> for Refusal {
@@ -73,17 +89,17 @@ impl Request<'_> {
 }
 
 impl Agent {
-    /// Answers a request that was sent to this agent alone.
+    /// Answers a request that was sent to this agent alone. There is no answer if there are too many Sets.
     pub(super) fn answer(
         &mut self,
         now: Time,
         from: Address,
         mad: &Mad<'_>,
         host: &mut dyn Host,
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
         let header = &mad.header;
         if !self.is_manager(from) {
-            return mad::write_empty(&header.response(status::INVALID));
+            return Some(mad::write_empty(&header.response(status::INVALID)));
         }
         let request = Request {
             now,
@@ -98,24 +114,31 @@ impl Agent {
             Some(self.get(&request, host))
         };
         let code = match answer {
-            Some(Ok(bytes)) => return bytes,
-            Some(Err(refusal)) => self.refused(from, request.index, refusal),
+            Some(Ok(bytes)) => return Some(bytes),
+            Some(Err(refusal)) => self.refused(&request, from, refusal)?,
             None => status::INVALID,
         };
-        mad::write_empty(&header.response(code))
+        Some(mad::write_empty(&header.response(code)))
     }
 
-    /// Counts and reports a refusal. Returns the status.
-    fn refused(&mut self, from: Address, index: u8, refusal: Refusal) -> u16 {
-        let gid = from.gid;
+    /// Counts and reports a refusal. Returns the status of the answer, if there is an answer.
+    fn refused(&mut self, request: &Request<'_>, from: Address, refusal: Refusal) -> Option<u16> {
+        let (gid, index) = (from.gid, request.index);
         let (reason, event) = match refusal {
+            Refusal::TooMany => {
+                self.counts.sets_limited += 1;
+                if self.sets_limited.take(request.now).is_some() {
+                    self.report(Event::SetsLimited { gid });
+                }
+                return None;
+            }
             Refusal::Unsupported => {
                 self.counts.unsupported += 1;
-                return status::UNSUPPORTED;
+                return Some(status::UNSUPPORTED);
             }
             Refusal::NoPort => {
                 self.counts.invalid += 1;
-                return status::INVALID;
+                return Some(status::INVALID);
             }
             Refusal::Invalid(what) => (what.field, Event::Invalid { gid, index, what }),
             Refusal::NotCreated(why) => ("create", Event::NotCreated { gid, index, why }),
@@ -125,7 +148,7 @@ impl Agent {
         if self.refusals.should_report(index, gid, reason) {
             self.report(event);
         }
-        status::INVALID
+        Some(status::INVALID)
     }
 
     /// Handles a Set if its sender owns the agent or the agent has no owner. `None` if another manager owns
@@ -151,6 +174,9 @@ impl Agent {
                 });
             }
             return None;
+        }
+        if !self.sets.take(request.now.into(), SETS) {
+            return Some(Err(Refusal::TooMany));
         }
         let answer = self.set(request, host);
         if answer.is_ok() || verdict == Verdict::Owner {
@@ -247,6 +273,7 @@ impl Agent {
         let vport = self.vport(index)?;
         let info = vport.written(wanted);
         if info != vport.info {
+            vport.change(request.now)?;
             let mac = info.base_mac_addr;
             let new_mac = mac != vport.info.base_mac_addr;
             vport.info = info;
@@ -330,11 +357,24 @@ impl Agent {
     }
 
     fn delete(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
-        self.vport(request.index)?.reset();
+        let vport = self.vport(request.index)?;
+        if vport.is_unset() {
+            return Ok(self.get_vesw_port_info(request));
+        }
+        vport.change(request.now)?;
+        vport.reset();
         host.delete(request.index);
         self.refusals.changed(request.index);
         self.update_link(request.now, request.index, false);
         Ok(self.get_vesw_port_info(request))
+    }
+}
+
+impl Vport {
+    /// Counts a change of settings; an error if there are too many.
+    fn change(&mut self, now: Time) -> Result<(), Refusal> {
+        let may = self.changes.take(now.into(), CHANGES);
+        may.then_some(()).ok_or(Refusal::TooMany)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod failures;
+mod forged;
 mod links;
 mod managers;
 mod nodes;

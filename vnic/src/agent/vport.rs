@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proto::{Mac, Qpn};
+use proto::{Mac, Qpn, TokenBucket};
 
 use super::NewPort;
 use super::directory::Pages;
@@ -26,6 +26,8 @@ pub struct Vport {
     pub admin_up: bool,
     /// The host can carry the interface's frames.
     pub ready: bool,
+    /// Limit of changes of its settings.
+    pub changes: TokenBucket,
     pub limiter: Limiter,
     /// Suppressed traps that must follow.
     pub late: Kinds,
@@ -47,6 +49,7 @@ impl Vport {
             directory: Pages::default(),
             admin_up: false,
             ready: true,
+            changes: TokenBucket::default(),
             limiter: Limiter::default(),
             late: Kinds::default(),
             mac: port.mac,
@@ -89,6 +92,13 @@ impl Vport {
             mc_macs_gen_count: old.mc_macs_gen_count,
             ..new
         }
+    }
+
+    /// Whether the port has the state before the first Set.
+    pub fn is_unset(&self) -> bool {
+        self.info == self.written(unset())
+            && *self.table == MacTable::default()
+            && self.directory.is_empty()
     }
 
     /// Restores the state before the first Set. The interface stays.

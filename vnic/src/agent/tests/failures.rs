@@ -91,6 +91,8 @@ fn a_refusal_is_reported_once_for_each_manager_and_field() {
         info
     };
     for n in 0..1000 {
+        // As fast as Sets are accepted.
+        w.at(u64::from(n) * 4);
         let wrong = bad(&|info| info.vesw_id = 4096 + n);
         w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &wrong);
         // Valid settings that are equal change nothing.
@@ -122,6 +124,7 @@ fn reported_refusals_are_bounded() {
     for n in 0..20 {
         for index in 1..=255 {
             let header = w.header(method::SET, attribute::VESW_PORT_INFO, index);
+            w.at(w.now.0 + 2);
             w.send(address(n, 0x40), &mad::write(&header, &forwarding()));
             reported += w.events().len();
         }

@@ -179,7 +179,7 @@ fn an_owner_that_becomes_standby_gives_up_ownership_at_once() {
 }
 
 #[test]
-fn after_a_restart_of_the_daemon_ownership_moves_to_the_new_queue_pair() {
+fn after_a_restart_of_the_daemon_ownership_moves_when_the_lease_has_ended() {
     let mut w = World::new();
     w.announce(MANAGER, 9, 15_000, true);
     w.try_set(MANAGER);
@@ -192,6 +192,8 @@ fn after_a_restart_of_the_daemon_ownership_moves_to_the_new_queue_pair() {
     w.announce(again, 10, 15_000, true);
     assert_eq!(w.try_set(again), status::INVALID);
     w.announce(again, 9, 15_000, true);
+    assert_eq!(w.try_set(again), status::INVALID);
+    w.at(15_000).announce(again, 9, 15_000, true);
     assert_eq!(w.try_set(again), status::OK);
     assert_eq!(w.try_set(MANAGER), status::INVALID);
 }

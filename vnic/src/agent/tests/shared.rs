@@ -77,8 +77,13 @@ fn a_restarted_manager_has_another_mark_and_keeps_ownership() {
     w.by(ACTIVE).announce(MANAGER, 9, 15_000, true);
     w.try_set(MANAGER);
     w.by(0x3333_0003).announce(MANAGER, 9, 15_000, false);
-    assert_eq!(w.agent.owner(w.now), None, "it starts as standby");
-    w.announce(MANAGER, 9, 15_000, true);
+    w.at(14_999).announce(MANAGER, 9, 15_000, true);
+    assert_eq!(
+        w.try_set(MANAGER),
+        status::INVALID,
+        "the lease has not ended"
+    );
+    w.at(15_000).announce(MANAGER, 9, 15_000, true);
     assert_eq!(w.try_set(MANAGER), status::OK);
     assert_eq!(w.by(ACTIVE).try_set(MANAGER), status::INVALID);
 }
