@@ -1,12 +1,14 @@
 //! The management of the VNICs of one port: endpoint, agent and messages, on the control thread.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::SystemTime;
 
 use control::api::{Counters, ManagementPort};
 use control::config::ManagementSettings;
 use fabric::{EndpointId, FabricError, Gid, PKey, Port, PortState, Qpn};
 use vnic::agent::{Agent, Config, Destination};
 use vnic::carriage::fragment::{Reassembler, Splitter};
+use vnic::carriage::seal::{Clock, Route, Seal};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
 use super::{RecentCounters, now};
@@ -41,6 +43,7 @@ pub struct Management {
     pub announced: Option<ManagementPort>,
     splitter: Splitter,
     reassembler: Reassembler,
+    seal: Seal,
 }
 
 impl Management {
@@ -80,9 +83,11 @@ impl Management {
             loopback: VecDeque::new(),
             recent: RecentCounters::default(),
             announced: None,
-            splitter: Splitter::new(fabric::random() as u32, attributes.ud_payload_max as usize),
+            splitter: Splitter::new(fabric::random() as u32, 0),
             reassembler: Reassembler::default(),
+            seal: Seal::new(now(), settings.management_key.keys()),
         };
+        management.set_piece_size(port);
         management.join(port);
         Ok(management)
     }
@@ -106,12 +111,27 @@ impl Management {
         self.link.read_entry(port);
         self.link.read_qpn(port);
         self.join(port);
-        self.splitter
-            .set_payload_max(attributes.ud_payload_max as usize);
+        self.set_piece_size(port);
         if let Some(agent) = &mut self.agent {
             agent.set_payload_max(now(), payload_max(attributes.ud_payload_max));
             agent.set_fabric_up(now(), attributes.state == PortState::Active);
         }
+    }
+
+    /// Uses other settings from now on. The caller opens or closes the management as they require.
+    pub fn configure(&mut self, port: &dyn Port, settings: &ManagementSettings) {
+        self.seal.set_keys(settings.management_key.keys());
+        self.set_piece_size(port);
+        if let Some(agent) = &mut self.agent {
+            agent.set_managers(settings.managers.clone());
+            agent.set_may_create(settings.vnic_create);
+        }
+    }
+
+    fn set_piece_size(&mut self, port: &dyn Port) {
+        let payload_max = port.attributes().ud_payload_max as usize;
+        let payload_max = payload_max.saturating_sub(self.seal.overhead());
+        self.splitter.set_payload_max(payload_max);
     }
 
     /// Closes lanes and endpoint.
@@ -137,8 +157,9 @@ impl Management {
     pub fn counters(&self) -> Counters {
         let agent = self.agent.as_ref().map(Agent::counts);
         let pieces = self.reassembler.counts().named();
+        let seal = self.seal.counts().named();
         let agent = agent.unwrap_or_default().named();
-        agent.into_iter().chain(pieces).collect()
+        agent.into_iter().chain(pieces).chain(seal).collect()
     }
 
     /// Whether this is its endpoint.
@@ -148,29 +169,50 @@ impl Management {
 
     /// Handles a datagram from the fabric. Returns the message that it completes. Own datagrams, which some
     /// fabrics loop back, are ignored: [`Management::send`] has delivered them.
-    pub fn receive(&mut self, own: Gid, from: Address, datagram: &[u8]) -> Option<Vec<u8>> {
-        if (from.gid, from.qpn) == (own, self.link.endpoint.qpn) {
+    pub fn receive(&mut self, port: &dyn Port, from: Address, datagram: &[u8]) -> Option<Vec<u8>> {
+        let own = (port.attributes().gid, self.link.endpoint.qpn);
+        if (from.gid, from.qpn) == own {
             return None;
         }
+        let route = Route {
+            from: (from.gid, from.qpn),
+            to: if from.by_group { group() } else { own },
+        };
+        let clock = Clock {
+            wall_us: wall_us(),
+            now: now(),
+        };
+        let piece = self.seal.open(clock, &route, datagram);
+        let piece = piece.map_err(|refused| {
+            if self.seal.should_log(now(), refused) {
+                let name = management_name(port);
+                log::warn!("{name}: refused a datagram of {}: {refused}", from.gid);
+            }
+        });
         self.reassembler
-            .receive(now(), from.gid, from.qpn, datagram)
+            .receive(now(), from.gid, from.qpn, piece.ok()?)
     }
 
     /// Sends a message from a port with the GID `own`. Messages to itself do not use the fabric; messages
     /// to the group take both ways.
     pub fn send(&mut self, own: Gid, to: Destination, mad: Vec<u8>) -> Vec<Command> {
         let is_own = |gid, qpn| (gid, qpn) == (own, self.link.endpoint.qpn);
-        let (gid, qpn, by_group) = match to {
+        let ((gid, qpn), by_group) = match to {
             Destination::Node(node) if is_own(node.gid, node.qpn) => {
                 self.loop_back(own, false, mad);
                 return Vec::new();
             }
-            Destination::Node(node) => (node.gid, node.qpn, false),
-            Destination::Group => (management_mgid(PKEY), Qpn::MULTICAST, true),
+            Destination::Node(node) => ((node.gid, node.qpn), false),
+            Destination::Group => (group(), true),
+        };
+        let route = Route {
+            from: (own, self.link.endpoint.qpn),
+            to: (gid, qpn),
         };
         let pieces = self.splitter.split(&mad);
-        let commands = pieces
-            .map(|piece| Command::SendManagement(self.link.id, gid, qpn, piece.into_boxed_slice()));
+        let datagrams = pieces.map(|piece| self.seal.seal(wall_us(), &route, piece));
+        let commands = datagrams
+            .map(|bytes| Command::SendManagement(self.link.id, gid, qpn, bytes.into_boxed_slice()));
         let commands = commands.collect();
         if by_group {
             self.loop_back(own, true, mad);
@@ -188,6 +230,17 @@ impl Management {
             self.loopback.push_back((from, mad));
         }
     }
+}
+
+/// The address of all agents and managers.
+fn group() -> (Gid, Qpn) {
+    (management_mgid(PKEY), Qpn::MULTICAST)
+}
+
+/// Microseconds since 1970; 0 before.
+fn wall_us() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The name of a port's management in the log.

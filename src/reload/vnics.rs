@@ -84,7 +84,7 @@ impl Apply<'_> {
         Ok(format!("{key}: switch {}, LID {lid}", switch.vesw))
     }
 
-    /// Sets the allowed managers of a port's VNICs.
+    /// Sets the allowed managers of a port's VNICs, and the keys that authenticate them.
     pub(super) fn set_management(
         &mut self,
         name: &PortName,
@@ -93,10 +93,8 @@ impl Apply<'_> {
     ) -> Outcome {
         let port = &mut self.cx.ports[at];
         port.management_settings = settings.clone();
-        let management = self.interfaces.management_mut(at);
-        if let Some(agent) = management.and_then(|m| m.agent.as_mut()) {
-            agent.set_managers(settings.managers.clone());
-            agent.set_may_create(settings.vnic_create);
+        if let Some(management) = self.interfaces.management_mut(at) {
+            management.configure(&*port.port, settings);
         }
         match settings.vnic_create {
             true => management::manage_port(self.interfaces, self.cx, at),
@@ -107,6 +105,9 @@ impl Apply<'_> {
             n => n.to_string(),
         };
         let create = settings.vnic_create;
-        Ok(format!("{name}: managers {managers}, vnic_create {create}"))
+        let keys = settings.management_key.keys().len();
+        Ok(format!(
+            "{name}: managers {managers}, {keys} management key(s), vnic_create {create}"
+        ))
     }
 }

@@ -11,6 +11,7 @@
 //!   The receiver also compares all 12 bits of the number in the header.
 
 pub mod fragment;
+pub mod seal;
 
 use proto::{Gid, PKey, QKey, Qpn};
 

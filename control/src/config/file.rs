@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
 use super::values::BusyPoll;
-use super::{Config, IpoibConfig, KeyFault, PortConfig, PortName, VnicConfig};
+use super::{Config, IpoibConfig, KeyFault, ManagementKeys, PortConfig, PortName, VnicConfig};
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
 use ipoib::Ipoib;
@@ -86,6 +86,7 @@ struct Port {
     cm: Option<Spanned<CmChoice>>,
     #[serde(default)]
     managers: Vec<Value<Unicast>>,
+    management_key: Option<Value<ManagementKeys>>,
     #[serde(default)]
     vnic_create: bool,
     allow: Option<Spanned<Vec<Value<GidPrefix>>>>,
@@ -183,6 +184,11 @@ fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<
         kernel_peers: raw.kernel_peers.as_ref().is_some_and(|k| *k.get_ref()),
         cm: raw.cm.as_ref().map(|cm| *cm.get_ref()).unwrap_or_default(),
         managers: raw.managers.iter().map(|manager| manager.0.0).collect(),
+        management_key: raw
+            .management_key
+            .as_ref()
+            .map(|keys| keys.0.clone())
+            .unwrap_or_default(),
         vnic_create: raw.vnic_create,
         allow: raw
             .allow

@@ -267,6 +267,7 @@ impl PortChange {
             PortChange::Allow(allow) => port.allow.clone_from(allow),
             PortChange::Management(settings) => {
                 port.managers.clone_from(&settings.managers);
+                port.management_key.clone_from(&settings.management_key);
                 port.vnic_create = settings.vnic_create;
             }
         }

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 
 use proto::{CmChoice, Gid, GidChoice, GidPrefix, LinkMtu, PKey, SaChoice};
 
-use super::KeyFault;
 use super::values::{self, BusyPoll};
+use super::{KeyFault, ManagementKeys};
 
 /// The largest IB MTU: payload bytes of a packet of an adapter (IBA vol. 1, 9.2).
 const IB_MTU_MAX: u32 = 4096;
@@ -121,6 +121,8 @@ pub struct PortConfig {
     pub cm: CmChoice,
     /// Ports whose Ethernet Managers may configure VNICs; empty: all.
     pub managers: Vec<Gid>,
+    /// The keys that authenticate the management of VNICs.
+    pub management_key: ManagementKeys,
     /// Whether Ethernet Managers may create VNICs.
     pub vnic_create: bool,
     /// Who may send datagrams and ask for connections; `None`: all.
@@ -132,6 +134,8 @@ pub struct PortConfig {
 pub struct ManagementSettings {
     /// Ports whose managers may configure VNICs; empty: all.
     pub managers: Vec<Gid>,
+    /// The keys that authenticate managers and agents.
+    pub management_key: ManagementKeys,
     /// Whether managers may create VNICs.
     pub vnic_create: bool,
 }
@@ -141,6 +145,7 @@ impl PortConfig {
     pub fn management(&self) -> ManagementSettings {
         ManagementSettings {
             managers: self.managers.clone(),
+            management_key: self.management_key.clone(),
             vnic_create: self.vnic_create,
         }
     }

@@ -98,6 +98,11 @@ pub const PORT: &[Setting<PortConfig, PortChange>] = &[
         |_, to| Some(PortChange::Management(to.management())),
     ),
     live(
+        "management_key",
+        |a, b| a.management_key != b.management_key,
+        |_, to| Some(PortChange::Management(to.management())),
+    ),
+    live(
         "vnic_create",
         |a, b| a.vnic_create != b.vnic_create,
         |_, to| Some(PortChange::Management(to.management())),

@@ -72,6 +72,7 @@ fn the_example_is_valid_and_shows_every_key() {
         "ageing",
         "mac_limit",
         "managers",
+        "management_key",
         "vnic_create",
         "allow",
     ] {
@@ -158,7 +159,7 @@ fn unknown_keys() {
     assert_eq!(
         port_fault("gids = 1"),
         "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, \
-         `pkeys`, `sa`, `kernel_peers`, `cm`, `managers`, `vnic_create`, `allow`"
+         `pkeys`, `sa`, `kernel_peers`, `cm`, `managers`, `management_key`, `vnic_create`, `allow`"
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),

@@ -25,13 +25,12 @@ pub fn received(interfaces: &mut Interfaces, cx: &mut Context, datagram: &Datagr
     let Some((&at, management)) = all.find(|(_, m)| is_its(m)) else {
         return;
     };
-    let own = cx.ports[at].port.attributes().gid;
     let from = Address {
         gid: datagram.gid,
         qpn: datagram.qpn,
         by_group: datagram.multicast,
     };
-    if let Some(mad) = management.receive(own, from, &datagram.payload) {
+    if let Some(mad) = management.receive(&*cx.ports[at].port, from, &datagram.payload) {
         handle_message(interfaces, cx, at, from, mad);
     }
     process_management(interfaces, cx, at);

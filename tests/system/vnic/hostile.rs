@@ -267,11 +267,11 @@ fn a_mac_at_two_nodes_is_damped() {
 }
 
 /// The Q_Key of management.
-const MANAGEMENT_QKEY: u32 = 0x0b1b_f034;
+pub const MANAGEMENT_QKEY: u32 = 0x0b1b_f034;
 
 /// A management datagram that makes virtual port 0 forward on switch 9 (kernel opa_vnic_encap.h), in one
 /// piece: method Set, attribute VeswPortInfo.
-fn takeover(transaction: u32) -> Vec<u8> {
+pub fn takeover(transaction: u32) -> Vec<u8> {
     let mut mad = vec![0; 40 + 280];
     mad[..4].copy_from_slice(&[0x80, 0x34, 0x80, 0x02]);
     mad[12..16].copy_from_slice(&transaction.to_be_bytes());
@@ -294,6 +294,17 @@ fn takeover(transaction: u32) -> Vec<u8> {
     piece
 }
 
+/// The number of the queue pair that a host's agent uses.
+pub fn management_qpn(host: &Host) -> u32 {
+    let queue_pairs = host.ask("res")[0]["queue_pairs"].clone();
+    let all = queue_pairs.as_array().expect("an array").iter();
+    let management = all.filter(|qp| qp["type"] == "UD" && qp["interface"] != "vnic0");
+    let mut numbers = management.filter_map(|qp| qp["qpn"].as_u64());
+    let number = numbers.find(|number| *number > 1);
+    let number = number.unwrap_or_else(|| panic!("no management: {queue_pairs}"));
+    u32::try_from(number).expect("24 bits")
+}
+
 /// Any host that reaches the management queue pair may send garbage, incomplete messages, and requests
 /// without permission.
 #[test]
@@ -312,17 +323,11 @@ fn management_from_strangers_changes_nothing() {
     }
     a.reaches(b);
     let before = b.show("vnic0");
-    let queue_pairs = b.ask("res")[0]["queue_pairs"].clone();
-    let all = queue_pairs.as_array().expect("an array").iter();
-    let management = all.filter(|qp| qp["type"] == "UD" && qp["interface"] != "vnic0");
-    let numbers: Vec<u64> = management.filter_map(|qp| qp["qpn"].as_u64()).collect();
-    let number = numbers.iter().copied().find(|number| *number > 1);
-    let number = number.unwrap_or_else(|| panic!("no management: {queue_pairs}"));
 
     a.ok("sysctl -qw net.ipv6.ip_nonlocal_bind=1");
     let mut attacker = Attacker::of(a, b, "vnic0");
     attacker.move_to(a, "fe80::bad".parse().expect("an address"));
-    attacker.qpn = u32::try_from(number).expect("24 bits");
+    attacker.qpn = management_qpn(b);
     let datagram = |payload: Vec<u8>| {
         let mut packet = attacker.packet(payload);
         packet.qkey = MANAGEMENT_QKEY;

@@ -8,6 +8,7 @@ mod failover;
 mod groups;
 mod hostile;
 mod joins;
+mod key;
 mod life;
 mod manager;
 mod moving;

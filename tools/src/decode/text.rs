@@ -34,6 +34,9 @@ impl fmt::Display for Roce {
         if let Some(fragment) = self.fragment.as_ref().filter(|f| !f.is_whole()) {
             write!(f, " | {fragment}")?;
         }
+        if let Some(counter) = self.fragment.as_ref().and_then(|f| f.counter) {
+            write!(f, " | MAC with counter {counter}")?;
+        }
         if let Some(mad) = &self.mad {
             write!(f, " | {mad}")?;
         }

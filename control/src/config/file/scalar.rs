@@ -3,12 +3,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
+use std::path::Path;
 
 use proto::{GidChoice, GidPrefix, LinkMtu, MssChoice, PKey, QKey, SaChoice};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-use crate::config::PortName;
 use crate::config::values::{self, BusyPoll, QpnChoice};
+use crate::config::{ManagementKeys, PortName};
 
 /// A value that is checked while it is read, so that errors have its place. A number may be a TOML number
 /// or a string such as "0x8001".
@@ -63,6 +64,13 @@ impl Scalar for Netns {
     const EXPECTED: &'static str = "the name of a network namespace";
     fn from_text(text: &str) -> Result<Netns, String> {
         values::parse_netns(text).map(Netns)
+    }
+}
+
+impl Scalar for ManagementKeys {
+    const EXPECTED: &'static str = "the path of a file with a key";
+    fn from_text(text: &str) -> Result<ManagementKeys, String> {
+        ManagementKeys::read(Path::new(text))
     }
 }
 

@@ -1,9 +1,11 @@
 use ::vnic::Lid;
+use ::vnic::Time;
 use ::vnic::attribute::{
     ConfigState, LidDirectory, ManagerInfo, NodeInfo, VeswPortInfo, WantedPort,
 };
 use ::vnic::carriage::MANAGEMENT_QKEY;
 use ::vnic::carriage::fragment::Splitter;
+use ::vnic::carriage::seal::{Route, Seal};
 use ::vnic::counters::Counters;
 use ::vnic::directory::NodeAddress;
 use ::vnic::mac_table::MacEntry;
@@ -302,6 +304,28 @@ fn a_datagram_in_pieces_is_in_the_record_of_its_last_piece() {
         all[1]["mad"]["fields"]["entries"].as_array().unwrap().len(),
         125
     );
+}
+
+#[test]
+fn datagrams_with_a_mac_are_decoded() {
+    let get = mad::write_empty(&header(method::GET, attribute::VESW_PORT_INFO));
+    let here = (gid(1), Qpn::new(2));
+    let route = Route {
+        from: here,
+        to: here,
+    };
+    let mut seal = Seal::new(Time(0), &[[7; 32]]);
+    let pieces = Splitter::new(0x5a, 4096).split(&get);
+    let packets: Vec<_> = pieces
+        .map(|piece| seal.seal(1234, &route, piece))
+        .map(|sealed| send(MANAGEMENT_QKEY.get(), 0, 0, &[&sealed]))
+        .collect();
+    let file = pcap(&packets, usize::MAX);
+    let (summary, text) = lines(&file);
+    assert_eq!((summary.good, summary.malformed), (1, 0));
+    let expected = " | MAC with counter 1234 | VNIC Get VeswPortInfo tid";
+    assert!(text[0].contains(expected), "{}", text[0]);
+    assert_eq!(objects(&file)[0]["fragment"]["counter"], 1234);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fabric::{Gid, QKey, Qpn};
 use serde::Serialize;
 use vnic::carriage::fragment::{Piece, Reassembler};
+use vnic::carriage::seal;
 use vnic::mad::{self, Mad};
 use vnic::{Time, carriage};
 
@@ -22,7 +23,10 @@ pub struct Fragment {
     pub length: usize,
     /// Length of the message, in bytes.
     pub message_length: usize,
-    /// The received datagram.
+    /// Counter of a datagram with a MAC. The MAC cannot be checked without the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counter: Option<u64>,
+    /// The piece with its header.
     #[serde(skip)]
     datagram: Vec<u8>,
 }
@@ -41,12 +45,17 @@ pub fn is_management(qkey: QKey) -> bool {
 
 /// Reads a piece; `None` for other data.
 pub fn fragment(datagram: &[u8]) -> Option<Fragment> {
+    let (counter, datagram) = match seal::parse(datagram) {
+        Some((counter, piece)) => (Some(counter), piece),
+        None => (None, datagram),
+    };
     let piece = Piece::parse(datagram)?;
     Some(Fragment {
         message: piece.message,
         offset: piece.offset,
         length: piece.bytes.len(),
         message_length: piece.length,
+        counter,
         datagram: datagram.to_vec(),
     })
 }

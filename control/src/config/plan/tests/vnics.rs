@@ -1,5 +1,8 @@
 //! VNICs.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 const LAN: &str = "[[vnic]]\nname = \"lan\"\nunderlay = \"eth0\"\n";
@@ -86,4 +89,24 @@ fn management_changes_in_place() {
     };
     assert!(settings.vnic_create);
     assert_eq!(settings.managers, ["fe80::1".parse().unwrap()]);
+}
+
+/// The path is the same, the file is not: a reload takes the new key.
+#[test]
+fn a_new_key_in_the_same_file_changes_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("key");
+    let text = format!("{LAN}[port.eth0]\nmanagement_key = {path:?}\n");
+    let with = |digit: &str| {
+        std::fs::write(&path, digit.repeat(64)).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        config(&text)
+    };
+    let (old, new) = (with("1"), with("2"));
+    let found = Plan::new(&old, &new).steps;
+    let [Step::Port(_, PortChange::Management(settings))] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(settings.management_key.keys(), [[0x22; 32]]);
+    assert_eq!(Plan::new(&new, &with("2")), Plan::default());
 }
