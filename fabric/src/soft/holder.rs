@@ -2,20 +2,20 @@
 //!
 //! Each `ibtapd` holds a lock: a listening socket in the abstract unix namespace. Like the port, it
 //! belongs to the network namespace, and it disappears with its process. Any local user can create such a
-//! socket, so only the locks of root and of our own user count. Without the lock, the test of the UDP port
-//! finds another daemon, except one that starts at the same moment.
+//! socket, so only the locks of root and of our own user count. Without the lock, the UDP port is taken, as
+//! one process alone can bind it.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
 use super::socket::probe;
+use super::sys::peer_credentials;
 use super::wire::ROCE_V2_PORT;
 
 /// The lock of an underlay; dropping it releases the lock.
@@ -105,8 +105,17 @@ fn listener(name: &str) -> Option<(Option<i32>, u32)> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
     connect(&socket, &address).ok()?;
-    let peer = socket_peercred(&socket).ok()?;
-    Some((Some(peer.pid.as_raw_nonzero().get()), peer.uid.as_raw()))
+    let peer = peer_credentials(&socket).ok()?;
+    Some((Some(peer.pid).filter(|pid| *pid != 0), peer.uid))
+}
+
+/// The process that listens on a unix socket, if our process namespace has it.
+///
+/// # Errors
+/// Errors of the operating system.
+pub fn listening_process(socket: &UnixStream) -> io::Result<Option<u32>> {
+    let peer = peer_credentials(socket)?;
+    Ok(u32::try_from(peer.pid).ok().filter(|pid| *pid != 0))
 }
 
 /// The user of an underlay's RoCEv2 port.
@@ -247,7 +256,8 @@ fn process_of(inode: u64) -> Option<Process> {
 
 /// The effective user of a process. The owner of its files in /proc is root if the process is not dumpable
 /// (proc(5)).
-fn user_of(pid: u32) -> Option<u32> {
+#[must_use]
+pub fn user_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -263,6 +273,7 @@ mod tests {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, socketpair};
     use rustix::process::Uid;
 
+    use super::super::socket::open_receive;
     use super::*;
     use crate::namespace::Namespace;
 
@@ -314,6 +325,50 @@ mod tests {
         assert_eq!(found(text, 4792), [0; 0], "inode 0 is no name of a socket");
         assert_eq!(found(text, 53), [0; 0]);
         assert_eq!(found("", 53), [0; 0]);
+    }
+
+    /// A daemon in a container without the process that has the lock: the kernel gives the process id 0.
+    #[test]
+    fn a_holder_outside_our_process_namespace_has_no_process_id() {
+        const NAME: &str = "IBTAP_TEST_LOCK";
+        const TEST: &str =
+            "soft::holder::tests::a_holder_outside_our_process_namespace_has_no_process_id";
+        if let Ok(name) = std::env::var(NAME) {
+            assert_eq!(listener(&name), Some((None, geteuid().as_raw())));
+            return;
+        }
+        if !geteuid().is_root() {
+            eprintln!("not tested: root alone makes process namespaces");
+            return;
+        }
+        let name = lock_name(&name("outside"));
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let _listener = UnixListener::bind_addr(&address).unwrap();
+        let inside = std::process::Command::new("unshare")
+            .args(["--pid", "--fork"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", TEST])
+            .env(NAME, &name)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&inside.stdout);
+        assert!(
+            inside.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+    }
+
+    /// Two daemons start while a stranger has the lock, so that both continue without it.
+    #[test]
+    fn of_two_daemons_one_gets_the_port() {
+        let run = || {
+            let _ns = Namespace::loopback("race");
+            let opened: Vec<_> = (0..2).map(|_| open_receive(1, 3)).collect();
+            assert!(opened[0].is_ok());
+            let refused = opened[1].as_ref().err().map(io::Error::kind);
+            assert_eq!(refused, Some(io::ErrorKind::AddrInUse));
+        };
+        std::thread::spawn(run).join().unwrap();
     }
 
     /// A thread with another user id: the kernel notes the user when a socket begins to listen.

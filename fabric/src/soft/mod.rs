@@ -44,7 +44,7 @@ mod worker;
 pub use administrator::Qp1Carrier;
 pub use config::SoftConfig;
 pub use engine::{Answer, LocalQp, RemoteQp};
-pub use holder::{PortUser, Process, port_user};
+pub use holder::{PortUser, Process, listening_process, port_user, user_of};
 pub use port::SoftPort;
 pub(crate) use snapshot::SubnetMail;
 pub use ud::{Path, Refusal};

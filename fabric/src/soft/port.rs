@@ -90,11 +90,7 @@ impl SoftPort {
         let usable = wait_usable(&config, &mut monitor, &mut requests)?;
         check_peers(&config.peers, &usable)?;
         let binding = binding(&usable);
-        socket::probe(binding.ifindex).map_err(|e| match e.kind() {
-            io::ErrorKind::AddrInUse => FabricError::Unusable(holder::sentence(&config.underlay)),
-            _ => os("cannot bind the RoCEv2 port", e),
-        })?;
-        let sockets = open_sockets(&binding, config.workers, false, None)?;
+        let sockets = open_sockets(&config, &binding, false, None)?;
         let index = pkeys.management().index;
         let gsi = QueuePair::ready(Service::Gsi, Qpn::GSI, index, QKey::GSI, random_psn())?;
         let wakes = (0..config.workers)
@@ -340,7 +336,7 @@ impl SoftPort {
             let loopback = self.needs_loopback();
             let same = before.ifindex == now.ifindex && !self.sockets.is_empty();
             let old = same.then_some(&self.sockets[..]);
-            self.sockets = open_sockets(&binding(&now), self.config.workers, loopback, old)?;
+            self.sockets = open_sockets(&self.config, &binding(&now), loopback, old)?;
         }
         let was_down = self.trouble.take().is_some();
         self.usable = now;
@@ -662,22 +658,31 @@ fn lock(underlay: &str) -> Result<Lock, FabricError> {
 
 /// Keeps the receiving sockets in `old`: closing one socket of their group would renumber the others.
 fn open_sockets(
+    config: &SoftConfig,
     binding: &Binding,
-    workers: usize,
     loopback: bool,
     old: Option<&[Sockets]>,
 ) -> Result<Arc<[Sockets]>, FabricError> {
-    let kept = old.map(|old| old.iter().map(|s| Arc::clone(&s.receive)).collect());
-    let receive = kept.map_or_else(|| socket::open_receive(binding.ifindex, workers), Ok);
-    receive
-        .and_then(|receive| socket::with_transmit(receive, binding, loopback))
-        .map(Arc::from)
-        .map_err(|e| {
-            os(
-                &format!("cannot open the sockets of {}", binding.address),
-                e,
-            )
-        })
+    let cannot = |e| {
+        os(
+            &format!("cannot open the sockets of {}", binding.address),
+            e,
+        )
+    };
+    let receive = match old {
+        Some(old) => old.iter().map(|s| Arc::clone(&s.receive)).collect(),
+        None => {
+            let opened = socket::open_receive(binding.ifindex, config.workers);
+            opened.map_err(|e| match e.kind() {
+                io::ErrorKind::AddrInUse => {
+                    FabricError::Unusable(holder::sentence(&config.underlay))
+                }
+                _ => cannot(e),
+            })?
+        }
+    };
+    let sockets = socket::with_transmit(receive, binding, loopback).map_err(cannot)?;
+    Ok(Arc::from(sockets))
 }
 
 /// Checks that peers have the GID's address family.

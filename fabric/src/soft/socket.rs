@@ -54,8 +54,7 @@ fn to_interface(fd: &OwnedFd, ifindex: u32) -> io::Result<()> {
     )
 }
 
-/// Checks that the RoCEv2 port of the interface is free, with a socket without SO_REUSEPORT: with it,
-/// the socket would silently join another's group.
+/// Checks that the RoCEv2 port of the interface is free.
 ///
 /// # Errors
 /// EADDRINUSE if the port is in use.
@@ -77,7 +76,7 @@ const fn wildcard() -> SocketAddrV6 {
 /// of connections to their worker.
 ///
 /// # Errors
-/// Errors of the operating system.
+/// EADDRINUSE if the port is in use; other errors of the operating system.
 pub fn open_receive(ifindex: u32, workers: usize) -> io::Result<Vec<Arc<OwnedFd>>> {
     let sockets = (0..workers)
         .map(|worker| receive_socket(ifindex, worker == 0).map(Arc::new))
@@ -116,13 +115,15 @@ pub fn with_transmit(
 }
 
 /// Opens a receiving socket for IPv6 and IPv4 (mapped). A multicast packet reaches every socket of the
-/// UDP port that does not refuse it, so only one worker has `hears_groups`.
-fn receive_socket(ifindex: u32, hears_groups: bool) -> io::Result<OwnedFd> {
+/// UDP port that does not refuse it, so only the `first` hears groups. The first is bound without
+/// SO_REUSEPORT: with it, the socket would silently join the group of another process. So if two processes
+/// open a port at the same moment, one of them fails.
+fn receive_socket(ifindex: u32, first: bool) -> io::Result<OwnedFd> {
     let fd = udp(AddressFamily::INET6)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
-    set_socket_reuseport(&fd, true)?;
+    set_socket_reuseport(&fd, !first)?;
     to_interface(&fd, ifindex)?;
-    let all = i32::from(hears_groups);
+    let all = i32::from(first);
     set_option(&fd, libc::SOL_IPV6, libc::IPV6_MULTICAST_ALL, all)?;
     set_option(&fd, libc::SOL_IP, libc::IP_MULTICAST_ALL, all)?;
     set_option(&fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
@@ -133,6 +134,7 @@ fn receive_socket(ifindex: u32, hears_groups: bool) -> io::Result<OwnedFd> {
     set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER)
         .or_else(|_| set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER))?;
     bind(&fd, &wildcard())?;
+    set_socket_reuseport(&fd, true)?;
     Ok(fd)
 }
 

@@ -14,7 +14,6 @@ use control::api::{
     PkeysRequest, PortState, Selection, VersionInfo, VnicInfo, methods,
 };
 use control::{ClientError, ControlClient};
-use rustix::net::sockopt::socket_peercred;
 
 use super::finding::{Finding, Level};
 use crate::text::qualified;
@@ -104,8 +103,7 @@ pub fn gather(
 /// The process that listens. (The process id in [`VersionInfo`] is of the daemon's process namespace.)
 fn pid(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).ok()?;
-    let pid = socket_peercred(&stream).ok()?.pid;
-    u32::try_from(pid.as_raw_nonzero().get()).ok()
+    fabric::soft::listening_process(&stream).ok()?
 }
 
 /// Judges a missing answer. A `rehearsal` checks an underlay or a file and needs no daemon.
