@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::lab::{Bridged, Host, Lab, SOON, eventually, ibtap};
 
 /// The findings of the doctor in the host's namespace, and its exit status.
-fn doctor(host: &Host, options: &str) -> (Vec<Value>, i32) {
+pub fn doctor(host: &Host, options: &str) -> (Vec<Value>, i32) {
     let socket = host.socket();
     let words = format!(
         "{} --json --socket {} doctor {options}",
@@ -22,7 +22,7 @@ fn doctor(host: &Host, options: &str) -> (Vec<Value>, i32) {
 }
 
 /// The text of the first finding with this check and level.
-fn finding(findings: &[Value], check: &str, level: &str) -> Option<(String, String)> {
+pub fn finding(findings: &[Value], check: &str, level: &str) -> Option<(String, String)> {
     let finding = findings
         .iter()
         .find(|f| f["check"] == check && f["level"] == level)?;

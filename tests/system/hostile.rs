@@ -107,7 +107,7 @@ fn forged_queue_pairs_keys_and_partitions() {
 }
 
 /// An ARP request in IPoIB (RFC 4391, 9.2) from an invented neighbour with an address of no host.
-fn arp(numbers: &mut Numbers, sender_gid: Ipv6Addr) -> Vec<u8> {
+pub fn arp(numbers: &mut Numbers, sender_gid: Ipv6Addr) -> Vec<u8> {
     let mut packet = vec![0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 1, 0];
     packet.extend(numbers.bytes(3));
     packet.extend(sender_gid.octets());

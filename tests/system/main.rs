@@ -26,6 +26,7 @@ mod hostile;
 mod iperf;
 mod ipv4_underlay;
 mod kernel_peer;
+mod local_users;
 mod macvlan;
 mod mode;
 mod monitor;

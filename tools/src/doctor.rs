@@ -162,7 +162,9 @@ impl Examination<'_> {
             }
         }
         if !walls.is_empty() {
-            findings.extend(firewall::judge(&firewall::gather(), &walls));
+            let rules = firewall::gather();
+            findings.extend(firewall::judge(&rules, &walls));
+            findings.extend(firewall::judge_local_users(&rules, &walls));
         }
         for interface in targets.iter().flat_map(|t| &t.interfaces) {
             match self.interface(interface) {
@@ -261,7 +263,11 @@ impl Examination<'_> {
         findings.push(udp_port::judge(name, &port));
         let multicast = self.multicast(name, target);
         findings.extend(multicast::judge(name, &multicast));
-        Ok(wall(name, target, &facts, multicast.peers.is_some()))
+        let user = self
+            .view
+            .as_ref()
+            .and_then(|v| fabric::soft::user_of(v.pid?));
+        Ok(wall(name, target, &facts, user, multicast.peers.is_some()))
     }
 
     fn multicast(&mut self, name: &str, target: &Target) -> multicast::Facts {
@@ -365,6 +371,7 @@ fn wall(
     name: &str,
     target: &Target,
     facts: &underlay::Facts,
+    user: Option<u32>,
     copies: bool,
 ) -> Option<firewall::PortAddress> {
     let (choice, mtu) = (target.port.gid, fabric::LinkMtu::Exact);
@@ -377,6 +384,7 @@ fn wall(
         interface: name.to_owned(),
         address,
         prefix_len: own.prefix_len,
+        user: user.unwrap_or(0),
         broadcast: (!copies).then(|| broadcast.to_ip()),
     })
 }

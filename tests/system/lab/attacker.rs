@@ -3,6 +3,9 @@
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
+
 use super::packet::{ROCE_PORT, Ud};
 use super::{Host, Load};
 
@@ -75,6 +78,18 @@ impl Attacker {
             .within(|| UdpSocket::bind(SocketAddrV6::new(address, 0, 0, scope)).expect("a socket"));
     }
 
+    /// Makes the attacker a user without any rights.
+    pub fn into_nobody(mut self, from: &Host) -> Attacker {
+        let address = SocketAddrV6::new(self.own, 0, 0, self.victim.scope_id());
+        // `within` has a thread of its own, and the kernel notes the user when a socket is created.
+        self.socket = from.namespace().within(|| {
+            let nobody = Uid::from_raw(65534);
+            set_thread_res_uid(None, nobody, None).expect("root may become anyone");
+            UdpSocket::bind(address).expect("a socket")
+        });
+        self
+    }
+
     /// A correct packet, to be modified.
     pub fn packet(&self, payload: Vec<u8>) -> Ud {
         Ud {
@@ -97,8 +112,13 @@ impl Attacker {
 
     /// Sends a datagram to the victim.
     pub fn send(&self, datagram: &[u8]) {
+        self.send_to(datagram, self.victim);
+    }
+
+    /// Sends a datagram to another address, for example a group.
+    pub fn send_to(&self, datagram: &[u8], to: SocketAddrV6) {
         // Errors are fine: the victim's socket may be full, and a datagram too long for the link.
-        let _ = self.socket.send_to(datagram, self.victim);
+        let _ = self.socket.send_to(datagram, to);
     }
 
     /// Sends `per_second` datagrams a second for three seconds.

@@ -4,6 +4,7 @@
 //! is only necessary if it has rules.
 
 mod iptables;
+mod local_users;
 mod names;
 mod nft;
 mod packets;
@@ -17,6 +18,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::finding::{Finding, Level};
+pub use local_users::judge as judge_local_users;
 pub use packets::PortAddress;
 use packets::{Loss, Sample, samples};
 use rules::{Chain, Dropped, Outcome, Tool, evaluate};

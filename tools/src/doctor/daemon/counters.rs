@@ -22,7 +22,7 @@ const fn sign(name: &'static str, level: Level, means: &'static str, advice: &'s
 }
 
 /// The counters, in the order in which a user should read them.
-const SIGNS: [Sign; 28] = [
+const SIGNS: [Sign; 29] = [
     sign(
         "rx_pkey_violations",
         Level::Warn,
@@ -40,6 +40,13 @@ const SIGNS: [Sign; 28] = [
         Level::Warn,
         "ARP or neighbour discovery with the hardware address of another port",
         "look for an attacker, or for a gateway that answers for others; claims = \"off\" accepts it",
+    ),
+    sign(
+        "rx_forged_own",
+        Level::Warn,
+        "a local process sent packets in this host's name, which ibtapd dropped; other hosts accept such \
+         packets",
+        "find the process (ss -uapn), and add the output rule of docs/security.md, \"Local users\"",
     ),
     sign(
         "rx_icrc_errors",
@@ -291,7 +298,12 @@ mod tests {
 
     #[test]
     fn strangers_on_the_fabric_are_reported() {
-        for name in ["rx_not_peer", "cm_rx_wrong_source", "cm_rx_rate_limited"] {
+        for name in [
+            "rx_not_peer",
+            "cm_rx_wrong_source",
+            "cm_rx_rate_limited",
+            "rx_forged_own",
+        ] {
             let stats = InterfaceStats {
                 name: "ib0".into(),
                 workers: vec![WorkerStats {

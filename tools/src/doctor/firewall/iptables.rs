@@ -8,7 +8,7 @@ use super::rules::{
 };
 
 /// Matches with options that `field` knows or that do not select packets.
-const KNOWN_MATCHES: [&str; 9] = [
+const KNOWN_MATCHES: [&str; 10] = [
     "udp",
     "tcp",
     "icmp6",
@@ -18,6 +18,7 @@ const KNOWN_MATCHES: [&str; 9] = [
     "state",
     "pkttype",
     "sctp",
+    "owner",
 ];
 
 /// Whether nftables keeps these rules; `nft` then also lists them.
@@ -207,6 +208,7 @@ fn field(option: &str) -> Option<Field> {
         "--icmpv6-type" => Field::Icmpv6Type,
         "--ctstate" | "--state" => Field::State,
         "--pkt-type" => Field::PacketType,
+        "--uid-owner" => Field::User,
         _ => return None,
     })
 }
@@ -232,7 +234,10 @@ fn is(field: Field, argument: &str, negated: bool) -> Condition {
             };
             vec![number.map_or(Value::Unknown, |n| Value::Numbers(n..=n))]
         }
-        Field::SourcePort | Field::DestinationPort => argument.split(',').map(ports).collect(),
+        Field::SourcePort | Field::DestinationPort => {
+            argument.split(',').map(|text| numbers(text, ':')).collect()
+        }
+        Field::User => vec![numbers(argument, '-')],
     };
     Condition::Is {
         field,
@@ -241,9 +246,9 @@ fn is(field: Field, argument: &str, negated: bool) -> Condition {
     }
 }
 
-/// `53` or `4000:4791`.
-fn ports(text: &str) -> Value {
-    let (from, to) = text.split_once(':').unwrap_or((text, text));
+/// `53`, or `4000:4791` with the separator `:`.
+fn numbers(text: &str, separator: char) -> Value {
+    let (from, to) = text.split_once(separator).unwrap_or((text, text));
     match (from.parse(), to.parse()) {
         (Ok(from), Ok(to)) => Value::Numbers(from..=to),
         _ => Value::Unknown,

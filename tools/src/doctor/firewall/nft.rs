@@ -228,6 +228,7 @@ fn meta(key: &str) -> Option<Field> {
         "l4proto" => Field::Protocol,
         "nfproto" | "protocol" => Field::Network,
         "pkttype" => Field::PacketType,
+        "skuid" => Field::User,
         _ => return None,
     })
 }
@@ -310,7 +311,8 @@ fn value(field: Field, json: &Json) -> Value {
             | Field::SourcePort
             | Field::DestinationPort
             | Field::Icmpv6Type
-            | Field::HopLimit => Value::Numbers(number..=number),
+            | Field::HopLimit
+            | Field::User => Value::Numbers(number..=number),
             _ => Value::Unknown,
         };
     }
@@ -333,7 +335,7 @@ fn value(field: Field, json: &Json) -> Value {
         Field::InInterface | Field::OutInterface | Field::PacketType | Field::State => {
             return Value::Name(text.into());
         }
-        Field::SourcePort | Field::DestinationPort | Field::HopLimit => None,
+        Field::SourcePort | Field::DestinationPort | Field::HopLimit | Field::User => None,
     };
     number.map_or(Value::Unknown, |n| Value::Numbers(n..=n))
 }

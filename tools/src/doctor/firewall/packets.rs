@@ -20,6 +20,9 @@ const MLD_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 /// All nodes (RFC 4291, 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
+/// The user "nobody", who is not the daemon.
+pub const NOBODY: u32 = 65534;
+
 /// Effect of a lost packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -38,6 +41,8 @@ pub struct PortAddress {
     pub address: IpAddr,
     /// Prefix length; peers are in this prefix.
     pub prefix_len: u8,
+    /// The user of the daemon.
+    pub user: u32,
     /// The address of the broadcast group; `None` if multicast is sent as unicast copies.
     pub broadcast: Option<IpAddr>,
 }
@@ -60,11 +65,14 @@ pub struct Sample {
     destination: (IpAddr, u8),
     icmpv6: Option<u32>,
     hop_limit: u32,
+    /// The user of the socket that sends the packet.
+    user: Option<u32>,
 }
 
 /// The packets that must pass.
 pub fn samples(port: &PortAddress) -> Vec<Sample> {
-    let mut all = roce(port);
+    let mut all = incoming(port);
+    all.extend(out(port, port.user));
     if port.address.is_ipv6() {
         all.extend(discovery(port));
     }
@@ -86,32 +94,42 @@ fn peers(port: &PortAddress) -> (IpAddr, u8) {
     }
 }
 
-fn roce(port: &PortAddress) -> Vec<Sample> {
-    let sample = |what, inbound, destination| Sample {
-        what,
+/// RoCEv2 packets that other hosts send.
+fn incoming(port: &PortAddress) -> Vec<Sample> {
+    roce(port, true, peers(port), whole(port.address), None)
+}
+
+/// RoCEv2 packets that a user of this host sends.
+pub fn out(port: &PortAddress, user: u32) -> Vec<Sample> {
+    roce(port, false, whole(port.address), peers(port), Some(user))
+}
+
+fn roce(
+    port: &PortAddress,
+    inbound: bool,
+    source: (IpAddr, u8),
+    destination: (IpAddr, u8),
+    user: Option<u32>,
+) -> Vec<Sample> {
+    let unicast = Sample {
+        what: "RoCEv2 packets (UDP port 4791)",
         loss: Loss::Traffic,
         inbound,
         nft: "udp dport 4791",
         iptables: "-p udp --dport 4791",
         interface: port.interface.clone(),
-        source: if inbound {
-            peers(port)
-        } else {
-            whole(port.address)
-        },
+        source,
         destination,
         icmpv6: None,
         hop_limit: 64,
+        user,
     };
-    let mut all = vec![
-        sample("RoCEv2 packets (UDP port 4791)", true, whole(port.address)),
-        sample("RoCEv2 packets (UDP port 4791)", false, peers(port)),
-    ];
-    if let Some(group) = port.broadcast.map(whole) {
-        let what = "multicast RoCEv2 packets (UDP port 4791)";
-        all.extend([sample(what, true, group), sample(what, false, group)]);
-    }
-    all
+    let multicast = port.broadcast.map(|group| Sample {
+        what: "multicast RoCEv2 packets (UDP port 4791)",
+        destination: whole(group),
+        ..unicast.clone()
+    });
+    std::iter::once(unicast).chain(multicast).collect()
 }
 
 /// Neighbour discovery on the underlay (RFC 4861): peers need it to find MACs.
@@ -144,6 +162,7 @@ fn discovery(port: &PortAddress) -> Vec<Sample> {
         },
         icmpv6: Some(number),
         hop_limit: 255,
+        user: None,
     };
     kinds
         .into_iter()
@@ -165,6 +184,7 @@ fn listeners(port: &PortAddress) -> Vec<Sample> {
         destination: whole(ALL_NODES.into()),
         icmpv6: Some(130),
         hop_limit: 1,
+        user: None,
     };
     let report = Sample {
         what: "MLD reports (ICMPv6 type 143)",
@@ -198,6 +218,7 @@ impl Packet for Sample {
             Field::Source => Some(Value::Prefix(self.source.0, self.source.1)),
             Field::Destination => Some(Value::Prefix(self.destination.0, self.destination.1)),
             Field::HopLimit => number(self.hop_limit),
+            Field::User => self.user.and_then(number),
             Field::PacketType if !self.inbound => Some(Value::Unknown),
             Field::PacketType if self.destination.0.is_multicast() => name("multicast"),
             Field::PacketType => name("host"),

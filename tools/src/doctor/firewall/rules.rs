@@ -114,6 +114,8 @@ pub enum Field {
     Source,
     Destination,
     HopLimit,
+    /// The user id of the socket that sends the packet.
+    User,
     /// `host` or `multicast`.
     PacketType,
     /// State in connection tracking: `new`, `untracked`, ...

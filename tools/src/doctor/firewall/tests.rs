@@ -13,6 +13,7 @@ fn port(address: &str) -> PortAddress {
     PortAddress {
         interface: "eth0".into(),
         address,
+        user: 0,
         prefix_len: if address.is_ipv4() { 24 } else { 64 },
         broadcast: address
             .is_ipv6()
@@ -135,6 +136,69 @@ fn sets_ranges_and_comparisons_that_hold_the_port() {
         );
         assert_eq!(worst(&input("accept", &[&rule])), Level::Fail, "{rule}");
     }
+}
+
+/// A ruleset of one chain at the output hook.
+fn output(rules: &[&str]) -> Facts {
+    let facts = input("accept", rules);
+    let text = facts.nft.unwrap().unwrap();
+    nft(&text.replace("\"hook\":\"input\"", "\"hook\":\"output\""))
+}
+
+fn of_local_users(facts: &Facts) -> Vec<Level> {
+    let findings = judge_local_users(facts, &[port("fe80::1")]);
+    findings.iter().map(|f| f.level).collect()
+}
+
+/// The rule of docs/network.md lets the daemon's packets out, and no one else's.
+#[test]
+fn a_rule_against_local_users_is_recognized() {
+    let user = |op: &str, right: &str| {
+        let test = format!(
+            r#"{{"match":{{"op":"{op}","left":{{"meta":{{"key":"skuid"}}}},"right":{right}}}}}"#
+        );
+        output(&[&format!(r#"[{ROCE},{test},{{"counter":{{}}}},{DROP}]"#)])
+    };
+    for good in [
+        user("!=", "0"),
+        user("!=", r#"{"set":[0,990]}"#),
+        user(">", "0"),
+    ] {
+        assert_eq!(of_local_users(&good), [Level::Ok]);
+        assert_eq!(worst(&good), Level::Ok);
+    }
+    for bad in [
+        nft(r#"{"nftables":[]}"#),
+        user("==", "1000"),
+        user("==", r#""alice""#),
+        output(&[&format!("[{ICMPV6},{DROP}]")]),
+    ] {
+        assert_eq!(of_local_users(&bad), [Level::Note]);
+    }
+    // The rule forgets the daemon's user.
+    let mut of_ibtap = port("fe80::1");
+    of_ibtap.user = 990;
+    let found = judge(&user("!=", "0"), &[of_ibtap]);
+    assert_eq!(found[0].level, Level::Fail);
+    // Who cannot read the rules gets no advice.
+    let unread = Facts {
+        nft: Some(Err("Operation not permitted".into())),
+        ..Facts::default()
+    };
+    assert_eq!(of_local_users(&unread), []);
+    assert_eq!(of_local_users(&Facts::default()), []);
+}
+
+#[test]
+fn a_rule_of_ip6tables_against_local_users_is_recognized() {
+    let text = "*filter\n:OUTPUT ACCEPT [0:0]\n\
+                -A OUTPUT -p udp -m udp --dport 4791 -m owner ! --uid-owner 0-10 -j DROP\nCOMMIT\n";
+    let facts = Facts {
+        xtables: vec![(Tool::Ip6tables, Ok(text.to_owned()))],
+        ..Facts::default()
+    };
+    assert_eq!(of_local_users(&facts), [Level::Ok]);
+    assert_eq!(worst(&facts), Level::Ok);
 }
 
 #[test]
