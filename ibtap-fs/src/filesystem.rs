@@ -1,6 +1,6 @@
 //! The file tree for FUSE.
 //!
-//! Nothing that may change is cached: the kernel looks up an interface's directory for each path, and a read
+//! The kernel caches nothing that may change: it looks up an interface's directory for each path, and a read
 //! from the beginning of a file takes a new snapshot, as in sysfs (seq_file).
 
 mod fuse;
@@ -88,10 +88,14 @@ impl Tree {
         Ok((Place::Interface(number, node), NOT_AT_ALL))
     }
 
-    /// The current state of an interface, also after a rename.
-    fn interface(&self, number: u64) -> Result<InterfaceInfo, Errno> {
+    /// The state of an interface, also after a rename, as `ask` answers it.
+    fn interface(
+        &self,
+        number: u64,
+        ask: impl Fn(&Requests, &str) -> Result<InterfaceInfo, Errno>,
+    ) -> Result<InterfaceInfo, Errno> {
         let known = self.interfaces().get(number).ok_or(Errno::NODEV)?.clone();
-        match self.requests.interface(&known.selector) {
+        match ask(&self.requests, &known.selector) {
             Ok(interface) if Identity::of(&interface) == known.identity => return Ok(interface),
             Ok(_) | Err(Errno::NODEV | Errno::INVAL) => {}
             Err(other) => return Err(other),
@@ -121,7 +125,7 @@ impl Tree {
             Place::Debug => self.list_dumps()?,
             Place::Interface(number, Node::Directory) => {
                 let is_child = self
-                    .interface(number)
+                    .interface(number, Requests::interface)
                     .map_err(gone_is_absent)?
                     .parent
                     .is_some();
@@ -155,7 +159,7 @@ impl Tree {
         let Place::Interface(number, node) = file else {
             return Err(Errno::ISDIR);
         };
-        let interface = self.interface(number)?;
+        let interface = self.interface(number, Requests::interface)?;
         self.requests.read(node, &interface).map(String::into_bytes)
     }
 
@@ -167,7 +171,8 @@ impl Tree {
         if !may_administer(writer) {
             return Err(Errno::PERM);
         }
-        let interface = self.interface(number)?;
+        // A write must not reach another interface that has got the name meanwhile.
+        let interface = self.interface(number, Requests::interface_now)?;
         self.requests.write(attribute, &interface, data)
     }
 

@@ -14,6 +14,7 @@ mod filesystem;
 mod interfaces;
 mod mount;
 mod number;
+mod recent;
 mod requests;
 #[cfg(test)]
 mod samples;

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use control::api::{
-    ChildAddRequest, ChildDelRequest, Interface, InterfaceInfo, Mode, ModeRequest, MtuRequest,
-    Selection, UmcastRequest, methods,
+    ChildAddRequest, ChildDelRequest, Interface, InterfaceInfo, InterfaceStats, Mode, ModeRequest,
+    MtuRequest, Selection, UmcastRequest, methods,
 };
 use control::debugfs_dumps;
 use control::{ClientError, ControlClient};
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use crate::contents;
 use crate::interfaces::{parts, selector};
 use crate::number;
+use crate::recent::{Limit, Recent};
 use crate::tree::{Attribute, Dump, Node, STATISTICS};
 
 /// Timeout of a request. The daemon answers from memory within milliseconds; creation of a child takes
@@ -31,6 +32,11 @@ const REST: Duration = Duration::from_secs(1);
 pub struct Requests {
     socket: PathBuf,
     silent_until: Mutex<Option<Instant>>,
+    /// All interfaces, for readers beyond the limit.
+    shown: Recent<InterfaceInfo>,
+    /// The counters of all interfaces.
+    counted: Recent<InterfaceStats>,
+    limit: Limit,
 }
 
 impl Requests {
@@ -39,6 +45,9 @@ impl Requests {
         Requests {
             socket,
             silent_until: Mutex::default(),
+            shown: Recent::default(),
+            counted: Recent::default(),
+            limit: Limit::default(),
         }
     }
 
@@ -75,17 +84,49 @@ impl Requests {
     /// # Errors
     /// As [`errno`].
     pub fn interfaces(&self) -> Result<Vec<InterfaceInfo>, Errno> {
-        match self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(None))) {
+        let all = match self.limit.may_ask() {
+            true => self.all(),
+            false => self.shown.get(|| self.all()).map(|all| all.to_vec()),
+        };
+        match all {
             Err(Errno::NODEV) => Ok(Vec::new()),
             other => other,
         }
     }
 
-    /// The interface that a selector names.
+    fn all(&self) -> Result<Vec<InterfaceInfo>, Errno> {
+        self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(None)))
+    }
+
+    /// The interface that a selector names. If readers ask too often, the answer may be 100 ms old.
     ///
     /// # Errors
-    /// NODEV without such an interface; as [`errno`].
+    /// NODEV without such an interface; INVAL if there are several; as [`errno`].
     pub fn interface(&self, selector: &str) -> Result<InterfaceInfo, Errno> {
+        if self.limit.may_ask() {
+            return self.interface_now(selector);
+        }
+        let all = self.shown.get(|| self.all())?;
+        let (netns, name) = match selector.rsplit_once('/') {
+            Some((netns, name)) => (Some(netns), name),
+            None => (None, selector),
+        };
+        let is_it = |interface: &&InterfaceInfo| {
+            interface.name == name && (netns.is_none() || interface.netns.as_deref() == netns)
+        };
+        let mut found = all.iter().filter(is_it);
+        match (found.next(), found.next()) {
+            (Some(interface), None) => Ok(interface.clone()),
+            (None, _) => Err(Errno::NODEV),
+            (Some(_), Some(_)) => Err(Errno::INVAL),
+        }
+    }
+
+    /// The interface that a selector names, now.
+    ///
+    /// # Errors
+    /// As [`Requests::interface`].
+    pub fn interface_now(&self, selector: &str) -> Result<InterfaceInfo, Errno> {
         let shown =
             self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(Some(selector))))?;
         shown.into_iter().next().ok_or(Errno::NODEV)
@@ -118,7 +159,7 @@ impl Requests {
         let name = selector(interface);
         match node {
             Node::Attribute(attribute) => contents::of(attribute, interface).ok_or(Errno::ACCESS),
-            Node::Counter(at) => self.counter(STATISTICS[at], &name),
+            Node::Counter(at) => self.counter(STATISTICS[at], interface),
             Node::Dump(Dump::Groups) => self
                 .ask(|mut daemon| daemon.call(methods::GROUPS, &Interface::of(&name)))
                 .map(|groups| debugfs_dumps::groups(&groups)),
@@ -129,10 +170,15 @@ impl Requests {
         }
     }
 
-    fn counter(&self, counter: &str, interface: &str) -> Result<String, Errno> {
-        let stats =
-            self.ask(|mut daemon| daemon.call(methods::STATS, &Selection::of(Some(interface))))?;
-        let stats = stats.first().ok_or(Errno::NODEV)?;
+    /// A counter, up to 100 ms old: programs read many counters, one after the other.
+    fn counter(&self, counter: &str, interface: &InterfaceInfo) -> Result<String, Errno> {
+        let all = self
+            .counted
+            .get(|| self.ask(|mut daemon| daemon.call(methods::STATS, &Selection::of(None))))?;
+        let place = (&interface.netns, &interface.name);
+        let mut all = all.iter();
+        let stats = all.find(|stats| (&stats.netns, &stats.name) == place);
+        let stats = stats.ok_or(Errno::NODEV)?;
         let found = stats
             .kernel()
             .into_iter()
@@ -152,7 +198,10 @@ impl Requests {
         data: &[u8],
     ) -> Result<(), Errno> {
         let change = Change::read(attribute, data)?;
-        self.ask(|daemon| change.send(daemon, selector(interface)))
+        let done = self.ask(|daemon| change.send(daemon, selector(interface)));
+        self.shown.forget();
+        self.counted.forget();
+        done
     }
 }
 

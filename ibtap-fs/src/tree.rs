@@ -180,11 +180,13 @@ impl Place {
         )
     }
 
-    /// Permissions, the same as the kernel's. Root owns all files.
+    /// Permissions, the same as the kernel's: root alone enters debugfs. Root owns all files.
     pub fn permissions(self) -> u16 {
         match self {
             Place::Interface(_, Node::Attribute(attribute)) => entry(attribute).2,
-            Place::Interface(_, Node::Counter(_) | Node::Dump(_)) => 0o444,
+            Place::Interface(_, Node::Counter(_)) => 0o444,
+            Place::Interface(_, Node::Dump(_)) => 0o400,
+            Place::Debug => 0o700,
             _ => 0o755,
         }
     }
@@ -356,5 +358,10 @@ mod tests {
         assert_eq!(of("mode"), 0o644);
         assert_eq!(of("pkey"), 0o444);
         assert_eq!(of("statistics"), 0o755);
+        let dump = Place::Interface(1, Node::Dump(Dump::Groups));
+        assert_eq!(
+            (dump.permissions(), Place::Debug.permissions()),
+            (0o400, 0o700)
+        );
     }
 }

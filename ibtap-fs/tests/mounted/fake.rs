@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
@@ -19,6 +20,7 @@ use crate::samples::child;
 
 /// Serves until it is dropped.
 pub struct Fake {
+    asked: Arc<AtomicUsize>,
     interfaces: Arc<Mutex<Vec<InterfaceInfo>>>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +31,8 @@ impl Fake {
         let interfaces = Arc::new(Mutex::new(interfaces));
         let (stop, stopped) = UnixStream::pair().unwrap();
         let mut server = ControlServer::bind(socket).unwrap();
-        let mut served = Served(interfaces.clone());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut served = Served(interfaces.clone(), asked.clone());
         let thread = thread::spawn(move || {
             loop {
                 let mut fds = [
@@ -44,10 +47,16 @@ impl Fake {
             }
         });
         Fake {
+            asked,
             interfaces,
             stop: Some(stop),
             thread: Some(thread),
         }
+    }
+
+    /// Number of requests so far.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
     }
 
     pub fn interfaces(&self) -> MutexGuard<'_, Vec<InterfaceInfo>> {
@@ -65,7 +74,7 @@ impl Drop for Fake {
     }
 }
 
-struct Served(Arc<Mutex<Vec<InterfaceInfo>>>);
+struct Served(Arc<Mutex<Vec<InterfaceInfo>>>, Arc<AtomicUsize>);
 
 fn errno(errno: i32) -> ApiError {
     ApiError::Errno {
@@ -76,6 +85,7 @@ fn errno(errno: i32) -> ApiError {
 
 impl Handler for Served {
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
         let mut interfaces = self.0.lock().unwrap();
         match request {
             Request::Show(which) => Ok(Reply::Show {
@@ -85,10 +95,9 @@ impl Handler for Served {
                 },
             }),
             Request::Stats(which) => {
-                let name = which.interface.unwrap_or_default();
-                named(&interfaces, &name)?;
-                let stats = InterfaceStats {
-                    name,
+                let of = |interface: &InterfaceInfo| InterfaceStats {
+                    name: interface.name.clone(),
+                    netns: interface.netns.clone(),
                     rx_packets: 1,
                     tx_packets: u64::MAX,
                     rx_bytes: 3,
@@ -99,7 +108,11 @@ impl Handler for Served {
                     multicast: 8,
                     ..InterfaceStats::default()
                 };
-                Ok(Reply::Stats { stats: vec![stats] })
+                let stats = match which.interface {
+                    Some(name) => vec![of(&interfaces[named(&interfaces, &name)?])],
+                    None => interfaces.iter().map(of).collect(),
+                };
+                Ok(Reply::Stats { stats })
             }
             Request::Groups(which) => {
                 let at = named(&interfaces, &which.interface)?;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Instant;
 
 use crate::fake::Fake;
 use crate::lab::{Lab, Mounted, eventually};
@@ -69,6 +70,7 @@ fn the_tree_is_as_sysfs_and_debugfs_have_it() {
         ("ib0/mode", 0o644),
         ("ib0/create_child", 0o200),
         ("ib0/pkey", 0o444),
+        ("ib0/statistics/rx_packets", 0o444),
     ] {
         let metadata = std::fs::metadata(fs.path(file)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o7777, mode, "{file}");
@@ -234,4 +236,41 @@ fn a_listing_of_many_is_whole() {
     eventually("a file of the last interface", || {
         fs.try_read("ib0.82ff/pkey").ok()
     });
+}
+
+/// Any user reads files in a loop. The daemon answers a bounded number of requests, whatever the number of
+/// reads: at first one for each read and each path, then ten a second for all interfaces and ten for all
+/// counters.
+#[test]
+fn readers_in_a_loop_do_not_keep_the_daemon_busy() {
+    const READS: usize = 2000;
+    let Some((_lab, fake, fs)) = family() else {
+        return;
+    };
+    for file in ["ib0/statistics/rx_packets", "ib0/mode", "ib0.8001/mtu"] {
+        let before = fake.asked();
+        let start = Instant::now();
+        for _ in 0..READS {
+            fs.read(file);
+        }
+        let tenths = start.elapsed().as_millis() as usize / 100 + 1;
+        let asked = fake.asked() - before;
+        let bound = 200 + tenths * (10 + 1 + 1);
+        assert!(asked <= bound, "{asked} requests, at most {bound}: {file}");
+        assert!(
+            asked < READS,
+            "{asked} requests for {READS} reads of {file}"
+        );
+    }
+    // Also for names that do not exist.
+    let before = fake.asked();
+    for n in 0..READS {
+        assert_eq!(fs.read_error(&format!("ib{n}.9/mode")), libc::ENOENT);
+    }
+    assert!(fake.asked() - before < READS / 2);
+    // What a program has written, it reads back.
+    for mtu in ["1500\n", "2000\n", "1600\n"] {
+        fs.write("ib0/mtu", mtu).unwrap();
+        assert_eq!(fs.read("ib0/mtu"), mtu);
+    }
 }

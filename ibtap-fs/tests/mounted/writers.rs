@@ -130,6 +130,17 @@ fn all_may_read_and_only_who_administers_may_write() {
     ];
     let done = fs.shell(&nobody, "cat \"$M/ib0/pkey\"");
     assert_eq!(done.stdout, b"0xffff\n", "{done:?}");
+    // Dumps name all hosts of the fabric; debugfs is for root alone, too.
+    for line in [
+        "ls \"$M/debug\"",
+        "cat \"$M/debug/ib0_path\"",
+        "cat \"$M/debug/ib0_mcg\"",
+    ] {
+        let done = fs.shell(&nobody, line);
+        assert!(!done.status.success() && done.stdout.is_empty(), "{done:?}");
+        let text = String::from_utf8_lossy(&done.stderr);
+        assert!(text.contains("Permission denied"), "{text}");
+    }
     let python = |user: &[&str]| {
         let script = "import os\ntry:\n    f = os.open(os.environ['M'] + '/ib0/create_child', \
                       os.O_WRONLY)\n    os.write(f, b'0x8001\\n')\n    print('made')\n\
