@@ -3,6 +3,11 @@
 //!
 //! A management datagram is the 256-byte payload of a UD SEND Only packet from QP1 to QP1.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 pub mod cm;
 mod names;
 pub mod sa;

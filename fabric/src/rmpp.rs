@@ -5,6 +5,11 @@
 //! The kernel does this work for umad agents with RMPP version 1. [`Receiver`] and [`Sender`] serve
 //! carriers that deliver single segments.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 mod receiver;
 mod sender;
 #[cfg(test)]
@@ -73,7 +78,8 @@ pub mod status {
 const SA_HEADER_LEN: u32 = 20;
 
 /// The largest payload length of a segment.
-const PAYLOAD_MAX: u32 = SA_HEADER_LEN + DATA_LEN as u32;
+const PAYLOAD_MAX: u32 = SA_HEADER_LEN + 200;
+const _: () = assert!(DATA_LEN == 200);
 
 /// A reply to a segment with these headers: same transaction, the method's response bit inverted.
 fn reply(header: &Header, head: &SaHeader, kind: u8, status: u8, data: [u32; 2]) -> [u8; MAD_LEN] {

@@ -1,5 +1,10 @@
 //! ARP and RARP between Ethernet (RFC 826, RFC 903) and InfiniBand (RFC 4391, section 9.2).
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::net::Ipv4Addr;
 
 use proto::Mac;

@@ -1,6 +1,11 @@
 //! The Internet checksum (RFC 1071) for small packets that the core reads or makes. Bulk data never comes
 //! here.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use crate::wire::{ipv4_at, ipv6_at};
 
 const PROTOCOL_UDP: u8 = 17;
@@ -22,14 +27,16 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    !(sum as u16)
+    !((sum & 0xffff) as u16)
 }
 
 /// The checksum of an ICMPv6 message at offset `at` in an IPv6 packet, with pseudo header (RFC 4443,
 /// section 2.3; RFC 8200, section 8.1).
 pub fn icmpv6(packet: &[u8], at: usize) -> u16 {
     let message = &packet[at..];
-    let len = (message.len() as u32).to_be_bytes();
+    let len = u32::try_from(message.len())
+        .unwrap_or(u32::MAX)
+        .to_be_bytes();
     let (source, destination) = (ipv6_at(packet, 8), ipv6_at(packet, 24));
     checksum(&[
         &source.octets(),
@@ -43,7 +50,7 @@ pub fn icmpv6(packet: &[u8], at: usize) -> u16 {
 /// The checksum of the UDP datagram `udp` in the IPv4 packet with the header `header`, with pseudo header
 /// (RFC 768).
 pub fn udp_v4(header: &[u8], udp: &[u8]) -> u16 {
-    let len = (udp.len() as u16).to_be_bytes();
+    let len = u16::try_from(udp.len()).unwrap_or(u16::MAX).to_be_bytes();
     let (source, destination) = (ipv4_at(header, 12), ipv4_at(header, 16));
     checksum(&[
         &source.octets(),

@@ -4,6 +4,11 @@
 //! server that follows RFC 4390 omits the client's hardware address from answers, which Ethernet clients
 //! need. Malformed messages pass unchanged; the receiver reports their errors.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
@@ -49,7 +54,9 @@ const SELECT: u8 = 3;
 const ACK: u8 = 5;
 
 /// Type and length, the type of an RFC 4361 identifier, IAID, DUID-LL of a MAC.
-const CLIENT_OPTION_LEN: usize = 2 + 1 + 4 + 4 + 6;
+const CLIENT_OPTION_LEN: usize = 2 + CLIENT_DATA_LEN as usize;
+/// Bytes behind type and length of this option.
+const CLIENT_DATA_LEN: u8 = 1 + 4 + 4 + 6;
 
 /// Whether an IPv4 packet, at least as long as its header, may be DHCP from a client to a server: a quick
 /// check of a few bytes.
@@ -240,7 +247,7 @@ impl<'p> Message<'p> {
     pub fn write_client(&self, client: Mac, out: &mut [u8]) -> Option<usize> {
         let body = self.copy(out, self.packet.len())?;
         body[HTYPE] = HTYPE_ETHERNET;
-        body[HLEN] = client.len() as u8;
+        body[HLEN] = u8::try_from(client.len()).ok()?;
         body[CHADDR..CHADDR + CHADDR_LEN].fill(0);
         body[CHADDR..CHADDR + client.len()].copy_from_slice(&client);
         self.finish(out, self.packet.len(), self.len)
@@ -263,7 +270,7 @@ impl<'p> Message<'p> {
         header[10..12].fill(0);
         let sum = checksum(&[header]);
         header[10..12].copy_from_slice(&sum.to_be_bytes());
-        let udp_len = udp.len() as u16;
+        let udp_len = u16::try_from(udp.len()).ok()?;
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
         if !self.unsummed {
             udp[6..8].fill(0);
@@ -282,7 +289,7 @@ impl<'p> Message<'p> {
 /// the MAC, a DUID-LL (RFC 8415, section 11.4).
 fn client_option(mac: Mac) -> [u8; CLIENT_OPTION_LEN] {
     let mut o = [0; CLIENT_OPTION_LEN];
-    o[..3].copy_from_slice(&[OPTION_CLIENT, CLIENT_OPTION_LEN as u8 - 2, 255]);
+    o[..3].copy_from_slice(&[OPTION_CLIENT, CLIENT_DATA_LEN, 255]);
     o[3..7].copy_from_slice(&mac[2..]);
     o[7..11].copy_from_slice(&[0, 3, 0, HTYPE_ETHERNET]);
     o[11..].copy_from_slice(&mac);

@@ -19,6 +19,11 @@
 //! A reply is the request with another operation code and the same length. A payload of the link's maximum
 //! length therefore tests both directions.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::collections::VecDeque;
 
 use proto::{Gid, Time};
@@ -81,7 +86,7 @@ impl Echo {
         p.extend_from_slice(&self.sequence.to_be_bytes());
         p.extend_from_slice(&self.stamp.to_be_bytes());
         p.extend_from_slice(&self.target.0);
-        p.extend((HEADER_LEN..len).map(|i| i as u8));
+        p.extend((HEADER_LEN..len).map(|i| i.to_le_bytes()[0]));
         p
     }
 }

@@ -1,6 +1,11 @@
 //! Neighbour discovery (RFC 4861): parsing, and replacing link-layer address options of 8 bytes (RFC 2464,
 //! section 6) by those of 24 (RFC 4391, section 9.3) and vice versa.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::net::{IpAddr, Ipv6Addr};
 
 use proto::Mac;
@@ -24,7 +29,7 @@ pub const INFINIBAND_OPTION_LEN: usize = 24;
 
 const IPV6_LEN: usize = 40;
 /// The minimum IPv6 MTU; also the limit for redirects (RFC 4861, section 4.5).
-const IPV6_MTU_MIN: usize = 1280;
+const IPV6_MTU_MIN: u16 = 1280;
 
 /// The message types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,7 +186,7 @@ impl<'p> Message<'p> {
         let link_mtu = u32::try_from(link_mtu).ok()?;
         let announced = u32::from_be_bytes(array(bytes, 4));
         let high = option.kind == OPTION_MTU && announced > link_mtu;
-        let ours = self.kind == Kind::RouterAdvertisement && link_mtu >= IPV6_MTU_MIN as u32;
+        let ours = self.kind == Kind::RouterAdvertisement && link_mtu >= u32::from(IPV6_MTU_MIN);
         (high && ours).then(|| {
             let mut lowered = *bytes;
             lowered[4..].copy_from_slice(&link_mtu.to_be_bytes());
@@ -277,12 +282,13 @@ impl<'p> Message<'p> {
 fn trim_quote(packet: &mut [u8], at: usize, option_len: usize) -> usize {
     let excess = packet
         .len()
-        .saturating_sub(IPV6_MTU_MIN)
+        .saturating_sub(IPV6_MTU_MIN.into())
         .next_multiple_of(8);
     // The option has a header of eight bytes.
     let cut = excess.min(option_len - 8);
     packet.copy_within(at + option_len.., at + option_len - cut);
-    packet[at + 1] -= (cut / 8) as u8;
+    let removed = u8::try_from(cut / 8).unwrap_or(u8::MAX);
+    packet[at + 1] = packet[at + 1].saturating_sub(removed);
     cut
 }
 

@@ -1,6 +1,11 @@
 //! The private data of connection requests and replies (RFC 4755, section 6; kernel
 //! drivers/infiniband/ulp/ipoib/ipoib.h, `struct ipoib_cm_data`).
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use proto::Qpn;
 
 use crate::wire::{ENCAP_LEN, array};
@@ -18,6 +23,10 @@ pub struct PrivateData {
     pub receive_mtu: u32,
 }
 
+/// [`CONNECTED_MTU`] with the encapsulation header.
+const RECEIVE_MTU: u32 = 0xfff4;
+const _: () = assert!(RECEIVE_MTU as usize == CONNECTED_MTU + ENCAP_LEN);
+
 impl PrivateData {
     /// Length in bytes.
     pub const LEN: usize = 8;
@@ -26,7 +35,7 @@ impl PrivateData {
     pub const fn new(qpn: Qpn) -> PrivateData {
         PrivateData {
             qpn,
-            receive_mtu: (CONNECTED_MTU + ENCAP_LEN) as u32,
+            receive_mtu: RECEIVE_MTU,
         }
     }
 

@@ -4,6 +4,11 @@
 //! Sources are ignored, because multicast GIDs have none. A host that wants a group from some sources, or
 //! from all but some, is a member; a host that wants no source is not a member.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proto::{Mac, Time};

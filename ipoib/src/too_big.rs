@@ -5,6 +5,11 @@
 //! destination of the packet: the host would drop its own address as a martian, and any other address would
 //! be invented.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::net::IpAddr;
 
 use proto::Time;
@@ -133,7 +138,7 @@ fn write_v4(l3: &[u8], ends: &[u8], mtu: usize, len: usize, out: &mut [u8]) -> u
     let (header, icmp) = out[..total].split_at_mut(IPV4_LEN);
     header.fill(0);
     header[..2].copy_from_slice(&[0x45, TOS_INTERNETWORK_CONTROL]);
-    header[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+    header[2..4].copy_from_slice(&saturated(total).to_be_bytes());
     header[8..10].copy_from_slice(&[TTL, PROTOCOL_ICMP]);
     header[12..].copy_from_slice(ends);
     fill(header, 10);
@@ -160,7 +165,8 @@ fn write_v6(l3: &[u8], ends: &[u8], mtu: usize, len: usize, out: &mut [u8]) -> u
     packet[6..8].copy_from_slice(&[NEXT_HEADER_ICMPV6, TTL]);
     packet[8..IPV6_LEN].copy_from_slice(ends);
     packet[IPV6_LEN..IPV6_LEN + 4].copy_from_slice(&[2, 0, 0, 0]);
-    packet[IPV6_LEN + 4..IPV6_LEN + ICMP_LEN].copy_from_slice(&(mtu as u32).to_be_bytes());
+    let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+    packet[IPV6_LEN + 4..IPV6_LEN + ICMP_LEN].copy_from_slice(&mtu.to_be_bytes());
     let quote = &mut packet[IPV6_LEN + ICMP_LEN..];
     quote.copy_from_slice(&l3[..quoted]);
     if quoted >= IPV6_LEN {

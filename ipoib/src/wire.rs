@@ -1,5 +1,10 @@
 //! Reads and writes fields of packets.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum;

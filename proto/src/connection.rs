@@ -41,7 +41,7 @@ impl ServiceId {
     /// The port number of a service made by [`ServiceId::rdma_ib`].
     pub const fn rdma_ib_port(self) -> Option<u16> {
         if self.0 >> 16 == 0x013f {
-            Some(self.0 as u16)
+            Some((self.0 & 0xffff) as u16)
         } else {
             None
         }
@@ -55,7 +55,7 @@ impl ServiceId {
     /// The port number of a service made by [`ServiceId::rdma_cm`].
     pub const fn rdma_cm_port(self) -> Option<u16> {
         if self.0 >> 16 == 0x0106 {
-            Some(self.0 as u16)
+            Some((self.0 & 0xffff) as u16)
         } else {
             None
         }

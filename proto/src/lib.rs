@@ -5,6 +5,10 @@
 //! room.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
 
 pub mod backoff;
 mod choices;

@@ -10,7 +10,9 @@ impl Instant {
     /// The point in time `later` after this one.
     #[must_use]
     pub const fn after(self, later: Duration) -> Instant {
-        Instant(self.0.saturating_add(later.as_nanos() as u64))
+        let whole = later.as_secs().saturating_mul(1_000_000_000);
+        let later = whole.saturating_add(later.subsec_nanos() as u64);
+        Instant(self.0.saturating_add(later))
     }
 
     /// The time since `earlier`; 0 if `earlier` is later.

@@ -1,6 +1,11 @@
 //! Attributes of VNIC management. Their layouts on the wire are those of kernel
 //! drivers/infiniband/ulp/opa_vnic/opa_vnic_encap.h, big-endian.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::ops::RangeInclusive;
 
 pub use proto::ConfigState;
@@ -106,7 +111,7 @@ impl Default for VeswPortInfo {
             base_mac_addr: [0; 6],
             config_state: ConfigState::DropAll,
             oper_state: ConfigState::DropAll,
-            max_mac_tbl_ent: crate::mac_table::MAC_TABLE_ENTRIES as u16,
+            max_mac_tbl_ent: u16::try_from(crate::mac_table::MAC_TABLE_ENTRIES).unwrap_or(u16::MAX),
             max_smac_ent: 256,
             mac_tbl_digest: 0,
             encap_slid: Lid::NONE,

@@ -10,6 +10,11 @@
 //! * The Q_Key contains the number of the switch, so that packets of another switch do not reach a port.
 //!   The receiver also compares all 12 bits of the number in the header.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 pub mod fragment;
 pub mod seal;
 

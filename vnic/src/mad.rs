@@ -4,6 +4,11 @@
 //! On Omni-Path every datagram has 2048 bytes. ibtap omits the unused end of an attribute, and accepts both
 //! lengths.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 mod bytes;
 mod class_port_info;
 mod counters;
@@ -169,7 +174,7 @@ impl Header {
     /// Index of the virtual port (`vema_get_vport_num`).
     #[must_use]
     pub const fn vport(&self) -> u8 {
-        self.modifier.get() as u8
+        (self.modifier.get() & 0xff) as u8
     }
 
     /// Whether the datagram is a request to an agent.
@@ -270,6 +275,11 @@ pub trait Attribute: Sized {
 
     /// Appends the encoded attribute to `out`, at most [`DATA_MAX`] bytes. Longer lists are cut.
     fn encode(&self, out: &mut Vec<u8>);
+}
+
+/// A length, offset or number of entries of up to 65535 in two bytes.
+pub(crate) fn two_bytes(number: usize) -> [u8; 2] {
+    u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes()
 }
 
 /// Encodes a datagram.

@@ -8,6 +8,11 @@
 //! [`packet_len`] bytes, and call [`Prefix::wrap`]. To receive, call [`decode()`], which is independent of
 //! the receiver, then [`admit()`].
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 mod admit;
 mod decode;
 mod encode;

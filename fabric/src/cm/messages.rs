@@ -94,7 +94,7 @@ pub fn rej(
     m.reason = U16::new(reason.0);
     if reason == RejectReason::TIMEOUT {
         fill(&mut m.ari, &ca_guid.0);
-        m.set_ari_length(ca_guid.0.len() as u8);
+        m.set_ari_length(u8::try_from(ca_guid.0.len()).unwrap_or(u8::MAX));
     }
     fill(&mut m.private_data, private_data);
     datagram(tid, cm::REJ, &m)

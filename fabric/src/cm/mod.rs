@@ -6,6 +6,11 @@
 //! worker has one `Cm`. The low byte of a communication id carries the worker's number (modulo the
 //! number of workers), so that the packets of a connection reach their worker.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 mod connections;
 mod counts;
 mod end;

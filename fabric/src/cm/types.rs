@@ -21,7 +21,7 @@ impl CmId {
             // Number of bytes that are `worker` modulo `workers`.
             let choices = (255 - worker) / workers + 1;
             let low = worker + workers * ((number >> 32) % choices);
-            let id = (number as u32 & 0xffff_ff00) | low as u32;
+            let id = ((number & 0xffff_ff00 | low) & 0xffff_ffff) as u32;
             if id != 0 {
                 return CmId(id);
             }

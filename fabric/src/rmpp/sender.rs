@@ -148,7 +148,7 @@ impl Sender {
         let rest = self.data.get(at..).unwrap_or_default();
         let records = rest.get(..DATA_LEN).unwrap_or(rest);
         let (first, last) = (number == 1, number == self.segments);
-        let in_this = SA_HEADER_LEN + records.len() as u32;
+        let in_this = u32::try_from(records.len()).map_or(PAYLOAD_MAX, |n| SA_HEADER_LEN + n);
         let length = match (first, last) {
             (_, true) => in_this,
             (true, false) => self.total(),

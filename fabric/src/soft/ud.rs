@@ -1,6 +1,11 @@
 //! Received unreliable datagrams: checks, their order, and the receivers (IBA vol. 1, 9.6.1 and 9.8.2;
 //! the order of kernel drivers/infiniband/sw/rxe/rxe_recv.c: the ICRC comes last).
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 use std::ops::Range;
 
 use proto::{Gid, PKey, QKey, Qpn};

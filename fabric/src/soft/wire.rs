@@ -5,6 +5,11 @@
 //! receive path borrows them from a buffer; [`Packet`] and [`Repr`] read and write whole packets of
 //! every opcode of the kernel's `rdma_rxe` (drivers/infiniband/sw/rxe/rxe_opcode.c).
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+
 pub mod opcode;
 mod packet;
 #[cfg(test)]
@@ -25,7 +30,8 @@ pub const ICRC_LEN: usize = 4;
 /// Pad bytes that bring a payload of `payload_len` bytes to a multiple of four (IBA vol. 1,
 /// 9.2.3): 0 to 3.
 pub const fn pad_count(payload_len: usize) -> u8 {
-    (payload_len.wrapping_neg() & 3) as u8
+    let [low, ..] = payload_len.wrapping_neg().to_le_bytes();
+    low & 3
 }
 
 /// Base Transport Header, 12 bytes (IBA vol. 1, 9.2).

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use proto::{Gid, Qpn, Time};
 
-use crate::mad::MAD_MAX;
+use crate::mad::{MAD_MAX, two_bytes};
 
 /// Bytes of the header of a piece.
 pub const HEADER_LEN: usize = 12;
@@ -77,8 +77,8 @@ impl Splitter {
 fn datagram(number: u32, length: usize, offset: usize, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LEN + bytes.len());
     out.extend([VERSION, 0]);
-    out.extend((length as u16).to_be_bytes());
-    out.extend((offset as u16).to_be_bytes());
+    out.extend(two_bytes(length));
+    out.extend(two_bytes(offset));
     out.extend([0; 2]);
     out.extend(number.to_be_bytes());
     out.extend(bytes);

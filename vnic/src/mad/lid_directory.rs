@@ -18,7 +18,7 @@
 use proto::Qpn;
 
 use super::bytes::Reader;
-use super::{Attribute, DATA_MAX, Malformed};
+use super::{Attribute, DATA_MAX, Malformed, two_bytes};
 use crate::attribute::LidDirectory;
 use crate::directory::NodeAddress;
 
@@ -71,7 +71,7 @@ impl Attribute for LidDirectory {
         let entries = &self.entries[..self.entries.len().min(LID_DIRECTORY_PAGE)];
         out.extend(self.start.to_be_bytes());
         out.extend(self.total.to_be_bytes());
-        out.extend((entries.len() as u16).to_be_bytes());
+        out.extend(two_bytes(entries.len()));
         out.extend([0; 2]);
         out.extend(self.digest.to_be_bytes());
         out.extend([0; 4]);

@@ -1,7 +1,7 @@
 //! VeswPortMacEntries: a page of a virtual port's MAC table.
 
 use super::bytes::Reader;
-use super::{Attribute, DATA_MAX, Malformed};
+use super::{Attribute, DATA_MAX, Malformed, two_bytes};
 use crate::mac_table::MacEntry;
 
 /// Bytes before the entries.
@@ -70,7 +70,7 @@ impl Attribute for MacEntries {
     fn encode(&self, out: &mut Vec<u8>) {
         let entries = &self.entries[..self.entries.len().min(MAC_ENTRIES_PAGE)];
         out.extend(self.offset.to_be_bytes());
-        out.extend((entries.len() as u16).to_be_bytes());
+        out.extend(two_bytes(entries.len()));
         out.extend(self.digest.to_be_bytes());
         for entry in entries {
             out.extend(entry.mac);

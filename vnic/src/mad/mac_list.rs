@@ -3,7 +3,7 @@
 use proto::Mac;
 
 use super::bytes::Reader;
-use super::{Attribute, DATA_MAX, Malformed};
+use super::{Attribute, DATA_MAX, Malformed, two_bytes};
 
 /// Bytes before the addresses.
 const HEAD: usize = 8;
@@ -66,7 +66,7 @@ impl Attribute for MacList {
     fn encode(&self, out: &mut Vec<u8>) {
         let macs = &self.macs[..self.macs.len().min(MAC_LIST_PAGE)];
         out.extend(self.start.to_be_bytes());
-        out.extend((macs.len() as u16).to_be_bytes());
+        out.extend(two_bytes(macs.len()));
         out.extend(self.total.to_be_bytes());
         out.extend(self.gen_count.to_be_bytes());
         out.extend(macs.as_flattened());

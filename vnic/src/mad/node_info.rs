@@ -84,7 +84,8 @@ impl Attribute for NodeInfo {
         out.extend(self.guid.0);
         out.extend(self.incarnation.to_be_bytes());
         out.extend(self.payload_max.to_be_bytes());
-        out.extend([self.port, ports.len() as u8, self.first, self.next]);
+        let count = u8::try_from(ports.len()).unwrap_or(u8::MAX);
+        out.extend([self.port, count, self.first, self.next]);
         out.extend([0; 2]);
         out.extend(padded::<DESCRIPTION_MAX>(&self.description));
         for port in ports {

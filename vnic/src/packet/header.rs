@@ -119,19 +119,19 @@ impl Header16B {
         } = Words::from_bytes(bytes);
         let (slid, dlid) = (SLID_HIGH.get(second), DLID_HIGH.get(second));
         Header16B {
-            slid: Lid::new((slid << 20 | SLID_LOW.get(first)) as u32),
-            dlid: Lid::new((dlid << 20 | DLID_LOW.get(first)) as u32),
-            length_qw: LENGTH.get(first) as u16,
+            slid: Lid::new(((slid << 20 | SLID_LOW.get(first)) & 0xff_ffff) as u32),
+            dlid: Lid::new(((dlid << 20 | DLID_LOW.get(first)) & 0xff_ffff) as u32),
+            length_qw: (LENGTH.get(first) & 0xffff) as u16,
             becn: BECN.get(first) != 0,
             fecn: FECN.get(first) != 0,
-            sc: SC.get(first) as u8,
-            rc: RC.get(first) as u8,
-            l2: L2.get(first) as u8,
+            sc: (SC.get(first) & 0xff) as u8,
+            rc: (RC.get(first) & 0xff) as u8,
+            l2: (L2.get(first) & 0xff) as u8,
             lt: LT.get(first) != 0,
-            l4: L4.get(second) as u8,
-            pkey: PKey::new(PKEY.get(second) as u16),
-            entropy: ENTROPY.get(second) as u16,
-            vesw_id: VESW_ID.get(third as u64) as u16,
+            l4: (L4.get(second) & 0xff) as u8,
+            pkey: PKey::new((PKEY.get(second) & 0xffff) as u16),
+            entropy: (ENTROPY.get(second) & 0xffff) as u16,
+            vesw_id: (VESW_ID.get(third as u64) & 0xffff) as u16,
         }
     }
 
@@ -158,7 +158,7 @@ impl Header16B {
                 | DLID_HIGH.put(dlid >> 20)
                 | PKEY.put(self.pkey.get() as u64)
                 | ENTROPY.put(self.entropy as u64),
-            third: VESW_ID.put(self.vesw_id as u64) as u32,
+            third: (VESW_ID.put(self.vesw_id as u64) & 0xffff_ffff) as u32,
         }
     }
 }
@@ -181,7 +181,7 @@ impl Words {
 
     #[inline]
     pub(super) const fn sc(self) -> u8 {
-        SC.get(self.first) as u8
+        (SC.get(self.first) & 0xff) as u8
     }
 
     /// Sets all bits of the fields that a switch may change: BECN, FECN, SC, and the age in the reserved

@@ -16,13 +16,14 @@ impl Tail {
     /// Creates the tail of a packet with `pad` bytes of padding, up to 7.
     #[must_use]
     pub const fn new(pad: usize) -> Tail {
-        Tail(LT | pad as u8 & 7)
+        Tail(LT | Tail::without_lt(pad).0)
     }
 
     /// Creates the tail without LT, as the kernel's driver has it in memory.
     #[must_use]
     pub const fn without_lt(pad: usize) -> Tail {
-        Tail(pad as u8 & 7)
+        let [low, ..] = pad.to_le_bytes();
+        Tail(low & 7)
     }
 
     /// Bytes of padding in the tail: 6 bits, of which only 0 to 7 are valid.

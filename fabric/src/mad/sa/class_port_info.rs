@@ -63,7 +63,7 @@ impl Redirect {
         Some(Redirect {
             gid,
             tclass: (route >> 24) as u8,
-            sl: (route >> 20) as u8 & 0xf,
+            sl: (route >> 20 & 0xf) as u8,
             flow_label: route & 0xf_ffff,
             lid,
             pkey,
@@ -129,7 +129,7 @@ impl ClassPortInfo {
             class_version,
             capability_mask,
             capability_mask2: mask2 >> 5,
-            resp_time_code: mask2 as u8 & 0x1f,
+            resp_time_code: (mask2 & 0x1f) as u8,
             redirect: Redirect::read(&mut r)?,
             trap: Redirect::read(&mut r)?,
         })

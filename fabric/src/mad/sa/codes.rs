@@ -77,7 +77,7 @@ pub const fn packet_lifetime(code: u8) -> Duration {
     let code = if code > 63 { 63 } else { code };
     let nanoseconds = 4096u128 << code;
     Duration::new(
-        (nanoseconds / 1_000_000_000) as u64,
+        ((nanoseconds / 1_000_000_000) & 0xffff_ffff_ffff_ffff) as u64,
         (nanoseconds % 1_000_000_000) as u32,
     )
 }

@@ -90,7 +90,7 @@ impl InformInfo {
             kind,
             trap,
             qpn: Qpn::new(queue_pair >> 8),
-            resp_time_code: queue_pair as u8 & 0x1f,
+            resp_time_code: (queue_pair & 0x1f) as u8,
             producer: producer & 0xff_ffff,
         })
     }

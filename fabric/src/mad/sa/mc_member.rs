@@ -181,7 +181,7 @@ impl McMemberRecord {
             lifetime,
             sl: (route >> 28) as u8,
             flow_label: route >> 8 & 0xf_ffff,
-            hop_limit: route as u8,
+            hop_limit: (route & 0xff) as u8,
             scope: membership >> 4,
             join_state: JoinState(membership & 0xf),
             proxy_join: proxy & 0x80 != 0,
