@@ -227,8 +227,8 @@ impl Ipoib {
     }
 
     fn look_up_source(&mut self, now: Time, meta: &Meta, ip: IpAddr) -> Mac {
-        let known = self.neighbours.by_address(meta.src_gid, meta.src_qpn);
         let address = sender(meta);
+        let known = self.sender_of(meta, ip);
         let Some(slot) = known.or_else(|| self.data_from(now, &address, ip)) else {
             return peer_mac(&address);
         };
@@ -237,6 +237,19 @@ impl Ipoib {
         let link = self.neighbours.link(slot);
         self.last_source = Some((meta.src_gid, meta.src_qpn, link, mac));
         mac
+    }
+
+    /// The neighbour that sent a packet from an IP address. A peer with several data threads over an RDMA
+    /// device also sends from queue pairs that are not in its address; then the IP address tells which
+    /// interface of the port the packet is from.
+    fn sender_of(&self, meta: &Meta, ip: IpAddr) -> Option<u32> {
+        let known = self.neighbours.by_address(meta.src_gid, meta.src_qpn);
+        known.or_else(|| {
+            let slot = self.neighbours.by_ip(ip)?;
+            let neighbour = self.neighbours.get(slot);
+            let same_port = neighbour.address.gid() == meta.src_gid;
+            (same_port && neighbour.confirmed).then_some(slot)
+        })
     }
 
     fn nd_in(
@@ -332,7 +345,7 @@ impl Ipoib {
     /// the address (RFC 4861, section 4.4). It contains no flags of the sender: the last known flags stay,
     /// and without known flags it counts as data only.
     fn advertised_by_sender(&mut self, now: Time, meta: &Meta, ip: IpAddr) {
-        let known = self.neighbours.by_address(meta.src_gid, meta.src_qpn);
+        let known = self.sender_of(meta, ip);
         let known = known.map(|slot| self.neighbours.get(slot));
         match known.filter(|n| n.confirmed).map(|n| n.address) {
             Some(address) => self.learn_neighbour(now, &address, Some(ip)),

@@ -240,3 +240,25 @@ fn c39_short_or_lying_packets_are_dropped() {
         );
     }
 }
+
+/// A peer with several data threads over an RDMA device has one address, and sends from more queue pairs.
+#[test]
+fn data_from_another_queue_pair_of_a_peer_is_from_the_peer() {
+    let mut c = a();
+    let (ip, own) = ([10, 0, 0, 2], c.local().gid());
+    let mac = teach(&mut c, address(0xb, 0x4b), ip);
+    let source = |c: &mut Ipoib, from, ip| {
+        let p = payload(0x0800, &ipv4(ip, [10, 0, 0, 1], b""));
+        let frame = receive(c, &meta(from, own), &p).unwrap();
+        <Mac>::try_from(&frame[6..12]).unwrap()
+    };
+    let second = address(0xb, 0x77);
+    assert_eq!(source(&mut c, second, ip), mac);
+    assert_eq!(c.neighbours().count(), 1);
+    // The IP address of a neighbour at another port tells nothing.
+    assert_ne!(source(&mut c, address(0xd, 0x77), ip), mac);
+    // An unknown IP address does not tell which interface of the port it is.
+    let mut c = a();
+    let mac = teach(&mut c, address(0xb, 0x4b), ip);
+    assert_ne!(source(&mut c, second, [10, 0, 0, 9]), mac);
+}
