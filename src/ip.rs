@@ -184,7 +184,7 @@ impl Ip {
                 return Err(e);
             }
         }
-        ip.hand_out(&interface, site.threads);
+        ip.hand_out(&interface, site.threads, capabilities.first_receives);
         fdstore::keep(&spec.interface, &interface.tap);
         Ok((interface, ip))
     }

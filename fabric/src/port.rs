@@ -54,6 +54,8 @@ pub struct DeviceAttributes {
 pub struct Capabilities {
     /// Number of workers (and lanes) that share one advertised QPN.
     pub lanes: usize,
+    /// All datagrams arrive at the first worker; false: at any worker.
+    pub first_receives: bool,
     /// Maximum UD payload of a train in bytes, without packet overhead.
     pub train_bytes: usize,
     /// Maximum number of packets in a train.

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod error;
+mod flow;
 mod holder;
 mod queue;
 mod sysctls;

@@ -211,6 +211,49 @@ fn a_large_tcp_send_is_one_frame() {
     });
 }
 
+/// The answer to each of many flows comes from the queue on which the flow arrived: one thread may write all
+/// flows without moving all of them to its own queue.
+#[test]
+fn flows_written_by_one_thread_stay_spread_over_the_queues() {
+    in_namespace(|| {
+        let (_tap, queues) = configured(2);
+        let answered = |writer: &TapQueue, port: u16| {
+            // SYN to a closed port; RST.
+            let frame = tcp_segment(port, 100, 0, 2, &[]);
+            writer.write_vectored(&[IoSlice::new(&frame)]).unwrap();
+            let is_answer = |frame: &[u8]| {
+                frame.len() > 48 && frame[35] == 6 && frame[46..48] == port.to_be_bytes()
+            };
+            let mut buffer = vec![0; READ_MAX];
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while Instant::now() < deadline {
+                for (at, queue) in queues.iter().enumerate() {
+                    while let Some(length) = queue.read(&mut buffer).unwrap() {
+                        if is_answer(&buffer[..length]) {
+                            return at;
+                        }
+                    }
+                }
+            }
+            panic!("no answer from port {port}");
+        };
+        let count = |writer: &TapQueue, ports: std::ops::Range<u16>| {
+            let mut counts = [0; 2];
+            for port in ports {
+                // The kernel learns the queue of a flow after it has handled the frame.
+                answered(writer, port);
+                let at = answered(writer, port);
+                assert_eq!(answered(writer, port), at, "a flow keeps its queue");
+                counts[at] += 1;
+            }
+            counts
+        };
+        assert_eq!(count(&queues[0].share(), 100..132), [32, 0]);
+        let [one, other] = count(&queues[0].share_by_flow(&queues), 200..232);
+        assert!(one >= 4 && other >= 4, "{one} and {other}");
+    });
+}
+
 #[test]
 fn the_carrier_is_seen() {
     in_namespace(|| {

@@ -46,8 +46,14 @@ impl Ip {
         }
     }
 
-    /// Gives each data thread a lane of the interface's own link.
-    pub(super) fn hand_out(&mut self, interface: &Interface, threads: &[Mailbox]) {
+    /// Gives each data thread a lane of the interface's own link. `first_receives`: all datagrams arrive at the
+    /// first thread, which writes to all queues, so that the host's flows use all threads.
+    pub(super) fn hand_out(
+        &mut self,
+        interface: &Interface,
+        threads: &[Mailbox],
+        first_receives: bool,
+    ) {
         let init = self.lane_init(interface, &self.link, threads.len());
         let settings = self.lane_settings(interface);
         let queues = &interface.queues;
@@ -56,7 +62,11 @@ impl Ip {
                 return;
             };
             let parts = IpParts::new(&init, settings.clone());
-            let lane = parts.with_queue(queue.share(), i < queues.len());
+            let queue = match i {
+                0 if first_receives => queue.share_by_flow(queues),
+                _ => queue.share(),
+            };
+            let lane = parts.with_queue(queue, i < queues.len());
             thread.send(Command::AddLane(Box::new(lane)));
         }
         self.link.handed_out(settings);

@@ -79,6 +79,7 @@ impl Port for FakePort {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             lanes: 1,
+            first_receives: true,
             train_bytes: 4096,
             message_train: 0,
             train_packets: 1,

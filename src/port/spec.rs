@@ -78,6 +78,7 @@ impl PortSpec {
                 gid: port.gid,
                 link_mtu: port.link_mtu,
                 cm: port.cm,
+                workers,
                 ..VerbsConfig::new(device, *number)
             }),
         };

@@ -54,5 +54,5 @@ fn ports_do_over_verbs_what_they_do_over_the_software_fabric() {
 fn a_library_that_fails_or_lies_is_survived() {
     let removal = "IBTAP_TEST_MAY_REMOVE=1 /host/verbs events:: a_device_is_removed";
     let others = "/host/verbs --skip events:: --skip a_device_is_removed";
-    all_pass(&[removal, others], 23);
+    all_pass(&[removal, others], 24);
 }

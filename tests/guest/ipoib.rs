@@ -91,6 +91,53 @@ fn verbs_reach_verbs_over_connections() {
     });
 }
 
+/// Two data threads send, each from its own queue pair; the first one receives. Nothing is received twice, and the peer
+/// sees one neighbour.
+fn two_threads(mode: &str) {
+    on_stage(|stage| {
+        let options = format!("{VERBS} --queues 2 --mode {mode}");
+        let a = Side::start(&stage.machine, &options);
+        let b = Side::start(&stage.host, &format!("{SOFT} --mode {mode}"));
+        a.reaches(&b);
+        all_arrives(a.node, b.node);
+        a.both_threads_send(b.node);
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let ping = format!("ping -c 20 -i 0.05 -W 5 {}", to.node.v4());
+            let output = from.node.ok(&ping);
+            assert!(!output.contains("DUP"), "{output}");
+        }
+        let port = &a.node.ask("res")[0];
+        let mut pairs = port["queue_pairs"].as_array().expect("an array").clone();
+        pairs.retain(|qp| qp["type"] == "UD" && qp["interface"] == "ib0" && qp["state"] == "RTS");
+        assert_eq!(pairs.len(), 2, "{port}");
+
+        let known = |side: &Side| {
+            let mut all = side.node.ask("neigh ib0");
+            all.retain(|n| n["state"] == "confirmed");
+            all
+        };
+        let (of_a, of_b) = (known(&a), known(&b));
+        assert_eq!((of_a.len(), of_b.len()), (1, 1), "{of_a:?} {of_b:?}");
+        // Own multicast of either thread has not come back.
+        let gid = &of_b[0]["gid"];
+        let back = a.node.ask("neigh ib0");
+        assert!(back.iter().all(|n| &n["gid"] != gid), "{gid}: {back:?}");
+        if mode == "connected" {
+            a.each_thread_has_a_connection();
+        }
+    });
+}
+
+#[test]
+fn two_data_threads_over_verbs_send_datagrams() {
+    two_threads("datagram");
+}
+
+#[test]
+fn two_data_threads_over_verbs_have_connections() {
+    two_threads("connected");
+}
+
 /// The script of udhcpc: configures the address, and writes it to a file.
 const LEASE: &str = r#"#!/bin/sh
 case $1 in

@@ -69,18 +69,11 @@ impl InterfaceConfig {
             let what = format!("another interface{place} is named {name:?} already");
             return Err(KeyFault::new("name", what));
         }
-        match (&self.port, self.queues) {
-            (PortName::Underlay(underlay), _) if underlay == name => {
+        match &self.port {
+            PortName::Underlay(underlay) if underlay == name => {
                 let what = format!("the interface {name:?} cannot be its own underlay");
                 Err(KeyFault::new("underlay", what))
             }
-            (PortName::Rdma { .. }, Some(queues)) if queues > 1 => Err(KeyFault::new(
-                "queues",
-                format!(
-                    "{queues} queues: an interface on an RDMA device has one queue pair and one \
-                     queue; leave queues out"
-                ),
-            )),
             _ => Ok(()),
         }
     }

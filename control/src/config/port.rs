@@ -71,7 +71,7 @@ impl PortName {
 
     /// The default number of TAP queues of an interface. Software fabric: one for each CPU, at most 4.
     /// Streams of one pair of hosts rarely spread over more queues, and each queue costs a thread and
-    /// receive memory. RDMA device: 1, because a queue pair has one receive queue.
+    /// receive memory. RDMA device: 1, because only sending uses further ones.
     pub fn default_queues(&self) -> usize {
         match self {
             PortName::Underlay(_) => std::thread::available_parallelism()

@@ -149,6 +149,13 @@ impl VnicConfig {
         let of_ipoib = ipoib.iter().map(|other| &other.interface);
         let of_vnics = others.iter().map(|other| &other.interface);
         self.interface.check(of_ipoib.chain(of_vnics))?;
+        if let (PortName::Rdma { .. }, Some(queues @ 2..)) = (&self.port, self.queues) {
+            let what = format!(
+                "{queues} queues: a VNIC on an RDMA device sends from one queue pair, because peers learn \
+                 its address from packets; leave queues out"
+            );
+            return Err(KeyFault::new("queues", what));
+        }
         let own = |v: &VnicConfig| v.switch.as_ref().map(|s| (s.vesw, s.lid));
         let Some((vesw, Some(lid))) = own(self) else {
             return Ok(());

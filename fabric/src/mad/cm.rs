@@ -55,6 +55,29 @@ pub const CLASS_VERSION: u8 = 2;
 /// Bytes of every message.
 pub const DATA_LEN: usize = MAD_LEN - size_of::<Header>();
 
+/// Offsets in a datagram: of the message's attribute, of the sender's communication id, and of the receiver's in
+/// messages that have one.
+pub const ATTRIBUTE: usize = 16;
+/// See [`ATTRIBUTE`].
+pub const SENDER_ID: usize = 24;
+/// See [`ATTRIBUTE`].
+pub const RECEIVER_ID: usize = 28;
+
+/// The number of a received datagram's worker among `workers`: the low byte of our communication id, or of the
+/// sender's id in a message without ours. `None` for a datagram that is too short.
+pub fn worker_of(datagram: &[u8], workers: usize) -> Option<usize> {
+    let word = |at: usize| {
+        let bytes = datagram.get(at..)?.first_chunk()?;
+        Some(u32::from_be_bytes(*bytes))
+    };
+    let attribute = (word(ATTRIBUTE)? >> 16) as u16;
+    let (sender, receiver) = (word(SENDER_ID)?, word(RECEIVER_ID)?);
+    // A ServiceIDResReqResp has the request's id in the place of the sender's.
+    let names_none = attribute == REQ || attribute == SIDR_REP || attribute == REJ && receiver == 0;
+    let id = if names_none { sender } else { receiver };
+    Some((id & 0xff) as usize % workers.max(1))
+}
+
 /// Which message an MRA or a REJ answers (IBA vol. 1, 12.6.6.1 and 12.6.7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]

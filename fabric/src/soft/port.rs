@@ -418,6 +418,7 @@ impl Port for SoftPort {
         let train_bytes = packets * payload as usize;
         Capabilities {
             lanes: self.config.workers,
+            first_receives: false,
             train_bytes,
             train_packets: super::train::PACKETS_MAX,
             multicast: self.config.peers.is_empty(),

@@ -24,9 +24,9 @@ const OPCODE: usize = 0;
 /// The word whose low 24 bits are the destination queue pair.
 const DEST_QP: usize = 4;
 const MGMT_CLASS: usize = HEAD + 1;
-const ATTRIBUTE_ID: usize = HEAD + 16;
-const LOCAL_COMM_ID: usize = HEAD + 24;
-const REMOTE_COMM_ID: usize = HEAD + 28;
+const ATTRIBUTE_ID: usize = HEAD + cm::ATTRIBUTE;
+const LOCAL_COMM_ID: usize = HEAD + cm::SENDER_ID;
+const REMOTE_COMM_ID: usize = HEAD + cm::RECEIVER_ID;
 
 /// The first opcode after those of reliable connections.
 const RC_END: u8 = 0x20;
@@ -43,30 +43,15 @@ pub const fn is_connected(opcode: u8) -> bool {
 
 /// The worker that a packet, from BTH to ICRC, belongs to; `None` for any worker.
 pub fn owner(packet: &[u8], workers: usize) -> Option<usize> {
-    let word = |at: usize| {
-        packet
-            .get(at..)?
-            .first_chunk()
-            .map(|b| u32::from_be_bytes(*b))
-    };
     let opcode = *packet.get(OPCODE)?;
-    let dest_qp = word(DEST_QP)? & QPN_MASK;
-    let number = if is_connected(opcode) {
-        dest_qp
-    } else if opcode != opcode::UD_SEND_ONLY
-        || dest_qp != Qpn::GSI.get()
-        || *packet.get(MGMT_CLASS)? != class::COM_MGT
-    {
-        return None;
-    } else {
-        let attribute = (word(ATTRIBUTE_ID)? >> 16) as u16;
-        let (local, remote) = (word(LOCAL_COMM_ID)?, word(REMOTE_COMM_ID)?);
-        let names_none = attribute == cm::REQ
-            || attribute == cm::SIDR_REP
-            || attribute == cm::REJ && remote == 0;
-        if names_none { local } else { remote }
-    };
-    Some((number & 0xff) as usize % workers)
+    let dest_qp = u32::from_be_bytes(*packet.get(DEST_QP..)?.first_chunk()?) & QPN_MASK;
+    if is_connected(opcode) {
+        return Some((dest_qp & 0xff) as usize % workers);
+    }
+    let is_cm = opcode == opcode::UD_SEND_ONLY
+        && dest_qp == Qpn::GSI.get()
+        && *packet.get(MGMT_CLASS)? == class::COM_MGT;
+    is_cm.then(|| cm::worker_of(packet.get(HEAD..)?, workers))?
 }
 
 /// BPF_A of a return (include/uapi/linux/filter.h): returns the accumulator.

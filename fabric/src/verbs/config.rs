@@ -30,6 +30,8 @@ pub struct VerbsConfig {
     pub cm: CmChoice,
     /// Maximum number of reliable connections of a worker.
     pub connections_max: usize,
+    /// Number of workers: each sends from its own queue pairs, the first one also receives.
+    pub workers: usize,
     /// Maximum time to wait until the port is active with a usable GID.
     pub gid_wait: Duration,
     /// Ends that wait early when it becomes readable.
@@ -47,6 +49,7 @@ impl VerbsConfig {
             message_max: MESSAGE_MAX,
             cm: CmChoice::Auto,
             connections_max: CONNECTIONS_MAX,
+            workers: 1,
             gid_wait: Duration::from_secs(10),
             give_up: None,
         }

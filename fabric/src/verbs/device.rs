@@ -1,7 +1,8 @@
-//! An open device, with the objects that a port and its worker share.
+//! An open device, with the objects that a port and one of its workers share.
 //!
-//! A device is closed when its last owner drops it: the port, the worker's table, posted work, or
-//! address handles being created. A failing device is closed as a whole and opened again.
+//! Workers share the context and nothing else. A device is closed when its last owner drops it: the port,
+//! a worker's table, posted work, or address handles being created. A failing device is closed as a whole
+//! and opened again.
 
 use std::fmt;
 use std::io;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use proto::{CmChoice, IbMtu};
 
 use super::config::VerbsConfig;
+use super::connections::CmAgent;
 use super::grh::GRH_LEN;
 use super::ibv::{
     CompletionChannel, CompletionQueue, Context, DeviceAttributes, LinkLayer, Place, Pool,
@@ -44,7 +46,7 @@ const OWN_QUEUES: usize = 32;
 /// the next place.
 const DATAGRAM_LEN: usize = (GRH_LEN + IbMtu::B4096.bytes() as usize).next_multiple_of(64);
 
-/// Bytes of all places, if the device allows so many.
+/// Bytes of all places of a worker, if the device allows so many.
 pub const BUFFERS: usize =
     TRANSMITS * TRANSMIT_LEN + DATAGRAMS * DATAGRAM_LEN + MESSAGES * MESSAGE_LEN;
 
@@ -143,7 +145,7 @@ pub struct Stock {
     pub messages: Option<(Pool, Vec<Place>)>,
 }
 
-/// An open device.
+/// The objects of one worker on an open device.
 pub struct Device {
     /// Limits of the device.
     pub limits: Limits,
@@ -158,6 +160,8 @@ pub struct Device {
     pub receive_cq: Arc<CompletionQueue>,
     /// Completion queue of sends.
     pub send_cq: Arc<CompletionQueue>,
+    /// The agent of communication management, which the workers share.
+    pub cm_agent: Arc<CmAgent>,
     /// Completion channel of both queues.
     pub channel: Arc<CompletionChannel>,
     /// Protection domain of all objects.
@@ -172,45 +176,72 @@ impl fmt::Debug for Device {
     }
 }
 
+/// An open device, with the objects of each worker.
+#[derive(Debug)]
+pub struct Opened {
+    /// The objects of the first worker, which receives.
+    pub first: Arc<Device>,
+    others: Vec<Arc<Device>>,
+}
+
+impl Opened {
+    /// The objects of all workers, in order.
+    pub fn workers(&self) -> impl Iterator<Item = &Arc<Device>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+}
+
 impl Device {
-    /// Opens a device and creates the objects of a worker.
+    /// Opens a device and creates the objects of each worker.
     ///
     /// # Errors
     /// [`FabricError::Unusable`] with what is missing and what to do; [`FabricError::Os`].
-    pub fn open(
-        library: &Arc<dyn Library>,
-        config: &VerbsConfig,
-    ) -> Result<Arc<Device>, FabricError> {
+    pub fn open(library: &Arc<dyn Library>, config: &VerbsConfig) -> Result<Opened, FabricError> {
         let name = config.name();
-        let failed = |what: &str| {
-            let what = format!("{name}: {what}");
-            move |source: io::Error| FabricError::Os { what, source }
-        };
         let context = open::device(library, &config.device)?;
         let attributes = context
             .query_device()
-            .map_err(failed("cannot query the device"))?;
+            .map_err(failed(&name, "cannot query the device"))?;
         open::check_port(config, attributes.ports)?;
         let info = context
             .query_port(config.port)
-            .map_err(failed("cannot query the port"))?;
+            .map_err(failed(&name, "cannot query the port"))?;
         let off = info.link_layer == LinkLayer::InfiniBand && config.cm == CmChoice::Off;
         let connections = config.message_max > 0 && !off;
         let limits = Limits::of(&attributes, connections)
             .map_err(|lack| FabricError::Unusable(format!("cannot use {name}: {lack}")))?;
-        let domain =
-            ProtectionDomain::new(&context).map_err(failed("cannot create a protection domain"))?;
-        let channel = CompletionChannel::new(&context)
-            .map_err(failed("cannot create a completion channel"))?;
+        let cm_agent = CmAgent::new(config).map(Arc::new);
+        let cm_agent = cm_agent.map_err(failed(&name, "cannot create an eventfd"))?;
+        let of_worker =
+            || Device::of_worker(&context, &name, attributes.clone(), limits, &cm_agent);
+        Ok(Opened {
+            first: of_worker()?,
+            others: (1..config.workers)
+                .map(|_| of_worker())
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn of_worker(
+        context: &Arc<Context>,
+        name: &str,
+        attributes: DeviceAttributes,
+        limits: Limits,
+        cm_agent: &Arc<CmAgent>,
+    ) -> Result<Arc<Device>, FabricError> {
+        let domain = ProtectionDomain::new(context)
+            .map_err(failed(name, "cannot create a protection domain"))?;
+        let channel = CompletionChannel::new(context)
+            .map_err(failed(name, "cannot create a completion channel"))?;
         let queue = |capacity| {
             CompletionQueue::new(&channel, capacity)
-                .map_err(failed("cannot create a completion queue"))
+                .map_err(failed(name, "cannot create a completion queue"))
         };
         let receive_cq = queue(limits.datagrams + limits.messages)?;
         let send_cq = queue(limits.ud_sends + limits.rc_sends)?;
         let shared = |capacity: usize| {
             SharedReceiveQueue::new(&domain, capacity as u32)
-                .map_err(failed("cannot create a shared receive queue"))
+                .map_err(failed(name, "cannot create a shared receive queue"))
         };
         let datagrams = match limits.own_datagrams {
             0 => Some(shared(limits.datagrams)?),
@@ -224,7 +255,7 @@ impl Device {
             + limits.datagrams * DATAGRAM_LEN
             + limits.messages * MESSAGE_LEN;
         let pool = |count, len| {
-            Pool::new(&domain, count, len).map_err(|e| open::out_of_memory(&name, bytes as u64, &e))
+            Pool::new(&domain, count, len).map_err(|e| open::out_of_memory(name, bytes as u64, &e))
         };
         let stock = Stock {
             transmit: pool(TRANSMITS, TRANSMIT_LEN)?,
@@ -242,9 +273,10 @@ impl Device {
             messages,
             receive_cq,
             send_cq,
+            cm_agent: Arc::clone(cm_agent),
             channel,
             domain,
-            context,
+            context: Arc::clone(context),
         }))
     }
 
@@ -252,6 +284,12 @@ impl Device {
     pub fn take_stock(&self) -> Option<Stock> {
         lock(&self.stock).take()
     }
+}
+
+/// The error of a call that failed; `what` could not be done.
+fn failed(name: &str, what: &str) -> impl FnOnce(io::Error) -> FabricError + use<> {
+    let what = format!("{name}: {what}");
+    move |source| FabricError::Os { what, source }
 }
 
 #[cfg(test)]

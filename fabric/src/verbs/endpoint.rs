@@ -1,8 +1,9 @@
-//! The control side of an endpoint, and its queue pair, which two threads use.
+//! The control side of an endpoint, and its queue pairs, each used by the control thread and one worker.
 //!
-//! The control thread creates and starts the queue pair. After that only the worker changes its state,
-//! because only the worker knows the posted work. The control thread requests a restart by incrementing
-//! a number of starts.
+//! An endpoint has a queue pair for each worker. The first one is in the endpoint's address and in its
+//! groups, so the first worker receives; the others send. The control thread creates and starts a queue
+//! pair. After that only its worker changes its state, because only the worker knows the posted work. The
+//! control thread requests a restart by incrementing a number of starts.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proto::{EndpointId, PKey, Psn, QKey, Qpn};
 
-use super::device::Device;
+use super::device::{Device, Opened};
 use super::ibv::{Emptied, QueuePair, QueuePairInit, QueuePairKind, QueuePairState, StateChange};
 use super::snapshot::Endpoint;
 use crate::pkeys::{Entry, PKeyTable};
 
-/// The queue pair of an endpoint.
+/// The queue pair of an endpoint and a worker.
 #[derive(Debug)]
 pub struct UdPair {
     /// The queue pair.
@@ -86,45 +87,51 @@ pub struct UdEndpointState {
     pub partition: PKey,
     /// Q_Key.
     pub qkey: QKey,
-    /// Queue pair; `None` while the device is away.
-    pub pair: Option<Arc<UdPair>>,
-    /// Number of the current or last queue pair.
+    /// The queue pair of each worker; empty while the device is away.
+    pub pairs: Vec<Arc<UdPair>>,
+    /// The advertised number: of the current or last queue pair of the first worker.
     pub qpn: Qpn,
     /// P_Key table entry in use; `None` while the endpoint waits for one.
     pub entry: Option<Entry>,
-    /// Number of requested starts.
+    /// Number of requested starts of each queue pair.
     pub starts: u32,
 }
 
 impl UdEndpointState {
-    /// Creates an endpoint without a queue pair.
+    /// Creates an endpoint without queue pairs.
     pub fn new(id: EndpointId, partition: PKey, qkey: QKey) -> UdEndpointState {
         UdEndpointState {
             id,
             partition,
             qkey,
-            pair: None,
+            pairs: Vec::new(),
             qpn: Qpn::new(0),
             entry: None,
             starts: 0,
         }
     }
 
-    /// Creates the queue pair of the endpoint on a device.
+    /// Creates the queue pairs of the endpoint on a device.
     ///
     /// # Errors
     /// Errors of ibv_create_qp(3) and ibv_modify_qp(3).
-    pub fn make(&mut self, device: &Device, port: u8, pkeys: &PKeyTable) -> io::Result<()> {
-        let pair = UdPair::new(device, port)?;
+    pub fn make(&mut self, device: &Opened, port: u8, pkeys: &PKeyTable) -> io::Result<()> {
+        let pairs = device.workers().map(|device| UdPair::new(device, port));
+        let pairs = pairs.collect::<io::Result<Vec<UdPair>>>()?;
         self.entry = pkeys.find(self.partition);
         self.starts = self.starts.wrapping_add(1);
-        pair.start(self.starts, self.entry.map(|e| e.index), self.qkey)?;
-        self.qpn = pair.qp.qpn();
-        self.pair = Some(Arc::new(pair));
+        let pkey = self.entry.map(|e| e.index);
+        for pair in &pairs {
+            pair.start(self.starts, pkey, self.qkey)?;
+        }
+        if let Some(first) = pairs.first() {
+            self.qpn = first.qp.qpn();
+        }
+        self.pairs = pairs.into_iter().map(Arc::new).collect();
         Ok(())
     }
 
-    /// Updates the entry from the P_Key table; true if it changed and the queue pair has to restart.
+    /// Updates the entry from the P_Key table; true if it changed and the queue pairs have to restart.
     pub fn follow(&mut self, pkeys: &PKeyTable) -> bool {
         let entry = pkeys.find(self.partition);
         if entry == self.entry {
@@ -135,32 +142,36 @@ impl UdEndpointState {
         true
     }
 
-    /// Requests a restart of the queue pair.
+    /// Requests a restart of the queue pairs.
     pub fn restart(&mut self) {
         self.starts = self.starts.wrapping_add(1);
     }
 
-    /// Whether the queue pair has failed without an event. `rdma_rxe` changes a queue pair to ERR when
+    /// Whether a queue pair has failed without an event. `rdma_rxe` changes a queue pair to ERR when
     /// a send has no route, e.g. while its interface goes down, and completes no posted work
     /// (rxe_req.c, `rxe_requester`): the worker would wait forever.
     ///
     /// # Errors
     /// Errors of ibv_query_qp(3).
     pub fn has_failed(&self) -> io::Result<bool> {
-        match &self.pair {
-            Some(pair) if self.entry.is_some() && !pair.is_behind(self.starts) => {
-                let state = pair.qp.state()?;
-                Ok(matches!(state, QueuePairState::Err | QueuePairState::Sqe))
+        for pair in &self.pairs {
+            if self.entry.is_none() || pair.is_behind(self.starts) {
+                continue;
             }
-            _ => Ok(false),
+            if let QueuePairState::Err | QueuePairState::Sqe = pair.qp.state()? {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 
-    /// The endpoint for the worker; `None` without a queue pair.
-    pub fn seen(&self) -> Option<Endpoint> {
-        Some(Endpoint {
+    /// The endpoint for each worker; none without queue pairs.
+    pub fn seen(&self) -> impl Iterator<Item = Endpoint> {
+        let qpns: Arc<[Qpn]> = self.pairs.iter().map(|pair| pair.qp.qpn()).collect();
+        self.pairs.iter().map(move |pair| Endpoint {
             id: self.id,
-            pair: Arc::clone(self.pair.as_ref()?),
+            pair: Arc::clone(pair),
+            qpns: Arc::clone(&qpns),
             pkey: self.entry.map(|e| (e.pkey, e.index)),
             qkey: self.qkey,
             starts: self.starts,

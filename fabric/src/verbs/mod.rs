@@ -8,9 +8,11 @@
 //! `crate::handles` (data side, datagrams); `connections` (data side, RC: an engine that decides and reads no
 //! clock, over a trait that makes the calls).
 //!
-//! One worker has one completion channel, a completion queue for receives and one for sends, a
-//! shared receive queue for datagrams and one for messages. Without shared receive queues, each UD
-//! queue pair has a receive queue of 128 places; there are at most 32 of them, and no connections.
+//! A worker has one completion channel, a completion queue for receives and one for sends, a shared
+//! receive queue for datagrams and one for messages. An endpoint has a queue pair for each worker; the
+//! first one is advertised and attached to groups, so the first worker receives. Without shared
+//! receive queues, each UD queue pair has a receive queue of 128 places; there are at most 32 endpoints,
+//! and no connections.
 //!
 //! * **Memory** (`receive`, `transmit`). Memory is registered once and cut into places. A place has
 //!   one owner: posting takes it, its completion returns it, and only the owner can make a slice,

@@ -2,6 +2,7 @@
 
 mod joining;
 mod removal;
+mod resources;
 mod subnet;
 mod waiting;
 
@@ -20,7 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::VerbsConfig;
 use super::connections::services;
-use super::device::{Device, Limits, TRANSMIT_LEN};
+use super::device::{Device, Limits, Opened, TRANSMIT_LEN};
 use super::endpoint::UdEndpointState;
 use super::groups::Groups;
 use super::held::Held;
@@ -35,12 +36,12 @@ use super::sysfs;
 use super::worker::VerbsWorker;
 use crate::administration::{Administration, UmadCarrier};
 use crate::group::Joined;
-use crate::kernel::Timer;
+use crate::kernel::{Timer, wake};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
-    Capabilities, CompletionQueueInfo, DeviceAttributes, FabricError, GroupInfo, Port,
-    PortAttributes, PortEvent, QueuePairInfo, Resources, UdEndpoint, UdInit,
+    Capabilities, DeviceAttributes, FabricError, Port, PortAttributes, PortEvent, Resources,
+    UdEndpoint, UdInit,
 };
 use crate::subnet::{GROUP_REQUESTS, GroupRequests, SubnetInfo};
 use crate::worker::Worker;
@@ -66,7 +67,7 @@ const EVENTS_MAX: usize = 1024;
 /// A port of an RDMA device.
 ///
 /// The port joins groups on the device's network interface, so all calls must come from threads in the
-/// network namespace where it was opened. Its worker may run anywhere.
+/// network namespace where it was opened. Its workers may run anywhere.
 pub struct VerbsPort {
     config: VerbsConfig,
     name: String,
@@ -76,8 +77,12 @@ pub struct VerbsPort {
     /// Epoll instance with everything that [`Port::process`] reads.
     events: OwnedFd,
     timer: Timer,
-    shared: Arc<Shared>,
-    worker: Option<Box<dyn Worker>>,
+    /// What each worker reads.
+    shared: Vec<Arc<Shared>>,
+    /// Readable when a worker has news.
+    woken: Arc<OwnedFd>,
+    /// The workers, until they are taken.
+    workers: Vec<Box<dyn Worker>>,
     /// The services of connections.
     services: Services,
     /// The kernel's `ib_cm` is loaded but does not serve the port.
@@ -85,7 +90,7 @@ pub struct VerbsPort {
     /// Limits of the current or last device.
     limits: Limits,
     /// The device and its presence in sysfs; `None` while it is away.
-    device: Option<(Arc<Device>, Presence)>,
+    device: Option<(Opened, Presence)>,
     held: Held,
     backoff: Backoff,
     /// The last usable state of the port.
@@ -111,7 +116,8 @@ pub struct VerbsPort {
     /// The MLIDs of attachments.
     attached: BTreeMap<(Gid, EndpointId), Lid>,
     endpoints: BTreeMap<u32, UdEndpointState>,
-    seen_endpoints: Arc<Endpoints>,
+    /// The endpoints, for each worker.
+    seen_endpoints: Vec<Arc<Endpoints>>,
     groups: Groups,
     next_endpoint: u32,
 }
@@ -139,17 +145,19 @@ impl VerbsPort {
         let mut monitor = Monitor::new(&groups).map_err(netlink)?;
         let mut requests = Requests::new().map_err(netlink)?;
         let device = Device::open(&library, &config)?;
-        let (seen, usable) = wait_usable(&config, &device, &mut monitor, &mut requests)?;
+        let (seen, usable) = wait_usable(&config, &device.first, &mut monitor, &mut requests)?;
         let failed = |source| FabricError::Os {
             what: format!("{name}: cannot set up the port"),
             source,
         };
         let wake = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (to_worker, to_port) = wake()
-            .and_then(|w| Ok((w, wake()?)))
-            .map_err(|e| failed(e.into()))?;
-        let shared = Arc::new(Shared::new(Arc::new(to_worker), to_port));
-        let (events, timer) = waiting(&monitor, &shared).map_err(failed)?;
+        let woken = Arc::new(wake().map_err(|e| failed(e.into()))?);
+        let shared = device
+            .workers()
+            .map(|_| Ok(Arc::new(Shared::new(Arc::new(wake()?), Arc::clone(&woken)))))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(failed)?;
+        let (events, timer) = waiting(&monitor, &woken).map_err(failed)?;
         let services = services(&config, usable.link_layer);
         let mut port = VerbsPort {
             services,
@@ -170,9 +178,11 @@ impl VerbsPort {
             requests,
             events,
             timer,
+            seen_endpoints: vec![Arc::default(); shared.len()],
             shared,
-            worker: None,
-            limits: device.limits,
+            woken,
+            workers: Vec::new(),
+            limits: device.first.limits,
             device: None,
             held: Held::default(),
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
@@ -181,7 +191,6 @@ impl VerbsPort {
             mended: 0,
             trouble: None,
             endpoints: BTreeMap::new(),
-            seen_endpoints: Arc::default(),
             groups: Groups::default(),
             next_endpoint: 1,
         };
@@ -194,8 +203,10 @@ impl VerbsPort {
         port.open_administration()?;
         port.hold_rdma_cm();
         port.publish();
-        let worker = VerbsWorker::new(&port.config, Arc::clone(&port.shared)).map_err(failed)?;
-        port.worker = Some(Box::new(worker));
+        for (index, shared) in port.shared.iter().enumerate() {
+            let worker = VerbsWorker::new(&port.config, Arc::clone(shared), index);
+            port.workers.push(Box::new(worker.map_err(failed)?));
+        }
         Ok(port)
     }
 
@@ -206,24 +217,33 @@ impl VerbsPort {
     }
 
     /// Takes a device into use and waits for its events.
-    fn hold(&mut self, device: Arc<Device>) -> io::Result<()> {
+    fn hold(&mut self, device: Opened) -> io::Result<()> {
         let data = EventData::new_u64(0);
         epoll::add(
             &self.events,
-            device.context.async_fd()?,
+            device.first.context.async_fd()?,
             data,
             EventFlags::IN,
         )?;
         let presence = Presence::of(&self.config.device);
-        self.limits = device.limits;
+        self.limits = device.first.limits;
         self.device = Some((device, presence));
         Ok(())
     }
 
-    /// Publishes the current state to the worker.
+    /// Publishes the current state to the workers.
     fn publish(&self) {
-        self.shared.publish(Table {
-            device: self.device.as_ref().map(|(device, _)| Arc::clone(device)),
+        let mut devices = self.device.iter().flat_map(|(device, _)| device.workers());
+        for (shared, endpoints) in self.shared.iter().zip(&self.seen_endpoints) {
+            shared.publish(self.table(devices.next(), endpoints));
+            shared.wake_worker();
+        }
+    }
+
+    /// The state for one worker.
+    fn table(&self, device: Option<&Arc<Device>>, endpoints: &Arc<Endpoints>) -> Table {
+        Table {
+            device: device.map(Arc::clone),
             port: self.config.port,
             gid: self.usable.gid.gid,
             // There are at most 256 GIDs.
@@ -237,14 +257,19 @@ impl VerbsPort {
             payload_max: self.usable.ud_payload_max as usize,
             lmc: self.usable.lmc,
             flushes: self.flushes,
-            endpoints: Arc::clone(&self.seen_endpoints),
-        });
-        self.shared.wake_worker();
+            endpoints: Arc::clone(endpoints),
+        }
     }
 
     fn publish_endpoints(&mut self) {
-        let seen = self.endpoints.values().filter_map(UdEndpointState::seen);
-        self.seen_endpoints = Arc::new(Endpoints::of(seen.collect()));
+        let mut of_workers = vec![Vec::new(); self.shared.len()];
+        for endpoint in self.endpoints.values() {
+            for (all, seen) in of_workers.iter_mut().zip(endpoint.seen()) {
+                all.push(seen);
+            }
+        }
+        let of_workers = of_workers.into_iter().map(Endpoints::of).map(Arc::new);
+        self.seen_endpoints = of_workers.collect();
         self.publish();
     }
 
@@ -264,10 +289,10 @@ impl VerbsPort {
         let Some((device, _)) = &self.device else {
             return Ok(false);
         };
-        let device = Arc::clone(device);
+        let context = Arc::clone(&device.first.context);
         let mut any = false;
         for _ in 0..EVENTS_MAX {
-            match device.context.next_event() {
+            match context.next_event() {
                 Ok(None) => break,
                 Ok(Some(event)) => {
                     any = true;
@@ -277,6 +302,15 @@ impl VerbsPort {
             }
         }
         Ok(any)
+    }
+
+    /// Why a worker asks to open the device again, if one does.
+    fn take_complaint(&self) -> Option<String> {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.woken, &mut count);
+        let all = self.shared.iter().filter_map(|s| s.take_complaint());
+        // All are taken: the others are about the same device.
+        all.fold(None, |first, why| first.or(Some(why)))
     }
 
     fn event(&mut self, event: AsyncEvent) -> Result<(), String> {
@@ -305,11 +339,11 @@ impl VerbsPort {
         Ok(())
     }
 
-    /// Restarts the queue pair of an event if it belongs to an endpoint.
+    /// Restarts the queue pairs of an endpoint that has the queue pair of an event.
     fn restart(&mut self, id: ElementId) {
-        let is = |e: &&mut UdEndpointState| e.pair.as_ref().is_some_and(|p| p.qp.id() == id);
+        let is = |e: &&mut UdEndpointState| e.pairs.iter().any(|p| p.qp.id() == id);
         if let Some(endpoint) = self.endpoints.values_mut().find(is) {
-            log::warn!("{}: queue pair {} failed", self.name, endpoint.qpn);
+            log::warn!("{}: a queue pair of {} failed", self.name, endpoint.qpn);
             endpoint.restart();
             self.publish_endpoints();
         }
@@ -332,7 +366,7 @@ impl VerbsPort {
             let failed = endpoint.has_failed();
             if failed.map_err(|e| format!("cannot query a queue pair: {e}"))? {
                 log::debug!(
-                    "{}: queue pair {} failed; restarting it",
+                    "{}: a queue pair of {} failed; restarting",
                     self.name,
                     endpoint.qpn
                 );
@@ -342,7 +376,6 @@ impl VerbsPort {
         }
         if any {
             self.publish_endpoints();
-            self.shared.wake_worker();
         }
         Ok(())
     }
@@ -361,7 +394,7 @@ impl VerbsPort {
         let Some((device, _)) = &self.device else {
             return Vec::new();
         };
-        let seen = match see(&device.context, self.config.port, &mut self.requests) {
+        let seen = match see(&device.first.context, self.config.port, &mut self.requests) {
             Ok(seen) => seen,
             Err(e) => return self.lose_device(&format!("cannot query the port: {e}")),
         };
@@ -447,7 +480,8 @@ impl Port for VerbsPort {
     fn capabilities(&self) -> Capabilities {
         let limits = self.limits;
         Capabilities {
-            lanes: 1,
+            lanes: self.shared.len(),
+            first_receives: true,
             train_bytes: TRANSMIT_LEN,
             train_packets: limits.train_packets,
             multicast: true,
@@ -482,7 +516,7 @@ impl Port for VerbsPort {
     fn process(&mut self) -> Vec<PortEvent> {
         let news = !self.monitor.drain().is_empty();
         let tick = self.timer.has_expired();
-        let complaint = self.shared.take_complaint();
+        let complaint = self.take_complaint();
         let mut events = Vec::new();
         if let Some((_, presence)) = &self.device {
             let over = presence.is_over();
@@ -518,7 +552,7 @@ impl Port for VerbsPort {
     }
 
     fn take_workers(&mut self) -> Vec<Box<dyn Worker>> {
-        self.worker.take().into_iter().collect()
+        std::mem::take(&mut self.workers)
     }
 
     fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {
@@ -580,7 +614,7 @@ impl Port for VerbsPort {
         }
         let answers = joins.iter().map(|mgid| self.join(id, *mgid)).collect();
         // Sends the requests to the subnet administrator.
-        self.shared.wake_port();
+        wake(&self.woken);
         Ok(answers)
     }
 
@@ -619,40 +653,9 @@ impl Port for VerbsPort {
         self.endpoints.get(&id.0).map(|e| e.qpn)
     }
 
-    /// Without queue pairs of connections, which belong to the worker: see
-    /// [`crate::Connections::list`].
+    /// Without queue pairs of connections, which belong to the workers: see [`crate::Connections::list`].
     fn resources(&self) -> Resources {
-        let state = |e: &UdEndpointState| match &e.pair {
-            Some(pair) => pair.qp.state().map_or("UNKNOWN", |s| s.name()),
-            None => "RESET",
-        };
-        let queue_pairs = self.endpoints.values().map(|e| QueuePairInfo {
-            qpn: e.qpn,
-            kind: "UD",
-            state: state(e),
-            pkey: e.entry.map_or(e.partition, |entry| entry.pkey),
-            qkey: e.qkey,
-            lanes: 1,
-            endpoint: e.id,
-        });
-        let cqs = self
-            .device
-            .as_ref()
-            .map(|(d, _)| [&d.receive_cq, &d.send_cq]);
-        let completion_queues = cqs.into_iter().flatten().map(|cq| CompletionQueueInfo {
-            cqn: cq.number(),
-            cqe: cq.capacity() as u32,
-            worker: 0,
-        });
-        let groups = self.groups.all().filter_map(|(mgid, id)| {
-            let qpn = self.endpoints.get(&id.0)?.qpn;
-            Some(GroupInfo { mgid, qpn })
-        });
-        Resources {
-            queue_pairs: queue_pairs.collect(),
-            completion_queues: completion_queues.collect(),
-            groups: groups.collect(),
-        }
+        self.list_resources()
     }
 
     fn subnet(&self) -> Option<SubnetInfo<'_>> {

@@ -236,7 +236,7 @@ fn datagram(
     let multicast = route.dst.is_multicast();
     // By verbs, a multicast packet reaches its sender too, unless the device can suppress that; not all
     // can (IBA vol. 1, 10.5.2).
-    if multicast && completion.src_qpn() == completion.qpn() && route.src == table.gid {
+    if multicast && route.src == table.gid && endpoint.sends_from(completion.src_qpn()) {
         return Err(Dropped::Own);
     }
     Ok(UdReceived {

@@ -1,4 +1,4 @@
-//! Data from the control side for the worker: an immutable table with a generation number.
+//! Data from the control side for a worker: an immutable table with a generation number.
 //!
 //! The worker compares the generation once a batch. Only after a change it takes the lock, for the time
 //! to clone one reference.
@@ -23,8 +23,10 @@ use crate::subnet::{Destination, PathAnswer};
 pub struct Endpoint {
     /// Identifier.
     pub id: EndpointId,
-    /// Queue pair.
+    /// The worker's queue pair.
     pub pair: Arc<UdPair>,
+    /// The numbers of the queue pairs of all workers; the first one is advertised.
+    pub qpns: Arc<[Qpn]>,
     /// P_Key table entry in use, and its index; `None` while the endpoint waits for one with its queue
     /// pair in RESET.
     pub pkey: Option<(PKey, u16)>,
@@ -35,6 +37,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The advertised queue pair number.
+    pub fn qpn(&self) -> Qpn {
+        self.qpns.first().copied().unwrap_or(self.pair.qp.qpn())
+    }
+
+    /// Whether the endpoint sends from a queue pair.
+    pub fn sends_from(&self, qpn: Qpn) -> bool {
+        self.qpns.contains(&qpn)
+    }
+
     /// The Q_Key to send for a requested one: a controlled Q_Key selects the queue pair's own (IBA vol.
     /// 1, 10.2.5). `rdma_rxe` would send it unchanged (drivers/infiniband/sw/rxe/rxe_req.c,
     /// init_req_packet).
@@ -47,7 +59,7 @@ impl Endpoint {
     }
 }
 
-/// The endpoints of a port.
+/// The endpoints of a port, with the queue pairs of one worker.
 #[derive(Debug, Default)]
 pub struct Endpoints {
     /// Endpoints by ascending id.
@@ -86,7 +98,7 @@ impl Endpoints {
 /// All data that the packet path reads.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// The device; `None` while it is away.
+    /// The worker's part of the device; `None` while the device is away.
     pub device: Option<Arc<Device>>,
     /// Port number on the device.
     pub port: u8,
@@ -124,7 +136,7 @@ impl Table {
     }
 }
 
-/// Data shared by both sides.
+/// Data shared by the port and one worker.
 #[derive(Debug)]
 pub struct Shared {
     generation: AtomicU64,
@@ -133,7 +145,7 @@ pub struct Shared {
     complaint: Mutex<Option<String>>,
     /// Destinations on InfiniBand whose paths the worker needs.
     pub destinations: Mail<Destination>,
-    /// The answers.
+    /// The answers, and those to other workers.
     pub paths: Mail<PathAnswer>,
     /// Readable when there is news for the worker.
     pub worker: Arc<OwnedFd>,
@@ -143,8 +155,7 @@ pub struct Shared {
 
 impl Shared {
     /// Creates an empty table, with eventfds that wake the two sides.
-    pub fn new(worker: Arc<OwnedFd>, port: OwnedFd) -> Shared {
-        let port = Arc::new(port);
+    pub fn new(worker: Arc<OwnedFd>, port: Arc<OwnedFd>) -> Shared {
         Shared {
             destinations: Mail::new(Arc::clone(&port)),
             paths: Mail::new(Arc::clone(&worker)),
@@ -186,15 +197,8 @@ impl Shared {
         wake(&self.port);
     }
 
-    /// Wakes the port.
-    pub fn wake_port(&self) {
-        wake(&self.port);
-    }
-
-    /// Takes the complaint.
+    /// Takes the complaint, after the eventfd of the port was read.
     pub fn take_complaint(&self) -> Option<String> {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.port, &mut count);
         lock(&self.complaint).take()
     }
 }

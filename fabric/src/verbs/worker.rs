@@ -55,6 +55,8 @@ impl Woken {
 pub struct VerbsWorker {
     pub(super) name: String,
     pub(super) shared: Arc<Shared>,
+    /// The number of the worker; the first one, 0, receives.
+    pub(super) index: usize,
     generation: u64,
     pub(super) table: Arc<Table>,
     pub(super) epoll: Option<(OwnedFd, u64)>,
@@ -79,15 +81,16 @@ pub struct VerbsWorker {
 }
 
 impl VerbsWorker {
-    /// Creates the worker of the port that publishes to `shared`.
+    /// Creates a worker of the port that publishes to `shared`; `index` is its number.
     ///
     /// # Errors
     /// If the system has no more threads.
-    pub fn new(config: &VerbsConfig, shared: Arc<Shared>) -> io::Result<VerbsWorker> {
+    pub fn new(config: &VerbsConfig, shared: Arc<Shared>, index: usize) -> io::Result<VerbsWorker> {
         let mut worker = VerbsWorker {
             maker: Maker::start(Arc::clone(&shared.worker))?,
             name: config.name(),
             shared,
+            index,
             generation: 0,
             table: Arc::default(),
             epoll: None,

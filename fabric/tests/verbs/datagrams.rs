@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fabric::verbs::VerbsConfig;
 use fabric::verbs::sys::Library;
 use fabric::{FabricError, Gid, Joined, PKey, Port, QKey, Qpn, Sent, UdInit};
 
@@ -209,6 +210,63 @@ fn a_group_reaches_all_attached_endpoints_except_the_sender() {
     // An attached endpoint can be destroyed.
     a.port.destroy_ud(sibling.id).unwrap();
     assert_eq!(a.port.resources().groups.len(), 1);
+}
+
+/// Each worker sends from a queue pair of its own. The first one has the advertised queue pair and the groups; the
+/// others receive what is sent to theirs.
+#[test]
+fn each_worker_sends_and_the_first_one_is_in_the_groups() {
+    let Some(d) = device::find("workers") else {
+        return;
+    };
+    let config = VerbsConfig {
+        workers: 2,
+        ..VerbsConfig::new(&d.name, 1)
+    };
+    let (mut a, mut b) = (
+        Node::open_as(&d.library, config),
+        Node::open(&d.library, &d.name),
+    );
+    assert_eq!(a.port.capabilities().lanes, 2);
+    let (from, to) = (a.endpoint(), b.endpoint());
+    let mgid: Gid = MGID.parse().unwrap();
+    a.join(from.id, mgid);
+    b.join(to.id, mgid);
+    let mut sources = Vec::new();
+    for _ in 0..2 {
+        let (ah, group) = (a.ah(b.gid()), a.ah(mgid));
+        a.send(&from, ah, to.qpn, &[b"to one".to_vec()]);
+        a.send(&from, group, Qpn::MULTICAST, &[b"to all".to_vec()]);
+        let got = b.receive(2);
+        assert_eq!(got.len(), 2, "{:?}", b.worker.counters());
+        assert!(got.iter().all(|(r, _)| r.src_gid == a.gid()));
+        assert_eq!(got[0].0.src_qpn, got[1].0.src_qpn);
+        sources.push(got[0].0.src_qpn);
+        assert_eq!(a.counter("tx_trains"), 2);
+        a.next_worker();
+    }
+    assert_eq!(sources[0], from.qpn);
+    assert_ne!(sources[0], sources[1]);
+    let listed = a.port.resources();
+    let qpns: Vec<Qpn> = listed.queue_pairs.iter().map(|q| q.qpn).collect();
+    assert_eq!(qpns, sources);
+    assert_eq!(listed.completion_queues.len(), 4);
+    assert_eq!(listed.groups[0].qpn, from.qpn);
+    // The multicast of both is the endpoint's own.
+    assert!(a.receive_one(Duration::from_millis(300)).is_none());
+    assert_eq!(a.counter("rx_own_multicast"), 2);
+    assert!(b.receive_one(Duration::from_millis(300)).is_none());
+    // Answers to the sender of a packet arrive, each at its worker.
+    let back = b.ah(a.gid());
+    for qpn in sources {
+        b.send(&to, back, qpn, &[b"back".to_vec()]);
+        let (r, payload) = a.receive_one(PATIENCE).expect("an answer");
+        assert_eq!((r.endpoint, &payload[..]), (from.id, &b"back"[..]));
+        assert_eq!(a.counter("rx_packets"), 1);
+        a.next_worker();
+    }
+    a.port.destroy_ud(from.id).unwrap();
+    assert!(a.port.resources().queue_pairs.is_empty());
 }
 
 /// Sends to an address that nobody has do not block others, and are dropped in the end.

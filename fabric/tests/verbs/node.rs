@@ -1,4 +1,4 @@
-//! A port with its worker, driven by hand.
+//! A port with its workers, driven by hand.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -27,6 +27,8 @@ pub struct Node {
     pub port: VerbsPort,
     pub worker: Box<dyn Worker>,
     pub epoll: OwnedFd,
+    /// The other workers, in the order of [`Node::next_worker`].
+    others: VecDeque<(Box<dyn Worker>, OwnedFd)>,
     got: VecDeque<Got>,
 }
 
@@ -43,15 +45,29 @@ impl Node {
 
     pub fn open_as(library: &Arc<dyn Library>, config: VerbsConfig) -> Node {
         let mut port = VerbsPort::open_with(Arc::clone(library), config).unwrap();
-        let mut worker = port.take_workers().pop().unwrap();
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        worker.register(epoll.as_fd(), 7).unwrap();
+        let workers = port.take_workers().into_iter().map(|mut worker| {
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+            worker.register(epoll.as_fd(), 7).unwrap();
+            (worker, epoll)
+        });
+        let mut others: VecDeque<_> = workers.collect();
+        let (worker, epoll) = others.pop_front().unwrap();
         assert!(port.take_workers().is_empty());
         Node {
             port,
             worker,
             epoll,
+            others,
             got: VecDeque::new(),
+        }
+    }
+
+    /// Drives the next worker from now on; after the last one, the first one again.
+    pub fn next_worker(&mut self) {
+        if let Some((worker, epoll)) = self.others.pop_front() {
+            let last = std::mem::replace(&mut self.worker, worker);
+            self.others
+                .push_back((last, std::mem::replace(&mut self.epoll, epoll)));
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::flow;
 use crate::sys;
 use crate::vlan::{self, Tag};
 
@@ -19,11 +20,17 @@ pub struct TapQueue {
     tun: Arc<OwnedFd>,
     /// The tag of all written frames.
     tag: Option<Tag>,
+    /// The queues to which frames are written by flow; empty: only this one.
+    by_flow: Arc<[Arc<OwnedFd>]>,
 }
 
 impl TapQueue {
     pub(super) fn new(tun: Arc<OwnedFd>) -> TapQueue {
-        TapQueue { tun, tag: None }
+        TapQueue {
+            tun,
+            tag: None,
+            by_flow: Arc::default(),
+        }
     }
 
     /// Creates a queue over a descriptor that preserves frame boundaries as a TAP does. For tests: one end
@@ -39,6 +46,7 @@ impl TapQueue {
         TapQueue {
             tun: self.tun.clone(),
             tag: self.tag,
+            by_flow: self.by_flow.clone(),
         }
     }
 
@@ -48,6 +56,26 @@ impl TapQueue {
         TapQueue {
             tag: Some(tag),
             ..self.share()
+        }
+    }
+
+    /// As [`TapQueue::share`], for a thread that writes the frames of all queues: the flow of a written frame
+    /// selects one of `queues`. The kernel sends the answers of the host to the queue on which it last received
+    /// the flow (drivers/net/tun.c, `tun_flow_update`), so the host's flows stay spread over the queues.
+    #[must_use]
+    pub fn share_by_flow(&self, queues: &[TapQueue]) -> TapQueue {
+        TapQueue {
+            by_flow: queues.iter().map(|queue| queue.tun.clone()).collect(),
+            ..self.share()
+        }
+    }
+
+    /// The queue to which a frame is written.
+    #[inline]
+    fn written(&self, parts: &[IoSlice<'_>]) -> &OwnedFd {
+        match self.by_flow.len() {
+            0 | 1 => &self.tun,
+            count => &self.by_flow[flow::of(parts) as usize % count],
         }
     }
 
@@ -80,14 +108,14 @@ impl TapQueue {
             return self.write_tagged(tag, parts);
         }
         // The driver accepts a whole frame or nothing.
-        rustix::io::writev(&self.tun, parts)?;
+        rustix::io::writev(self.written(parts), parts)?;
         Ok(())
     }
 
     fn write_tagged(&self, tag: Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut head = vlan::Head::default();
         let tagged = vlan::insert(tag.bytes(), parts, &mut head).ok_or(Errno::INVAL)?;
-        rustix::io::writev(&self.tun, &tagged)?;
+        rustix::io::writev(self.written(parts), &tagged)?;
         Ok(())
     }
 

@@ -81,6 +81,47 @@ fn c96_over_umad_the_kernel_and_a_daemon_connect_to_each_other() {
     });
 }
 
+/// With our own communication management, each data thread requests connections, and takes those that the ids of
+/// peers assign to it.
+#[test]
+fn two_data_threads_connect_to_the_kernel_over_umad() {
+    on_subnet(Framing::Mlid, LARGE, |subnet, _| {
+        let kernel = Kernel::start(&subnet.kernel, "connected");
+        let machine = &subnet.machine;
+        machine.ok("modprobe ib_umad");
+        let mut ours = Side::start(machine, &format!("{VERBS} --mode connected --queues 2"));
+        reach(machine, kernel.machine);
+        all_arrives(machine, kernel.machine);
+        ours.both_threads_send(kernel.machine);
+        ours.each_thread_has_a_connection();
+        large(machine, kernel.machine);
+        large(kernel.machine, machine);
+        receives_only(&ours);
+        kernel.is_sound();
+        ours.stop("ib0");
+        kernel.is_sound();
+    });
+}
+
+/// The kernel's interface takes datagrams of both queue pairs for those of one neighbour.
+#[test]
+fn two_data_threads_send_datagrams_to_the_kernel() {
+    on_subnet(Framing::Mlid, LARGE, |subnet, _| {
+        let kernel = Kernel::start(&subnet.kernel, "datagram");
+        let machine = &subnet.machine;
+        machine.ok("modprobe -a ib_umad rdma_ucm");
+        let ours = Side::start(machine, &format!("{VERBS} --queues 2"));
+        reach(machine, kernel.machine);
+        all_arrives(machine, kernel.machine);
+        ours.both_threads_send(kernel.machine);
+        let output = kernel
+            .machine
+            .ok(&format!("ping -c 20 -i 0.05 -W 5 {}", machine.v4()));
+        assert!(!output.contains("DUP"), "{output}");
+        kernel.is_sound();
+    });
+}
+
 #[test]
 fn c105_beside_ib_cm_the_kernel_gets_messages_and_sends_datagrams() {
     on_subnet(Framing::Mlid, LARGE, |subnet, _| {

@@ -84,6 +84,51 @@ impl<'a> Side<'a> {
     }
 }
 
+/// The work of two data threads.
+impl Side<'_> {
+    /// Trains of datagrams, and messages on connections, that each of two data threads has sent.
+    fn sent_by_threads(&self) -> [u64; 2] {
+        let stats = &self.node.ask("stats ib0")[0];
+        let workers = stats["workers"].as_array().expect("an array");
+        assert_eq!(workers.len(), 2, "{stats}");
+        let mut sent = [0, 0];
+        let mut add = |worker: &Value, count: &Value| {
+            let number = worker.as_u64().expect("a number") as usize;
+            sent[number] += count.as_u64().expect("a number");
+        };
+        for worker in workers {
+            add(&worker["worker"], &worker["counters"]["tx_trains"]);
+        }
+        for connection in self.connections() {
+            add(&connection["worker"], &connection["tx_messages"]);
+        }
+        sent
+    }
+
+    /// Waits until both data threads have sent streams to `to` at a time.
+    pub fn both_threads_send(&self, to: &dyn Node) {
+        let mut server = to.spawn("exec iperf3 -s --forceflush");
+        server.await_output("Server listening");
+        eventually(SOON, "streams of both data threads", || {
+            let before = self.sent_by_threads();
+            iperf(self.node, &to.v4(), "-P 8 -n 4M -w 128K");
+            let after = self.sent_by_threads();
+            println!("trains and messages of the threads: {before:?}, then {after:?}");
+            let both = before.iter().zip(&after).all(|(b, a)| *a > b + 10);
+            both.then_some(())
+        });
+    }
+
+    /// Both data threads send on connections.
+    pub fn each_thread_has_a_connection(&self) {
+        eventually(SOON, "a connection of each data thread", || {
+            let all = self.connections();
+            let of = |thread: u64| all.iter().any(|c| c["worker"] == thread);
+            (of(0) && of(1)).then_some(())
+        });
+    }
+}
+
 /// Waits until `to` answers `from` over both families.
 pub fn reach(from: &dyn Node, to: &dyn Node) {
     from.reaches(&to.v4());

@@ -234,9 +234,9 @@ fn refusals_are_sentences() {
              numbered from 1",
         ),
         (
-            "--provider verbs --device mlx5_0 --queues 2",
-            "2 queues: an interface on an RDMA device has one queue pair and one queue; leave queues \
-             out",
+            "--provider verbs --device mlx5_0 --vnic lan0=1 --queues 2",
+            "2 queues: a VNIC on an RDMA device sends from one queue pair, because peers learn its address \
+             from packets; leave queues out",
         ),
         (
             "--provider verbs --device mlx5_0 --qpn 0x4a",

@@ -77,7 +77,7 @@ fn rdma_devices() {
     let config = parse(&format!(
         "[port.\"mlx5_0/1\"]\ngid = 3\nlink_mtu = 2048\nbusy_poll = 7\nkernel_peers = true\n\
          sa = \"umad\"\ncm = \"rdma_cm\"\n\
-         {RDMA}[[ipoib]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 1\nqpn = \"random\"\n"
+         {RDMA}[[ipoib]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 3\nqpn = \"random\"\n"
     ))
     .unwrap();
     let expected = PortConfig {
@@ -95,7 +95,7 @@ fn rdma_devices() {
         panic!("{:?}", config.ipoib);
     };
     assert_eq!(*ib0, IpoibConfig::new("ib0", rdma("mlx5_0", 1)));
-    assert_eq!((ib0.queue_count(), ib1.queue_count()), (1, 1));
+    assert_eq!((ib0.queue_count(), ib1.queue_count()), (1, 3));
     // The interface and the RDMA device may have the same name.
     assert!(parse("[[ipoib]]\nname = \"rxe0\"\nrdma = \"rxe0\"").is_ok());
 }
@@ -103,16 +103,6 @@ fn rdma_devices() {
 #[test]
 fn what_an_rdma_device_does_not_have() {
     let fault = |tail: &str| parse(&format!("{RDMA}{tail}")).unwrap_err();
-    assert_eq!(
-        fault("queues = 2"),
-        "t.toml:4:10: 2 queues: an interface on an RDMA device has one queue pair and one \
-         queue; leave queues out"
-    );
-    assert_eq!(
-        fault("children = [{ pkey = 1, queues = 2 }]"),
-        "t.toml:4:34: 2 queues: an interface on an RDMA device has one queue pair and one \
-         queue; leave queues out"
-    );
     assert_eq!(
         fault("qpn = 0x4a"),
         "t.toml:4:7: an RDMA device chooses queue pair numbers itself and cannot use 0x00004a; leave \

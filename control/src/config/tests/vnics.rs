@@ -167,8 +167,8 @@ fn every_fault_has_its_place() {
         ),
         (
             "[[vnic]]\nname = \"lan1\"\nrdma = \"mlx5_0\"\nqueues = 2",
-            "t.toml:7:10: 2 queues: an interface on an RDMA device has one queue pair and one \
-             queue; leave queues out",
+            "t.toml:7:10: 2 queues: a VNIC on an RDMA device sends from one queue pair, because peers \
+             learn its address from packets; leave queues out",
         ),
     ] {
         assert_eq!(fault(tail), expected, "{tail}");

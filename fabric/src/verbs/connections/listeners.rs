@@ -84,8 +84,8 @@ impl<D: Device> Listeners<D> {
             if listener.line.is_some() || listener.again.is_none_or(|at| at > now) {
                 continue;
             }
-            if !view.services.receives(*service) {
-                // The port had another manager of connections before.
+            if !view.listens || !view.services.receives(*service) {
+                // Another worker listens, or the port had another manager of connections before.
                 listener.again = None;
                 continue;
             }

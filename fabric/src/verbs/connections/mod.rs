@@ -39,7 +39,7 @@ pub use real::RealDevice;
 pub use receive::Messages;
 #[cfg(fuzzing)]
 pub use umad::fuzzed;
-pub use umad::services;
+pub use umad::{CmAgent, services};
 pub use view::{Member, View};
 pub use worker::{Lent, bounds};
 

@@ -627,3 +627,24 @@ fn listeners_for_services_that_do_not_arrive_any_more_wait() {
     w.engine.follow(w.now, with(Services::InfiniBand));
     assert_eq!(w.fake().calls, ["listen"; 5]);
 }
+
+/// The kernel has one listener for a service: of several workers, only the first one listens.
+#[test]
+fn a_worker_that_does_not_listen_still_requests() {
+    let mut w = World::new();
+    let second = |services, listens| View {
+        services,
+        listens,
+        ..view()
+    };
+    w.engine
+        .follow(w.now, second(Services::RdmaCmInfiniBand, false));
+    w.engine.listen(w.now, ME, OF_DEVICE);
+    assert_eq!(w.fake().calls, [""; 0]);
+    assert_eq!(w.engine.next_deadline(), None);
+    assert!(w.engine.connect(w.now, ME, &asks(OF_DEVICE)).is_ok());
+    let before = w.fake().calls.len();
+    // With our own communication management, it listens.
+    w.engine.follow(w.now, second(Services::InfiniBand, true));
+    assert_eq!(w.fake().calls[before..], ["listen"]);
+}

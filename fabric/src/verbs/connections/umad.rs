@@ -1,9 +1,10 @@
 //! Our own communication management on an InfiniBand port, over the management datagrams of umad(7).
 //!
 //! The agent of class 7 receives all connection requests of the port, so the kernel's `ib_cm` must not be
-//! loaded. A MAD is sent with timeout 0: a reply is no response MAD, and `fabric::cm` repeats messages
+//! loaded. The workers of the port share the agent ([`agent`]); each manages its own connections. A MAD is sent with timeout 0: a reply is no response MAD, and `fabric::cm` repeats messages
 //! itself.
 
+mod agent;
 #[cfg(fuzzing)]
 pub mod fuzzed;
 #[cfg(test)]
@@ -15,7 +16,7 @@ mod tests;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::sync::Arc;
 
 use proto::{CmChoice, Guid, Instant, Qpn, RejectReason, ServiceId, Services};
 
@@ -24,12 +25,14 @@ use crate::cm::CmConfig;
 use crate::kernel::{clock, random};
 use crate::pkeys::PKeyTable;
 use crate::subnet::{Destination, SubnetPath};
-use crate::umad::{Agent, AgentId, Umad, UmadError};
+use crate::umad::{Agent, Umad, UmadError};
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::ibv::{LinkLayer, RcParameters};
 use crate::worker::Counters;
+use agent::Datagrams;
 use manager::{Fault, Manager};
 
+pub use agent::CmAgent;
 pub use manager::Line;
 pub use path::Own;
 
@@ -39,8 +42,7 @@ const HALF_OPEN_MAX: usize = 256;
 /// The communication management of one worker.
 #[derive(Debug)]
 pub struct UmadCm {
-    umad: Umad,
-    agent: AgentId,
+    datagrams: Datagrams,
     manager: Manager,
 }
 
@@ -80,43 +82,42 @@ pub fn services(config: &VerbsConfig, link_layer: LinkLayer) -> Services {
 }
 
 impl UmadCm {
-    /// Opens a port of a device whose node GUID is `ca_guid`, for so many connections.
+    /// Opens the communication management of a worker, for so many connections. `ca_guid` is the device's
+    /// node GUID.
     ///
     /// # Errors
     /// [`UmadError::Held`] if the kernel's `ib_cm` is loaded, and the other errors of opening a umad.
     pub fn open(
-        device: &str,
-        port: u8,
+        agent: &Arc<CmAgent>,
+        worker: usize,
         ca_guid: Guid,
         connections: usize,
     ) -> Result<UmadCm, UmadError> {
-        let umad = Umad::open(device, port)?;
-        let agent = umad.register(Agent::CM)?;
+        let datagrams = Datagrams::open(agent, worker)?;
         let config = CmConfig {
             ca_guid,
-            worker: 0,
-            workers: 1,
+            worker,
+            workers: agent.workers(),
             seed: [random(), random()],
             half_open_max: HALF_OPEN_MAX,
             // Those in TIMEWAIT count, too.
             connections_max: connections.saturating_mul(2),
         };
         Ok(UmadCm {
-            umad,
-            agent,
+            datagrams,
             manager: Manager::new(config),
         })
     }
 
     /// Readable when there are events.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.umad.event_fd()
+        self.datagrams.fd()
     }
 
     fn flush(&mut self) {
         while let Some((to, datagram)) = self.manager.poll_transmit() {
             // A lost message is repeated.
-            if let Err(e) = (self.umad).send(self.agent, &to, &datagram, Duration::ZERO, 0) {
+            if let Err(e) = self.datagrams.send(&to, &datagram) {
                 log::debug!("{e}");
             }
         }
@@ -217,7 +218,7 @@ impl UmadCm {
         if let Some(event) = self.manager.poll_event() {
             return Ok(Some(event));
         }
-        let Some(received) = self.umad.receive().map_err(io::Error::other)? else {
+        let Some(received) = self.datagrams.receive().map_err(io::Error::other)? else {
             return Ok(None);
         };
         self.manager.receive(clock(), &received);

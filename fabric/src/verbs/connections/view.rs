@@ -18,6 +18,8 @@ pub struct View {
     pub scope: u32,
     /// The services of connections.
     pub services: Services,
+    /// Whether the worker receives requests.
+    pub listens: bool,
     /// The largest payload of a packet.
     pub path_mtu: Option<IbMtu>,
     /// The P_Key table.

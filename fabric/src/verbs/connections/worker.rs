@@ -129,8 +129,8 @@ impl VerbsWorker {
         let space = match self.table.services {
             Services::Any | Services::InfiniBand => {
                 let connections = self.connections.bounds().connections;
-                let (name, guid) = (context.name(), device.attributes.node_guid);
-                let opened = UmadCm::open(name, self.table.port, guid, connections);
+                let guid = device.attributes.node_guid;
+                let opened = UmadCm::open(&device.cm_agent, self.index, guid, connections);
                 return match opened {
                     Ok(umad) => Ok(Manager::Umad(Box::new(umad))),
                     Err(e) => Err(e.to_string()),
@@ -233,7 +233,7 @@ impl VerbsWorker {
     fn view(&self) -> View {
         let t = &self.table;
         let member = |e: &crate::verbs::snapshot::Endpoint| Member {
-            qpn: e.pair.qp.qpn(),
+            qpn: e.qpn(),
             entry: e.pkey.map(|(pkey, index)| Entry { index, pkey }),
         };
         View {
@@ -241,6 +241,8 @@ impl VerbsWorker {
             gid: t.gid,
             scope: t.scope,
             services: t.services,
+            // The kernel has one listener for a service of the port.
+            listens: self.index == 0 || t.services == Services::InfiniBand,
             path_mtu: t.path_mtu,
             pkeys: Arc::clone(&t.pkeys),
             members: t

@@ -142,7 +142,7 @@ impl VerbsPort {
         *self.attached.get(&(mgid, id)).unwrap_or(&Lid(0))
     }
 
-    /// Joins the group in the network and attaches the endpoint's queue pair.
+    /// Joins the group in the network and attaches the endpoint's first queue pair, which receives.
     fn enter(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
         let failed = |name: &str| {
             let what = format!("{name} cannot join {mgid}");
@@ -154,7 +154,7 @@ impl VerbsPort {
                 .join(mgid.to_ip())
                 .map_err(failed(&self.name))?;
         }
-        let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
+        let pair = self.endpoints.get(&id.0).and_then(|e| e.pairs.first());
         let mlid = self.mlid(id, mgid);
         let attached = pair.map_or(Ok(()), |pair| pair.qp.attach(mgid, mlid));
         attached.map_err(|e: io::Error| {
@@ -171,7 +171,7 @@ impl VerbsPort {
             return;
         }
         let mlid = self.mlid(id, mgid);
-        let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
+        let pair = self.endpoints.get(&id.0).and_then(|e| e.pairs.first());
         if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
             log::debug!("{}: cannot detach from {mgid}: {e}", self.name);
         }

@@ -21,7 +21,7 @@ impl VerbsPort {
         );
         log::debug!("{why}");
         if let Some((device, _)) = self.device.take()
-            && let Ok(fd) = device.context.async_fd()
+            && let Ok(fd) = device.first.context.async_fd()
         {
             let _ = epoll::delete(&self.events, fd);
         }
@@ -32,7 +32,7 @@ impl VerbsPort {
         }
         self.lose_administration();
         for endpoint in self.endpoints.values_mut() {
-            endpoint.pair = None;
+            endpoint.pairs.clear();
         }
         self.memberships = Memberships::new(0);
         self.publish_endpoints();
@@ -55,7 +55,7 @@ impl VerbsPort {
             Err(e) => {
                 self.device = None;
                 for endpoint in self.endpoints.values_mut() {
-                    endpoint.pair = None;
+                    endpoint.pairs.clear();
                 }
                 self.publish_endpoints();
                 self.backoff.failed(clock());
@@ -75,7 +75,8 @@ impl VerbsPort {
             what: "cannot restore the queue pairs".to_owned(),
             source,
         };
-        let seen = see(&device.context, self.config.port, &mut self.requests).map_err(failed)?;
+        let seen =
+            see(&device.first.context, self.config.port, &mut self.requests).map_err(failed)?;
         let evaluated = evaluate(&self.config, &seen, Some(self.usable.gid.gid));
         let mut events = self.follow_pkeys(&seen);
         for endpoint in self.endpoints.values_mut() {
@@ -99,7 +100,7 @@ impl VerbsPort {
         Ok(events)
     }
 
-    /// Takes a hold on the device before the worker uses rdma_cm.
+    /// Takes a hold on the device before the workers use rdma_cm.
     pub(super) fn hold_rdma_cm(&mut self) {
         let Some((device, presence)) = &self.device else {
             return;
@@ -109,11 +110,11 @@ impl VerbsPort {
             Services::RdmaCm => PortSpace::Tcp,
             Services::RdmaCmInfiniBand => PortSpace::Ib,
         };
-        if device.messages.is_some() && self.trouble.is_none() {
+        if device.first.messages.is_some() && self.trouble.is_none() {
             let gid = &self.usable.gid;
             let scope = gid.netdev.unwrap_or(0);
             let address = cm_address(space, gid.gid, scope, PKey::DEFAULT, None);
-            self.held.take(clock(), device, presence, address);
+            self.held.take(clock(), &device.first, presence, address);
         }
     }
 }

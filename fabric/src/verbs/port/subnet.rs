@@ -198,7 +198,7 @@ impl VerbsPort {
         events
     }
 
-    /// Handles changes of the subnet, answers of the subnet administrator, and requests of the worker.
+    /// Handles changes of the subnet, answers of the subnet administrator, and requests of the workers.
     pub(super) fn process_subnet(&mut self) -> Vec<PortEvent> {
         if self.administration.is_none() {
             return Vec::new();
@@ -211,7 +211,8 @@ impl VerbsPort {
             return events;
         };
         let mut paths = Vec::new();
-        for destination in self.shared.destinations.take() {
+        let wanted = self.shared.iter().map(|s| s.destinations.take());
+        for destination in wanted.flatten() {
             let path = administration.subnet.resolve(now, destination);
             paths.extend(path.map(|path| (destination, path)));
         }
@@ -230,8 +231,11 @@ impl VerbsPort {
                 }
             }
         }
+        // To all workers: others may need the path next, and the first one learns the GIDs of senders.
         if !paths.is_empty() {
-            self.shared.paths.send(paths);
+            for shared in &self.shared {
+                shared.paths.send(paths.iter().cloned());
+            }
         }
         events
     }

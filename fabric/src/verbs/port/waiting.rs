@@ -13,17 +13,16 @@ use crate::port::FabricError;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::Device;
 use crate::verbs::port_state::{Seen, Unusable, Usable, evaluate, see};
-use crate::verbs::snapshot::Shared;
 
-/// Creates the epoll instance for [`crate::Port::process`]: interface changes, complaints of the
-/// worker, and a timer.
-pub(super) fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd, Timer)> {
+/// Creates the epoll instance for [`crate::Port::process`]: interface changes, news of the
+/// workers (`woken`), and a timer.
+pub(super) fn waiting(monitor: &Monitor, woken: &OwnedFd) -> io::Result<(OwnedFd, Timer)> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let timer = Timer::new()?;
     timer.set(TICK, TICK)?;
     let data = EventData::new_u64(0);
     epoll::add(&events, monitor, data, EventFlags::IN)?;
-    epoll::add(&events, &shared.port, data, EventFlags::IN)?;
+    epoll::add(&events, woken, data, EventFlags::IN)?;
     epoll::add(&events, &timer, data, EventFlags::IN)?;
     Ok((events, timer))
 }

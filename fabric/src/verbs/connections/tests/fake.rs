@@ -40,6 +40,7 @@ pub fn view() -> View {
         gid: "fe80::1".parse().unwrap(),
         scope: 3,
         services: Services::RdmaCm,
+        listens: true,
         path_mtu: Some(IbMtu::B2048),
         pkeys: pkeys.into(),
         members: [(ME, member(MY_QPN)), (OTHER, member(OTHER_QPN))].into(),

@@ -15,18 +15,13 @@ use super::super::real::{ACK_TIMEOUT, MIN_RNR_TIMER, RETRY_COUNT, RNR_RETRY};
 use super::super::state::CmEvent as What;
 use super::path::{Own, of_request};
 use crate::cm::{Ask, Cm, CmConfig, CmEvent, CmId, Consent, Remote};
-use crate::mad::cm::Message;
+use crate::mad::cm::{Message, RECEIVER_ID, SENDER_ID};
 use crate::mad::{MAD_LEN, Mad};
 use crate::pkeys::PKeyTable;
 use crate::random::Random;
 use crate::subnet::{Destination, SubnetPath};
 use crate::umad::{Received, To};
 use crate::verbs::ibv::RcParameters;
-
-/// The communication id of the receiver in messages other than requests, behind the sender's.
-const RECEIVER_ID: usize = 28;
-/// The communication id of the sender.
-const SENDER_ID: usize = 24;
 
 /// The status of an event for a peer without a path: EHOSTUNREACH.
 const NO_PATH: i32 = -113;

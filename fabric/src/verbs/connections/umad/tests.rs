@@ -167,6 +167,7 @@ impl Host {
             gid: gid(lid),
             scope: 0,
             services: Services::InfiniBand,
+            listens: true,
             path_mtu: Some(IbMtu::B2048),
             pkeys: pkeys.into(),
             members: [(ME, member)].into(),
