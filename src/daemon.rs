@@ -41,6 +41,7 @@ pub struct Daemon {
     /// The configuration in force, if read from a file.
     pub(crate) running: Option<Running>,
     next_membership_poll: Instant,
+    watchdog: Option<notify::Watchdog>,
 }
 
 /// How often a port that is down is polled.
@@ -61,6 +62,7 @@ impl Daemon {
             streams: Streams::default(),
             running: None,
             next_membership_poll: Instant::now(),
+            watchdog: notify::Watchdog::of_manager(),
         };
         for spec in specs {
             if let Err(e) = daemon.start_port(spec) {
@@ -139,6 +141,7 @@ impl Daemon {
             .chain(self.interfaces.next_tick())
             .chain(self.cx.adoption.candidates.wait())
             .chain(self.streams.wait())
+            .chain(self.watchdog.as_ref().map(notify::Watchdog::wait))
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
         match poll(&mut fds, timeout.as_ref()) {
@@ -204,6 +207,10 @@ impl Daemon {
             self.interfaces.sync_changed_groups(&mut self.cx);
         }
         self.streams.take(&mut self.cx.events);
+        if let Some(watchdog) = &mut self.watchdog {
+            let mut ports = self.cx.ports.values();
+            watchdog.turn(|| ports.find(|p| !p.answers()).map(|p| p.name.to_string()));
+        }
         Ok(())
     }
 

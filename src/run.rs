@@ -1,5 +1,6 @@
 //! The process: starts the daemon, runs it until a signal, stops it.
 
+mod confinement;
 mod starting;
 
 use std::io::Read;
@@ -37,6 +38,8 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     let mut stops = signals(&[SIGTERM, SIGINT]).map_err(caught)?;
     let mut reloads = signals(&[SIGHUP]).map_err(caught)?;
     let mut server = ControlServer::bind(&config.socket)?;
+    server.set_group_access(config.group_access);
+    confinement::begin(&config, source.as_ref(), &server);
     let specs = port_specs(
         &config,
         &Arc::new(OwnedFd::from(stops.try_clone().map_err(caught)?)),
@@ -48,6 +51,7 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         Err(_) if is_signalled(&mut stops) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
+    sandbox::enter(sandbox::Thread::Control);
     daemon.running = source.map(|source| Running { source, config });
     notify::ready(&daemon.interfaces);
     loop {

@@ -97,7 +97,56 @@ pub enum Request {
     SendManagement(SendManagementRequest),
 }
 
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Reads the state.
+    Reads,
+    /// Sends datagrams to the fabric.
+    Sends,
+    /// Changes the daemon or its interfaces.
+    Changes,
+}
+
 impl Request {
+    /// What the request does. A request that gets or sets a value reads if it has no value.
+    pub fn effect(&self) -> Effect {
+        let changes_if = |changes| match changes {
+            true => Effect::Changes,
+            false => Effect::Reads,
+        };
+        match self {
+            Request::Version
+            | Request::Show(_)
+            | Request::Stats(_)
+            | Request::Neighbours(_)
+            | Request::Guests(_)
+            | Request::Groups(_)
+            | Request::Paths(_)
+            | Request::Connections(_)
+            | Request::Children(_)
+            | Request::Resources
+            | Request::Monitor(_)
+            | Request::Vnics(_)
+            | Request::VnicStats(_)
+            | Request::VnicMacs(_)
+            | Request::VnicMembers(_) => Effect::Reads,
+            Request::Ping(_) | Request::SendManagement(_) => Effect::Sends,
+            Request::ChildAdd(_)
+            | Request::ChildDel(_)
+            | Request::LogLevel(_)
+            | Request::Reload
+            | Request::Manage(_) => Effect::Changes,
+            Request::Mode(request) => changes_if(request.mode.is_some()),
+            Request::Pkeys(request) => changes_if(request.pkeys.is_some()),
+            Request::Mtu(request) => changes_if(request.mtu.is_some()),
+            Request::Umcast(request) => changes_if(request.umcast.is_some()),
+            Request::Moderation(request) => {
+                changes_if(request.rx_usecs.is_some() || request.rx_frames.is_some())
+            }
+        }
+    }
+
     /// Whether the answer is a stream of replies.
     pub fn is_stream(&self) -> bool {
         matches!(

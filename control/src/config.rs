@@ -23,7 +23,7 @@ use crate::api::LogLevel;
 pub use management_key::ManagementKeys;
 pub use port::{ManagementSettings, PortConfig, PortName};
 pub use proto::{GidChoice, LinkMtu};
-pub use values::{BusyPoll, QpnChoice};
+pub use values::{BusyPoll, GroupAccess, QpnChoice};
 
 /// The whole configuration, checked. Names, keys and lengths are in range. No two interfaces share a name
 /// in a network namespace; no two children of an interface share a partition. Every interface's port has
@@ -34,6 +34,10 @@ pub struct Config {
     pub socket: PathBuf,
     /// Log level.
     pub log_level: LogLevel,
+    /// Whether seccomp and Landlock restrict the daemon.
+    pub sandbox: bool,
+    /// Rights of the group of the control socket.
+    pub group_access: GroupAccess,
     /// Fabric ports: those of the interfaces, and those on which managers may create VNICs.
     pub ports: BTreeMap<PortName, PortConfig>,
     /// IPoIB interfaces, in the order of the file, each followed by its children.
@@ -88,6 +92,8 @@ pub struct Source {
     pub socket: Option<PathBuf>,
     /// `--log-level`, which overrides the file.
     pub log_level: Option<LogLevel>,
+    /// `--no-sandbox`, which overrides the file.
+    pub no_sandbox: bool,
 }
 
 impl Source {
@@ -103,6 +109,7 @@ impl Source {
         if let Some(level) = self.log_level {
             config.log_level = level;
         }
+        config.sandbox &= !self.no_sandbox;
         Ok(config)
     }
 }

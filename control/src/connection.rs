@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use super::service::{self, Answer, Program, REQUEST_MAX, StreamId};
+use super::service::{self, Answer, Caller, Program, REQUEST_MAX, StreamId};
 
 /// Bytes to read with one system call.
 const READ_SIZE: usize = 4096;
@@ -31,6 +31,7 @@ pub(super) enum Waits {
 #[derive(Debug)]
 pub(super) struct Connection {
     id: StreamId,
+    caller: Caller,
     /// Whether a stream of replies is active.
     streaming: bool,
     stream: UnixStream,
@@ -42,9 +43,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(id: StreamId, stream: UnixStream) -> Connection {
+    pub fn new(id: StreamId, caller: Caller, stream: UnixStream) -> Connection {
         Connection {
             id,
+            caller,
             streaming: false,
             stream,
             input: Vec::new(),
@@ -135,7 +137,7 @@ impl Connection {
         } else if room == 0 {
             service::busy(program)
         } else {
-            service::answer(&self.input[..end], self.id, program)
+            service::answer(&self.input[..end], (self.id, self.caller), program)
         };
         self.input.drain(..=end);
         Some(answer)

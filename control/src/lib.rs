@@ -27,11 +27,11 @@ mod server;
 mod service;
 
 pub use client::{ClientError, ControlClient, Next, Posts, Replies};
-pub use listener::BindError;
+pub use listener::{BindError, directory_of};
 pub use server::{CLIENTS_MAX, ControlServer};
 pub use service::{
-    Answered, Body, Failure, Handler, Identity, MethodCall, Program, REPLY_MAX, REQUEST_MAX,
-    StreamId, Streamed,
+    Answered, Body, Caller, Failure, Handler, Identity, MethodCall, Program, REPLY_MAX,
+    REQUEST_MAX, StreamId, Streamed,
 };
 
 /// Default path of the control socket.

@@ -77,7 +77,7 @@ impl Listener {
             path: shown(),
             source,
         };
-        let directory = parent(path);
+        let directory = directory_of(path);
         let made = Made(missing(directory));
         DirBuilder::new()
             .recursive(true)
@@ -100,6 +100,11 @@ impl Listener {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The outermost directory that was created for the socket.
+    pub fn made(&self) -> Option<&Path> {
+        self.made.last().map(PathBuf::as_path)
     }
 
     /// The next client; `None` if none waits. If descriptors have run out, the client is disconnected: a
@@ -190,7 +195,8 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-fn parent(path: &Path) -> &Path {
+/// The directory of a file; that of a bare name is `.`.
+pub fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),

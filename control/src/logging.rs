@@ -9,6 +9,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -24,9 +25,15 @@ enum Style {
     Plain,
 }
 
+/// The style of this process.
+static STYLE: OnceLock<Style> = OnceLock::new();
+
 struct Stderr {
     style: Style,
 }
+
+/// Room for a line of [`warn_in_signal_handler`], in bytes.
+const SIGNAL_LINE: usize = 256;
 
 impl Log for Stderr {
     /// All records: [`log::max_level`] has filtered them.
@@ -49,14 +56,42 @@ impl Log for Stderr {
 
 /// Starts logging to stderr, with `level`. Later calls only set the level.
 pub fn init(level: LogLevel) {
-    let style = if stderr_is_journal() {
-        Style::Journal
-    } else {
-        Style::Plain
-    };
+    let style = *STYLE.get_or_init(|| {
+        if stderr_is_journal() {
+            Style::Journal
+        } else {
+            Style::Plain
+        }
+    });
     // Fails if a logger is set; that logger stays.
     let _ = log::set_boxed_logger(Box::new(Stderr { style }));
     set_level(level);
+}
+
+/// Writes a warning without memory and locks, so that a signal handler may call it. A long line is cut. Does nothing
+/// before [`init`].
+pub fn warn_in_signal_handler(target: &str, args: fmt::Arguments<'_>) {
+    let Some(style) = STYLE.get() else { return };
+    let record = Record::builder()
+        .level(Level::Warn)
+        .target(target)
+        .args(args)
+        .build();
+    let line = Line {
+        style: *style,
+        time: SystemTime::now(),
+        record: &record,
+    };
+    let mut room = [0; SIGNAL_LINE];
+    let mut rest = &mut room[..];
+    // An error means that the line is longer than the room.
+    let _ = write!(rest, "{line}");
+    let used = SIGNAL_LINE - rest.len();
+    if let Some(last) = room[..used].last_mut() {
+        *last = b'\n';
+    }
+    // Not std's `write`: it takes a lock, which the interrupted code may hold.
+    let _ = rustix::io::write(std::io::stderr(), &room[..used]);
 }
 
 /// Sets the level, for all threads.

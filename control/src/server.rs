@@ -3,14 +3,18 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 use rustix::time::Timespec;
 
 use super::connection::{Connection, Waits};
 use super::listener::{BindError, Listener};
-use super::service::{Program, REPLY_MAX, StreamId};
+use super::service::{Caller, Program, REPLY_MAX, StreamId};
+use crate::config::GroupAccess;
 
 /// Maximum number of clients. A further client replaces the client that has been idle longest; clients with a
 /// stream are replaced last.
@@ -37,6 +41,7 @@ pub struct ControlServer {
     epoll: OwnedFd,
     clients: Vec<Option<Client>>,
     turn: u64,
+    group_access: GroupAccess,
 }
 
 impl ControlServer {
@@ -55,12 +60,23 @@ impl ControlServer {
             epoll,
             clients: std::iter::repeat_with(|| None).take(CLIENTS_MAX).collect(),
             turn: 0,
+            group_access: GroupAccess::default(),
         })
+    }
+
+    /// Sets the rights of clients that are neither root nor the user of this process.
+    pub fn set_group_access(&mut self, access: GroupAccess) {
+        self.group_access = access;
     }
 
     /// The path of the socket.
     pub fn path(&self) -> &Path {
         self.listener.path()
+    }
+
+    /// The outermost directory that was created for the socket; it is removed with the socket.
+    pub fn made(&self) -> Option<&Path> {
+        self.listener.made()
     }
 
     /// The number of connected clients.
@@ -152,9 +168,13 @@ impl ControlServer {
             let Some(stream) = self.listener.accept()? else {
                 break;
             };
+            // A client without an identity is disconnected.
+            let Ok(caller) = caller(&stream, self.group_access) else {
+                continue;
+            };
             let slot = self.vacate(program);
             self.turn += 1;
-            let connection = Connection::new(StreamId(self.turn), stream);
+            let connection = Connection::new(StreamId(self.turn), caller, stream);
             let waits = Waits::ToRead;
             epoll::add(
                 &self.epoll,
@@ -187,6 +207,17 @@ impl AsFd for ControlServer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
+}
+
+/// The client at the other end, from the kernel (unix(7), SO_PEERCRED).
+fn caller(stream: &UnixStream, group: GroupAccess) -> io::Result<Caller> {
+    let peer = socket_peercred(stream)?;
+    let is_owner = peer.uid.is_root() || peer.uid == geteuid();
+    Ok(Caller {
+        uid: peer.uid.as_raw(),
+        pid: peer.pid.as_raw_pid(),
+        may_change: is_owner || group == GroupAccess::Change,
+    })
 }
 
 fn watch(listener: &Listener) -> io::Result<OwnedFd> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::api::{ApiError, Interface, Nothing, Reply, Request};
-pub use program::{Answered, Body, Failure, Identity, MethodCall, Program};
+pub use program::{Answered, Body, Caller, Failure, Identity, MethodCall, Program};
 
 /// Maximum number of bytes of a call, without its NUL. Usual calls have a few hundred bytes.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -90,7 +90,11 @@ struct ErrorMessage<'a> {
 }
 
 /// Answers the call in `frame` (without its NUL). `stream` identifies a stream that begins.
-pub(super) fn answer(frame: &[u8], stream: StreamId, program: &mut dyn Program) -> Answer {
+pub(super) fn answer(
+    frame: &[u8],
+    (stream, caller): (StreamId, Caller),
+    program: &mut dyn Program,
+) -> Answer {
     let call: Call = match serde_json::from_slice(frame) {
         Ok(call) => call,
         Err(error) => {
@@ -101,7 +105,8 @@ pub(super) fn answer(frame: &[u8], stream: StreamId, program: &mut dyn Program) 
         }
     };
     let oneway = call.oneway;
-    let answer = dispatch(call, stream, program).unwrap_or_else(|f| Answer::Reply(refusal(&f)));
+    let answer =
+        dispatch(call, (stream, caller), program).unwrap_or_else(|f| Answer::Reply(refusal(&f)));
     match (oneway, answer) {
         (false, answer) => answer,
         // The client does not read replies.
@@ -142,7 +147,11 @@ pub(super) fn busy(program: &dyn Program) -> Answer {
     Answer::Reply(refusal(&Failure::new(interface, "Busy", json!({}))))
 }
 
-fn dispatch(call: Call, stream: StreamId, program: &mut dyn Program) -> Result<Answer, Failure> {
+fn dispatch(
+    call: Call,
+    (stream, caller): (StreamId, Caller),
+    program: &mut dyn Program,
+) -> Result<Answer, Failure> {
     if call.upgrade {
         return Err(Failure::invalid("upgrade"));
     }
@@ -166,6 +175,7 @@ fn dispatch(call: Call, stream: StreamId, program: &mut dyn Program) -> Result<A
         // The client of a one-way call does not read replies and cannot end a stream.
         more: call.more && !call.oneway,
         stream,
+        caller,
     })?;
     let Answered::Reply(body) = answered else {
         return Ok(Answer::Stream);

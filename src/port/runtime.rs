@@ -62,6 +62,10 @@ impl PortRuntime {
         reports: &Sender<Report>,
         reports_wake: &Arc<OwnedFd>,
     ) -> io::Result<PortRuntime> {
+        let kind = match name {
+            PortName::Underlay(_) => sandbox::Thread::Data,
+            PortName::Rdma { .. } => sandbox::Thread::Device,
+        };
         let workers = port.take_workers();
         let boxes = workers
             .iter()
@@ -87,7 +91,10 @@ impl PortRuntime {
             })?;
             let join = thread::Builder::new()
                 .name(format!("{name}/{index}"))
-                .spawn(move || data.run())?;
+                .spawn(move || {
+                    sandbox::enter(kind);
+                    data.run();
+                })?;
             threads.push(ThreadHandle { mailbox: own, join });
         }
         Ok(PortRuntime {
@@ -177,6 +184,11 @@ impl PortRuntime {
     /// Waits until the threads have done all earlier commands.
     pub fn sync(&self) {
         self.snapshots(false);
+    }
+
+    /// Whether every thread answers in time.
+    pub fn answers(&self) -> bool {
+        self.snapshots(false).len() == self.threads.len()
     }
 
     /// Stops the threads, then closes the port.

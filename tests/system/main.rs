@@ -38,6 +38,7 @@ mod offloads;
 mod pages;
 mod peer;
 mod ping;
+mod privileges;
 mod recorded;
 mod reload;
 mod restart;

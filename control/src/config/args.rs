@@ -12,8 +12,8 @@ use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
 use crate::config::vnic::{SwitchConfig, VnicConfig, VnicOption, parse_option};
 use crate::config::{
-    BusyPoll, Config, ConfigError, InterfaceConfig, IpoibConfig, PortConfig, PortName, QpnChoice,
-    Source, values::CONNECTIONS, values::parse_connections, values::parse_interface,
+    BusyPoll, Config, ConfigError, GroupAccess, InterfaceConfig, IpoibConfig, PortConfig, PortName,
+    QpnChoice, Source, values::CONNECTIONS, values::parse_connections, values::parse_interface,
     values::parse_mtu, values::parse_netns, values::parse_peer, values::parse_pkey,
     values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
 };
@@ -69,6 +69,11 @@ pub struct Args {
     /// Log level on stderr; `ibtap log LEVEL` changes it later [default: info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub log_level: Option<LogLevel>,
+
+    /// Do not restrict the daemon's system calls and files; core dumps and debuggers work then
+    /// [default: restrict them]
+    #[arg(long)]
+    pub no_sandbox: bool,
 }
 
 /// Options that describe interfaces; a configuration file replaces them.
@@ -254,7 +259,7 @@ pub enum Action {
 
 impl Args {
     /// Reads and checks the configuration file of the command line, or builds a configuration from
-    /// the options. `--socket` and `--log-level` override the file.
+    /// the options. `--socket`, `--log-level` and `--no-sandbox` override the file.
     ///
     /// # Errors
     /// A [`ConfigError`] with one sentence for the user; exit with [`crate::exit::EXIT_USAGE`].
@@ -268,6 +273,7 @@ impl Args {
                 file,
                 socket: self.socket,
                 log_level: self.log_level,
+                no_sandbox: self.no_sandbox,
             };
             return Ok(Action::Run(source.read()?, Some(source)));
         }
@@ -276,6 +282,7 @@ impl Args {
             config.socket = socket;
         }
         config.log_level = self.log_level.unwrap_or_default();
+        config.sandbox = !self.no_sandbox;
         Ok(Action::Run(config, None))
     }
 }
@@ -304,6 +311,8 @@ impl Described {
         Ok(Config {
             socket: DEFAULT_SOCKET.into(),
             log_level: LogLevel::default(),
+            sandbox: true,
+            group_access: GroupAccess::default(),
             ports: [(name, port)].into(),
             ipoib,
             vnics,

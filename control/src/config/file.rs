@@ -13,7 +13,7 @@ use proto::{CmChoice, GidChoice, GidPrefix, LinkMtu, PKey, SaChoice};
 use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
-use super::values::BusyPoll;
+use super::values::{BusyPoll, GroupAccess};
 use super::{Config, IpoibConfig, KeyFault, ManagementKeys, PortConfig, PortName, VnicConfig};
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
@@ -65,6 +65,9 @@ impl From<toml::de::Error> for Fault {
 struct File {
     socket: Option<PathBuf>,
     log_level: Option<LogLevel>,
+    sandbox: Option<bool>,
+    #[serde(default)]
+    group_access: GroupAccess,
     #[serde(default)]
     port: BTreeMap<Spanned<String>, Port>,
     #[serde(default)]
@@ -129,6 +132,8 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     Ok(Config {
         socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
         log_level: file.log_level.unwrap_or_default(),
+        sandbox: file.sandbox.unwrap_or(true),
+        group_access: file.group_access,
         ports,
         ipoib,
         vnics,

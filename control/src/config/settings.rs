@@ -73,6 +73,8 @@ pub const DAEMON: &[Setting<Config, Step>] = &[
         |a, b| a.log_level != b.log_level,
         |_, to| Some(Step::LogLevel(to.log_level)),
     ),
+    restart("sandbox", |a, b| a.sandbox != b.sandbox),
+    restart("group_access", |a, b| a.group_access != b.group_access),
 ];
 
 /// `[port.…]`.

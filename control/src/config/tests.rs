@@ -35,6 +35,8 @@ fn the_example_is_valid_and_shows_every_key() {
     for key in [
         "socket",
         "log_level",
+        "sandbox",
+        "group_access",
         "gid",
         "peers",
         "link_mtu",
@@ -163,8 +165,8 @@ fn unknown_keys() {
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),
-        "t.toml:1:1: unknown key `sockets`, expected one of `socket`, `log_level`, `port`, \
-         `ipoib`, `vnic`"
+        "t.toml:1:1: unknown key `sockets`, expected one of `socket`, `log_level`, `sandbox`, \
+         `group_access`, `port`, `ipoib`, `vnic`"
     );
 }
 

@@ -10,6 +10,17 @@ use proto::{GidChoice, GidPrefix, LinkMtu, MssChoice, PKey, PrefixError, QKey, Q
 /// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
 const GID_INDEX_MAX: u32 = 255;
 
+/// What members of the control socket's group may do. Root and the user of the daemon may do everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupAccess {
+    /// Everything.
+    #[default]
+    Change,
+    /// Requests that change nothing and send nothing.
+    Read,
+}
+
 /// The entry of the GID table at an index.
 ///
 /// # Errors

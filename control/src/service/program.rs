@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::requests::request;
 use super::{DESCRIPTION, Handler, SERVICE, StreamId, Streamed};
-use crate::api::{ApiError, INTERFACE, Reply, Request};
+use crate::api::{ApiError, Effect, INTERFACE, Reply, Request};
 
 /// The identity of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,19 @@ pub struct MethodCall {
     pub more: bool,
     /// The client, for later replies.
     pub stream: StreamId,
+    /// The client's process and rights.
+    pub caller: Caller,
+}
+
+/// The process of a client when it connected, and its rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The user.
+    pub uid: u32,
+    /// The process; 0 if it is in another process namespace.
+    pub pid: i32,
+    /// Whether the client may do more than read.
+    pub may_change: bool,
 }
 
 /// The result of a call.
@@ -154,6 +167,20 @@ impl<H: Handler> Program for H {
         let unknown = || Failure::unknown_method(&format!("{INTERFACE}.{}", call.method));
         let request: Option<Result<Request, Failure>> = request(&call.method, call.parameters);
         let request = request.unwrap_or_else(|| Err(unknown()))?;
+        let Caller { uid, pid, .. } = call.caller;
+        match request.effect() {
+            Effect::Reads => {}
+            _ if !call.caller.may_change => {
+                return Err(Failure::from(ApiError::Errno {
+                    errno: libc::EACCES,
+                    message: format!(
+                        "user {uid} may only read (group_access = \"read\"); use root or the user of ibtapd"
+                    ),
+                }));
+            }
+            Effect::Sends => {}
+            Effect::Changes => log::info!("{} by user {uid}, process {pid}", call.method),
+        }
         if !request.is_stream() {
             return Ok(Answered::Reply(Body::of(&self.handle(request)?)));
         }

@@ -16,6 +16,12 @@ use proto::Mode;
 
 const STREAM: StreamId = StreamId(7);
 
+const OWNER: Caller = Caller {
+    uid: 0,
+    pid: 1,
+    may_change: true,
+};
+
 /// Answers like a daemon that serves only `ib0`.
 #[derive(Default)]
 struct Ib0 {
@@ -50,7 +56,7 @@ impl Handler for Ib0 {
 
 fn ask(call: &str) -> (Answer, Vec<Request>) {
     let mut handler = Ib0::default();
-    let answer = answer(call.as_bytes(), STREAM, &mut handler);
+    let answer = answer(call.as_bytes(), (STREAM, OWNER), &mut handler);
     (answer, handler.asked)
 }
 
@@ -60,7 +66,7 @@ fn streamed(method: &str, parameters: &Value) -> Vec<Value> {
     let call = json!({
         "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": true
     });
-    let begun = answer(call.to_string().as_bytes(), STREAM, &mut handler);
+    let begun = answer(call.to_string().as_bytes(), (STREAM, OWNER), &mut handler);
     assert_eq!(begun, Answer::Stream, "{call}");
     let mut all = Vec::new();
     loop {
@@ -429,7 +435,7 @@ fn garbage_is_answered_and_ends_the_connection() {
         assert_eq!(requests, []);
     }
     assert!(matches!(
-        super::answer(&[0xff, 0xfe], STREAM, &mut Ib0::default()),
+        super::answer(&[0xff, 0xfe], (STREAM, OWNER), &mut Ib0::default()),
         Answer::Last(_)
     ));
 }
@@ -577,7 +583,7 @@ fn replies_as_they_have_always_been() {
             "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": true
         });
         let mut handler = Ib0::default();
-        answer(call.to_string().as_bytes(), STREAM, &mut handler);
+        answer(call.to_string().as_bytes(), (STREAM, OWNER), &mut handler);
         while let Some((bytes, _)) = next(STREAM, &mut handler) {
             let reply = String::from_utf8(bytes).unwrap();
             text += &format!("{INTERFACE}.{method} {}\n", reply.trim_end_matches('\0'));
@@ -623,4 +629,52 @@ fn absent_is_not_null() {
         call(&format!("{INTERFACE}.Version"), json!({}))["parameters"].clone(),
     )
     .unwrap();
+}
+
+/// Before, every member of the socket's group could change the daemon.
+#[test]
+fn a_reader_changes_nothing_and_sends_nothing() {
+    let reader = Caller {
+        uid: 1000,
+        pid: 2,
+        may_change: false,
+    };
+    let asked = |method: &str, parameters: Value, caller| {
+        let mut handler = Ib0::default();
+        let call = json!({
+            "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": true
+        });
+        let call = call.to_string();
+        let answer = answer(call.as_bytes(), (STREAM, caller), &mut handler);
+        (answer, handler.asked.len())
+    };
+    let ib0 = json!({ "interface": "ib0" });
+    let reads = [
+        ("Show", json!({})),
+        ("Mode", ib0.clone()),
+        ("Mtu", ib0.clone()),
+        ("Umcast", ib0.clone()),
+        ("Moderation", ib0.clone()),
+        ("Pkeys", json!({})),
+        ("Monitor", json!({})),
+    ];
+    for (method, parameters) in reads {
+        assert_eq!(asked(method, parameters, reader).1, 1, "{method}");
+    }
+    let others = [
+        ("Mode", json!({ "interface": "ib0", "mode": "connected" })),
+        ("Mtu", json!({ "interface": "ib0", "mtu": 2044 })),
+        ("Umcast", json!({ "interface": "ib0", "umcast": true })),
+        ("Moderation", json!({ "interface": "ib0", "rx_usecs": 1 })),
+        ("Pkeys", json!({ "pkeys": [0x8001] })),
+        ("Reload", json!({})),
+        ("LogLevel", json!({ "level": "trace" })),
+    ];
+    for (method, parameters) in others {
+        let (refused, count) = asked(method, parameters.clone(), reader);
+        let text = json(refused).to_string();
+        assert!(text.contains("user 1000 may only read"), "{method}: {text}");
+        assert_eq!(count, 0, "{method}");
+        assert_eq!(asked(method, parameters, OWNER).1, 1, "{method}");
+    }
 }

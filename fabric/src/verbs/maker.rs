@@ -60,7 +60,10 @@ impl<H: Send + Sync + 'static> Maker<H> {
         for _ in 0..THREADS {
             let shared = Arc::clone(&maker.0);
             let named = thread::Builder::new().name("ibtap-ah".to_owned());
-            named.spawn(move || shared.serve())?;
+            named.spawn(move || {
+                sandbox::enter(sandbox::Thread::Device);
+                shared.serve();
+            })?;
         }
         Ok(maker)
     }

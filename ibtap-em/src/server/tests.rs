@@ -1,3 +1,4 @@
+use control::Caller;
 use serde_json::json;
 
 use super::*;
@@ -49,6 +50,11 @@ impl Rig {
             parameters,
             more: false,
             stream,
+            caller: Caller {
+                uid: 0,
+                pid: 1,
+                may_change: true,
+            },
         })
     }
 }

@@ -9,10 +9,11 @@ use crate::{Breach, Tree};
 pub const ROOMS: &[(&str, &[&str])] = &[
     ("edges", &[]),
     ("proto", &[]),
+    ("sandbox", &[]),
     ("rtnl", &["proto"]),
     ("control", &["proto"]),
     ("netdev", &["proto", "rtnl"]),
-    ("fabric", &["proto", "rtnl"]),
+    ("fabric", &["proto", "sandbox", "rtnl"]),
     ("ipoib", &["proto"]),
     ("vnic", &["proto"]),
     // For tests only: no room has it as a normal dependency.
@@ -20,7 +21,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     (
         "ibtap",
         &[
-            "proto", "rtnl", "control", "netdev", "fabric", "ipoib", "vnic",
+            "proto", "sandbox", "rtnl", "control", "netdev", "fabric", "ipoib", "vnic",
         ],
     ),
     ("ibtap-em", &["proto", "control", "vnic"]),

@@ -151,8 +151,8 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         if std::thread::panicking() {
-            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<_> = log.lines().collect();
             let tail = &lines[lines.len().saturating_sub(40)..];
             eprintln!(
@@ -163,5 +163,14 @@ impl Drop for Daemon {
             );
         }
         self.kill();
+        assert_nothing_refused(&log);
     }
+}
+
+/// No daemon of any test makes a system call that its filters refuse.
+pub(super) fn assert_nothing_refused(log: &str) {
+    let refused = log
+        .lines()
+        .find(|line| line.contains("refused system call"));
+    assert!(refused.is_none() || std::thread::panicking(), "{refused:?}");
 }

@@ -1,5 +1,6 @@
 //! A host: a namespace with programs and at most one daemon.
 
+use std::ffi::OsStr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,6 +98,27 @@ impl Host {
     /// Starts the daemon with these options and this host's socket.
     pub fn start_with(&mut self, options: &[&str]) -> &mut Daemon {
         let daemon = Daemon::start(self, &self.socket(), options);
+        self.daemon.insert(daemon)
+    }
+
+    /// Starts the daemon like the packaged unit: as an unprivileged user with one ambient capability.
+    pub fn start_unprivileged(&mut self, options: &[&str]) -> &mut Daemon {
+        let folder = self.scratch.display();
+        let [program, tun] = ["unprivileged", "tun"].map(|name| self.file(name));
+        // As udev's rules do, all users may open the device. The mount is in ip-netns's mount namespace.
+        let script = format!(
+            "set -e; chmod 1777 {folder}; chmod 666 $NOTIFY_SOCKET; cp {} {program}; \
+             mknod -m 666 {tun} c 10 200; mount --bind {tun} /dev/net/tun; \
+             exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all,+net_admin \
+             --inh-caps -all,+net_admin --ambient-caps -all,+net_admin {program} --socket {} {}",
+            programs::ibtapd().display(),
+            self.socket().display(),
+            options.join(" "),
+            program = program.display(),
+            tun = tun.display(),
+        );
+        let words = ["-c", &script].map(OsStr::new);
+        let daemon = Daemon::start_program(self, "ibtapd", Path::new("/bin/sh"), &words);
         self.daemon.insert(daemon)
     }
 

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::daemon::assert_nothing_refused;
 use super::{Host, SOON, eventually, programs};
 
 /// Dropping it ends the manager, the daemon and the descriptors.
@@ -117,5 +118,6 @@ impl Drop for Service {
         // The daemon ends with it.
         let _ = self.manager.kill();
         let _ = self.manager.wait();
+        assert_nothing_refused(&std::fs::read_to_string(&self.log).unwrap_or_default());
     }
 }

@@ -72,6 +72,8 @@ class Manager:
             os.environ["LISTEN_PID"] = str(os.getpid())
             os.environ["LISTEN_FDNAMES"] = ":".join(name for name, _ in self.store)
         os.environ["NOTIFY_SOCKET"] = self.path
+        # The tests count the notifications; the manager does not end the daemon.
+        os.environ["WATCHDOG_USEC"] = "1000000"
         os.execvp(command[0], command)
 
     def notification(self):
@@ -90,6 +92,8 @@ class Manager:
             self.remove(name)
         if fields.get("READY") == "1":
             say("ready")
+        if fields.get("WATCHDOG") == "1":
+            say("watchdog")
 
     def keep(self, name, fds):
         for fd in fds:

@@ -45,6 +45,10 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
             format!("another ibtapd{} serves this underlay", process(*pid)),
         )
         .advise("inspect that daemon with --socket PATH; or stop it, or choose another underlay"),
+        // A daemon of another user, who could not lock the port against root.
+        PortUser::Process(user) if is_ours && is_daemon(facts, user.pid) => {
+            finding(Level::Ok, format!("is in use by ibtapd{}", process(Some(user.pid))))
+        }
         PortUser::Process(process) => {
             finding(Level::Fail, format!("is in use by {process}"))
         }
@@ -60,6 +64,11 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
         )
         .advise("run this as root; if no process is visible then, check other containers (ss -ulpn)"),
     }
+}
+
+/// Whether the daemon of the control socket is this process.
+fn is_daemon(facts: &Facts, pid: u32) -> bool {
+    matches!(facts.daemon, Some((Some(daemon), _)) if daemon == pid)
 }
 
 fn process(pid: Option<u32>) -> String {
@@ -102,6 +111,10 @@ mod tests {
             name: "python3".into(),
             uid: 1000,
         };
+        // ibtapd as the user ibtap, seen by root.
+        let own = Some((Some(9), true));
+        let f = judged(PortUser::Process(process.clone()), own, false);
+        assert_eq!(f.level, Level::Ok);
         let f = judged(PortUser::Process(process), None, false);
         assert_eq!(f.level, Level::Fail);
         assert!(

@@ -131,6 +131,10 @@ fn socket_and_level_override_the_file() {
     assert_eq!(config.log_level, LogLevel::Trace);
     assert_eq!(config.socket, PathBuf::from("/tmp/x"));
     assert_eq!(config.ipoib[0].name, "ib1");
+    assert!(config.sandbox);
+    let config = run(&format!("--config {} --no-sandbox", file.display()));
+    assert!(!config.sandbox);
+    assert!(!run("--underlay eth0 --no-sandbox").sandbox);
 
     let args = parse(&format!("--check-config {}", file.display())).unwrap();
     match args.action().unwrap() {
@@ -318,7 +322,14 @@ fn a_file_excludes_options_that_describe_interfaces() {
         .get_opts()
         .filter_map(|option| option.get_long().map(|long| format!("--{long}")))
         .filter(|long| {
-            !["--config", "--check-config", "--socket", "--log-level"].contains(&&**long)
+            ![
+                "--config",
+                "--check-config",
+                "--socket",
+                "--log-level",
+                "--no-sandbox",
+            ]
+            .contains(&&**long)
         })
         .collect();
     assert_eq!(all, options.map(flag));

@@ -73,14 +73,15 @@ fn an_option_has_the_name_of_its_key() {
         .flat_map(|(_, _, rows)| rows)
         .map(|row| row.key.replace('_', "-"))
         .collect();
-    // These options have no key: one port with other names, "down" for up = false, an option for each VNIC
-    // and each child.
+    // These options have no key: one port with other names, "down" for up = false, "no-sandbox" for
+    // sandbox = false, an option for each VNIC and each child.
     let own = [
         "provider",
         "device",
         "port",
         "vnic",
         "down",
+        "no-sandbox",
         "child",
         "config",
         "check-config",

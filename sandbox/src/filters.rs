@@ -1,0 +1,166 @@
+//! The seccomp filters (seccomp(2)).
+
+use std::env::consts::ARCH;
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+
+use crate::calls::{self, Call};
+use crate::{Thread, refused};
+
+/// The filter of data threads. The filter of the process applies to them, too.
+pub(crate) struct Filters {
+    data: BpfProgram,
+}
+
+/// Why there is no filter.
+#[derive(Debug, thiserror::Error)]
+enum FilterError {
+    #[error("no list of system calls for the processor architecture {ARCH}")]
+    Architecture,
+    #[error(transparent)]
+    Filter(#[from] seccompiler::Error),
+    #[error("cannot handle SIGSYS: {0}")]
+    Handler(#[from] std::io::Error),
+}
+
+/// Applies the filter of the process to the calling thread and the threads it will make.
+pub(crate) fn begin() -> Option<Filters> {
+    let begin = || -> Result<Filters, FilterError> {
+        refused::handle_signal()?;
+        let filters = Filters {
+            data: refusing(calls::of_data_thread())?,
+        };
+        apply_filter(&only_threads()?)?;
+        apply_filter(&refusing(calls::of_process())?)?;
+        Ok(filters)
+    };
+    begin()
+        .map_err(|error| log::warn!("seccomp does not restrict system calls: {error}"))
+        .ok()
+}
+
+impl Filters {
+    /// Applies the filter of a data thread to the calling thread.
+    pub(crate) fn enter(&self, thread: Thread) {
+        if thread == Thread::Data
+            && let Err(error) = apply_filter(&self.data)
+        {
+            log::warn!("seccomp does not restrict a data thread: {error}");
+        }
+    }
+}
+
+/// A filter that allows these calls. Others raise SIGSYS, whose handler makes them fail with EPERM.
+fn refusing(calls: Vec<Call>) -> Result<BpfProgram, FilterError> {
+    compile(calls, SeccompAction::Trap, SeccompAction::Allow)
+}
+
+/// A filter that allows no new processes.
+fn only_threads() -> Result<BpfProgram, FilterError> {
+    let refuse = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    compile(calls::of_makers(), SeccompAction::Allow, refuse)
+}
+
+fn compile(
+    calls: Vec<Call>,
+    others: SeccompAction,
+    these: SeccompAction,
+) -> Result<BpfProgram, FilterError> {
+    let architecture = TargetArch::try_from(ARCH).map_err(|_| FilterError::Architecture)?;
+    let rules = calls.into_iter().collect();
+    let filter = SeccompFilter::new(rules, others, these, architecture);
+    let program = filter.and_then(BpfProgram::try_from);
+    Ok(program.map_err(seccompiler::Error::from)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs::File;
+    use std::io::ErrorKind;
+    use std::net::UdpSocket;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::thread;
+
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use rustix::process::{Pid, getppid, test_kill_process};
+
+    use super::*;
+    use crate::refused::count;
+
+    /// Runs `attack` on a thread with these filters; the threads of other tests have none.
+    fn with(filters: Vec<BpfProgram>, attack: impl FnOnce() + Send) {
+        refused::handle_signal().unwrap();
+        thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                for filter in filters {
+                    apply_filter(&filter).unwrap();
+                }
+                attack();
+            });
+            thread.join().unwrap();
+        });
+    }
+
+    fn of_process() -> Vec<BpfProgram> {
+        vec![
+            only_threads().unwrap(),
+            refusing(calls::of_process()).unwrap(),
+        ]
+    }
+
+    #[test]
+    fn a_data_thread_opens_no_file_and_no_socket() {
+        let open = || File::open("/dev/null").map(drop);
+        let bind = || UdpSocket::bind("127.0.0.1:0").map(drop);
+        assert!(open().is_ok() && bind().is_ok());
+        let before = count();
+        with(vec![refusing(calls::of_data_thread()).unwrap()], || {
+            for refused in [open(), bind()] {
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
+            }
+            assert!(count() >= before + 2);
+            // What it does for packets still works.
+            let (vec, text) = (vec![0u8; 1 << 20], format!("{}", 7));
+            assert_eq!((vec.len(), text.as_str()), (1 << 20, "7"));
+        });
+    }
+
+    #[test]
+    fn no_thread_executes_programs_or_makes_processes_and_threads_still_start() {
+        let parent = getppid().expect("a parent");
+        assert!(test_kill_process(parent).is_ok());
+        with(of_process(), || {
+            let mut program = Command::new("/bin/false");
+            assert_eq!(program.status().unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(program.exec().kind(), ErrorKind::PermissionDenied);
+            let signalled = test_kill_process(Pid::INIT);
+            assert_eq!(signalled, Err(Errno::PERM));
+            let raw = socket(AddressFamily::PACKET, SocketType::RAW, None);
+            assert_eq!(raw.unwrap_err(), Errno::PERM);
+            assert!(File::open("/dev/null").is_ok());
+            assert!(UdpSocket::bind("127.0.0.1:0").is_ok());
+            assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
+        });
+    }
+
+    /// A panic is reported although the thread's calls are few, and ends the thread only.
+    #[test]
+    fn a_thread_with_a_filter_can_panic() {
+        with(vec![refusing(calls::of_data_thread()).unwrap()], || {
+            let panicked = std::panic::catch_unwind(|| panic!("reported"));
+            assert!(panicked.is_err());
+        });
+    }
+
+    #[test]
+    fn no_call_is_listed_twice() {
+        for list in [calls::of_data_thread(), calls::of_process()] {
+            let mut numbers = BTreeSet::new();
+            let twice = list.iter().find(|(number, _)| !numbers.insert(*number));
+            assert!(twice.is_none(), "{twice:?}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The files that the daemon uses after its start, for Landlock.
+
+use std::path::{Path, PathBuf};
+
+use control::config::{Config, Source};
+use control::{ControlServer, directory_of, logging};
+use sandbox::{Access, Allowed, Confinement};
+
+/// Files and directories that do not depend on the configuration. The libraries of RDMA devices are loaded when a
+/// reload adds such a port.
+const FIXED: [(&str, Access); 15] = [
+    ("/dev/net", Access::Device),
+    ("/dev/infiniband", Access::Device),
+    ("/dev/null", Access::Write),
+    ("/dev/urandom", Access::Read),
+    ("/proc", Access::Read),
+    // Settings of an interface that has moved to another namespace.
+    ("/proc/sys/net", Access::Write),
+    ("/sys", Access::Read),
+    ("/etc/ld.so.cache", Access::Read),
+    ("/etc/libibverbs.d", Access::Read),
+    ("/etc/rdma", Access::Read),
+    ("/usr/lib", Access::Read),
+    ("/usr/lib64", Access::Read),
+    ("/usr/local/lib", Access::Read),
+    ("/lib", Access::Read),
+    ("/lib64", Access::Read),
+];
+
+/// Restricts the process as the configuration says. Comes before the first thread.
+pub(super) fn begin(config: &Config, source: Option<&Source>, server: &ControlServer) {
+    let files = files(source.map(|source| source.file.as_path()), server);
+    sandbox::begin(config.sandbox.then_some(Confinement {
+        files: &files,
+        report: |args| logging::warn_in_signal_handler("ibtap::sandbox", args),
+    }));
+}
+
+/// The fixed files, the configuration and the control socket.
+fn files(configuration: Option<&Path>, server: &ControlServer) -> Vec<Allowed> {
+    let allow = |path: PathBuf, access| Allowed { path, access };
+    let mut files: Vec<Allowed> = FIXED
+        .iter()
+        .map(|(path, access)| allow(path.into(), *access))
+        .collect();
+    // `ip netns add` creates the directory of names with the first namespace, maybe later.
+    let names = ["/run/netns", "/run"].map(Path::new);
+    let names = names.into_iter().find(|path| path.exists());
+    files.extend(names.map(|path| allow(path.to_owned(), Access::Read)));
+    // The directories: editors replace the file. A link may lead to another directory.
+    let configurations = configuration
+        .into_iter()
+        .flat_map(|file| [Some(file.to_owned()), file.canonicalize().ok()]);
+    let directories = configurations
+        .flatten()
+        .map(|file| directory_of(&file).to_owned());
+    files.extend(directories.map(|directory| allow(directory, Access::Read)));
+    // At the end, the socket and the directories made for it are removed.
+    files.push(allow(
+        directory_of(server.path()).to_owned(),
+        Access::RemoveFiles,
+    ));
+    let made = server.made().map(|made| directory_of(made).to_owned());
+    files.extend(made.map(|directory| allow(directory, Access::RemoveDirectories)));
+    files
+}
