@@ -1,7 +1,8 @@
-//! The units and drop-ins in `systemd/`: devices, and restarts.
+//! The units and drop-ins in `systemd/`: devices, restarts, and rights.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The files of `systemd/` with this extension.
 fn files(extension: &str) -> Vec<PathBuf> {
@@ -73,4 +74,96 @@ fn systemd_restarts_a_service_without_limit() {
         assert_eq!(limit, ["0"], "{}", unit.display());
         assert_eq!(values(&unit, "Service", "Restart"), ["on-failure"]);
     }
+}
+
+/// The exposure of a unit with drop-ins, as `systemd-analyze security` counts it: 0 is best, 10 worst. `None`
+/// without systemd-analyze.
+fn exposure(unit: &str, drop_ins: &[&str]) -> Option<f64> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
+    let root = tempfile::tempdir().expect("a directory");
+    let folder = root.path().join("etc/systemd/system");
+    let own = folder.join(format!("{unit}.d"));
+    fs::create_dir_all(&own).expect("a directory");
+    fs::copy(source.join(unit), folder.join(unit)).expect("a unit");
+    for drop_in in drop_ins {
+        fs::copy(source.join(drop_in), own.join(drop_in)).expect("a drop-in");
+    }
+    let analysed = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--no-pager", "--root"])
+        .args([root.path().as_os_str(), unit.as_ref()])
+        .output();
+    let Ok(analysed) = analysed else {
+        eprintln!("SKIPPED: the exposure of {unit}: systemd-analyze is not installed");
+        return None;
+    };
+    let text = String::from_utf8_lossy(&analysed.stdout);
+    let (_, level) = text
+        .rsplit_once("exposure level for ")
+        .unwrap_or_else(|| panic!("{analysed:?}"));
+    let number = level.split_whitespace().nth(1).expect("a number");
+    Some(number.parse().expect("a number"))
+}
+
+/// Before: 4.9, 2.8 and 6.2. `systemd-analyze` of another version may count other settings.
+#[test]
+fn the_exposure_of_the_units_stays_low() {
+    for (unit, drop_ins, most) in [
+        ("ibtapd.service", &[][..], 1.8),
+        ("ibtapd@.service", &[], 1.8),
+        ("ibtapd.service", &["rdma.conf"], 1.8),
+        ("ibtapd.service", &["namespaces.conf"], 2.5),
+        ("ibtap-em.service", &[], 0.4),
+        ("ibtap-fs.service", &[], 3.7),
+    ] {
+        if let Some(found) = exposure(unit, drop_ins) {
+            assert!(found <= most, "{unit} with {drop_ins:?}: {found} > {most}");
+        }
+    }
+}
+
+/// seccomp, Landlock and capset are calls that systemd's filter would refuse, and with them the restrictions of
+/// the daemon itself.
+#[test]
+fn systemd_allows_the_daemon_to_restrict_itself() {
+    let units = files("service");
+    for name in ["ibtapd.service", "ibtapd@.service"] {
+        let filters = values(&named(&units, name), "Service", "SystemCallFilter");
+        let (allowed, refused) = (filters.last().expect("a filter"), &filters[1]);
+        assert!(refused.starts_with('~'), "{refused}");
+        for call in [
+            "capset",
+            "seccomp",
+            "landlock_create_ruleset",
+            "landlock_add_rule",
+            "landlock_restrict_self",
+        ] {
+            assert!(
+                allowed.split(' ').any(|word| word == call),
+                "{name}: {call}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_daemon_is_no_root_user_and_ibtap_fs_is_in_its_group() {
+    let units = files("service");
+    for name in ["ibtapd.service", "ibtapd@.service", "ibtap-em.service"] {
+        assert_eq!(values(&named(&units, name), "Service", "User"), ["ibtap"]);
+    }
+    // It mounts, and it has no capability to use the sockets of others.
+    let groups = values(
+        &named(&units, "ibtap-fs.service"),
+        "Service",
+        "SupplementaryGroups",
+    );
+    assert_eq!(groups, ["ibtap"]);
+    let users =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd/sysusers.conf"));
+    assert!(
+        users
+            .expect("a file")
+            .lines()
+            .any(|line| line.starts_with("u ibtap "))
+    );
 }
