@@ -111,7 +111,7 @@ class Lab:
         self.ip("-n", self.ns(side), "link", "set", "lo", "up")
         return self.ns(side)
 
-    def close(self):
+    def end_processes(self):
         for process in self.processes:
             process.terminate()
         for process in self.processes:
@@ -120,6 +120,10 @@ class Lab:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self.processes.clear()
+
+    def close(self):
+        self.end_processes()
         for namespace in self.namespaces:
             subprocess.run(["ip", "netns", "del", namespace], stderr=subprocess.DEVNULL)
         self.scratch.cleanup()

@@ -12,6 +12,7 @@ mod bad_input;
 mod bond;
 mod bridge;
 mod capture;
+mod chaos;
 mod checklist;
 mod children;
 mod config;

@@ -1,0 +1,126 @@
+"""Disturbs two daemons while traffic runs between them. Started by scripts/chaos, which builds what this needs."""
+
+import argparse
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmark"))
+
+from faults import Faults  # noqa: E402
+from hosts import Hosts  # noqa: E402
+from lab import Failure  # noqa: E402
+
+# After the last fault, connections that nobody uses any more end.
+QUIET = 15
+# What the allocator may keep.
+MEMORY_SLACK_KIB = 24 * 1024
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__.splitlines()[0].split(" Started")[0])
+    parser.add_argument("--seconds", type=float, default=60, help="length of the run (default 60)")
+    parser.add_argument("--seed", type=int, help="order and parameters of the faults (default: random, printed)")
+    parser.add_argument("--only", metavar="FAULT,...", help="these faults only; --list names all")
+    parser.add_argument("--recovery", type=float, default=2, metavar="SECONDS", help="longest time from the end of a fault until traffic passes again (default 2)")
+    parser.add_argument("--list", action="store_true", help="print the faults")
+    parser.add_argument("--bin", type=Path, metavar="FOLDER", help="folder of ibtapd and ibtap (default: build a release)")
+    return parser.parse_args()
+
+
+def chosen(faults, only):
+    known = faults.all()
+    names = only.split(",") if only else list(known)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise Failure(f"there is no fault {unknown[0]!r}; the faults are {', '.join(known)}")
+    return {name: known[name] for name in names}
+
+
+def run(options):
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}", flush=True)
+    chance = random.Random(seed)
+    with Hosts(options.bin) as hosts:
+        faults = chosen(Faults(hosts, chance), options.only)
+        hosts.start_traffic()
+        time.sleep(2)
+        before = hosts.holdings()
+        blocks = blocks_of(hosts)
+        longest = dict.fromkeys(faults, 0.0)
+        counts = dict.fromkeys(faults, 0)
+        end = time.monotonic() + options.seconds
+        while time.monotonic() < end:
+            name = chance.choice(list(faults))
+            try:
+                faults[name]()
+                taken = hosts.await_traffic(options.recovery + 10)
+                hosts.check_daemons()
+                blocks = check_transfers(hosts, blocks)
+            except Failure as e:
+                raise Failure(f"after the fault {name!r} (seed {seed}): {e}") from e
+            print(f"{name}: traffic after {taken:.2f} s", flush=True)
+            counts[name] += 1
+            longest[name] = max(longest[name], taken)
+            if taken > options.recovery:
+                raise Failure(f"after the fault {name!r} (seed {seed}), traffic passed after {taken:.2f} s only")
+            time.sleep(chance.uniform(0, 1))
+        await_holdings(hosts, before)
+        print(f"\n{sum(counts.values())} faults, {sum(blocks)} blocks of 64 KiB arrived whole, {hosts.forged} forged packets")
+        for name in faults:
+            print(f"{name:10} {counts[name]:5} times, traffic after at most {longest[name]:.2f} s")
+
+
+def blocks_of(hosts):
+    return [link.right_blocks() for link in hosts.links]
+
+
+def check_transfers(hosts, before):
+    """Each transfer goes on, and no byte was wrong."""
+    def all_grown():
+        return all(now > then for now, then in zip(blocks_of(hosts), before, strict=True))
+
+    hosts.lab.wait("progress of each transfer", all_grown, 30)
+    return blocks_of(hosts)
+
+
+def await_holdings(hosts, before):
+    """The daemons hold what they held before the faults."""
+    end = time.monotonic() + QUIET
+    while True:
+        after = hosts.holdings()
+        left = [f"{what} of host {side}: {then} before, {after[side][what]} after"
+                for side in before for what, then in before[side].items()
+                if has_grown(what, then, after[side][what])]
+        if not left:
+            return
+        if time.monotonic() > end:
+            raise Failure("something is left: " + "; ".join(left))
+        time.sleep(1)
+
+
+def has_grown(what, then, now):
+    return now > then + MEMORY_SLACK_KIB if what.startswith("memory") else now > then
+
+
+def main():
+    options = arguments()
+    if options.list:
+        for name, fault in Faults.__dict__.items():
+            if name.startswith("do_"):
+                print(f"{name.removeprefix('do_'):10} {fault.__doc__}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        run(options)
+    except (Failure, AssertionError) as e:
+        print(f"chaos: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+sys.exit(main())

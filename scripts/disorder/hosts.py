@@ -1,0 +1,203 @@
+"""Two hosts with daemons, whose wire, configuration and disk the faults disturb."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from lab import Failure, Lab
+from traffic import Link
+
+CONFIG = """
+[[ipoib]]
+name = "ib0"
+underlay = "eth0"
+persist = true
+
+[[ipoib]]
+name = "ib1"
+underlay = "eth0"
+pkey = 0x8001
+mode = "connected"
+persist = true
+
+[[vnic]]
+name = "vnic0"
+underlay = "eth0"
+vesw = 1
+persist = true
+
+[[vnic]]
+name = "vnic1"
+underlay = "eth0"
+vesw = 2
+persist = true
+
+[port.eth0]
+busy_poll = {busy_poll}
+"""
+
+
+class Hosts:
+    """The hosts a and b, joined by a bridge in the namespace f. A host of f sends through vnic1 of a."""
+
+    ports = ("port-a", "port-b")
+
+    def __init__(self, programs):
+        self.programs = programs
+        self.lab = Lab(9000, forwarder=True)
+        self.daemons, self.logs = {}, {}
+        self.forged = 0
+
+    def __enter__(self):
+        self.lab.__enter__()
+        try:
+            self.build()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for side in self.daemons:
+            self.end(side, 9)
+        self.lab.end_processes()
+        subprocess.run(["umount", str(self.lab.path("disk"))], capture_output=True)
+        self.lab.close()
+
+    def build(self):
+        # A small file system, to be filled.
+        self.disk = self.lab.path("disk")
+        self.disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(self.disk)], check=True)
+        self.gids = {}
+        for side in "ab":
+            # After the link was down, its address is usable at once.
+            self.lab.run(side, "sysctl", "-q", "net.ipv6.conf.eth0.accept_dad=0")
+            # A relay must see finished checksums.
+            self.lab.run(side, "ethtool", "-K", "eth0", "tx", "off")
+            self.gids[side] = self.link_local(side)
+            self.write_config(side)
+            self.start(side)
+        self.links = [Link(self.lab, name, subnet) for subnet, name in enumerate(("ib0", "ib1", "vnic0"), 1)]
+        for link in self.links:
+            link.configure()
+        ns = self.lab.ns("a")
+        self.lab.ip("-n", ns, "link", "add", "storm0", "type", "veth", "peer", "name", "storm", "netns", self.lab.ns("f"))
+        self.lab.ip("-n", ns, "link", "add", "br1", "type", "bridge")
+        for port in ("storm0", "vnic1"):
+            self.lab.ip("-n", ns, "link", "set", port, "master", "br1", "up")
+        self.lab.ip("-n", ns, "link", "set", "br1", "up")
+        self.lab.ip("-n", self.lab.ns("f"), "link", "set", "storm", "up")
+        self.lab.ip("-n", self.lab.ns("b"), "link", "set", "vnic1", "up")
+
+    def start_traffic(self):
+        server = [sys.executable, "-B", str(Path(__file__).with_name("traffic.py")), "serve"]
+        self.lab.start("b", *server)
+        self.lab.wait_listening("b", "tcp", 7007)
+        for link in self.links:
+            link.start_traffic()
+
+    # Daemons.
+
+    def config(self, side, busy_poll=100):
+        return CONFIG.format(busy_poll=busy_poll)
+
+    def config_path(self, side):
+        return self.lab.path(f"{side}.toml")
+
+    def write_config(self, side, text=None):
+        self.config_path(side).write_text(text or self.config(side))
+
+    def start(self, side):
+        """Starts a daemon that logs to the small file system."""
+        log = open(self.disk / f"{side}.log", "ab")
+        command = self.lab.command(
+            side, self.programs / "ibtapd", "--config", self.config_path(side), "--socket", self.socket(side)
+        )
+        self.daemons[side] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.lab.wait(f"the daemon of host {side}", lambda: self.ask(side, "show", check=False).returncode == 0)
+
+    def end(self, side, how):
+        process = self.daemons[side]
+        if process.poll() is not None:
+            raise Failure(f"the daemon of host {side} has ended with {process.returncode}: {self.log(side)}")
+        process.send_signal(how)
+        process.wait(timeout=20)
+
+    def log(self, side):
+        lines = (self.disk / f"{side}.log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-20:])
+
+    def check_daemons(self):
+        for side, process in self.daemons.items():
+            if process.poll() is not None:
+                raise Failure(f"the daemon of host {side} has ended with {process.returncode}:\n{self.log(side)}")
+            if "panicked" in self.log(side):
+                raise Failure(f"the daemon of host {side} has panicked:\n{self.log(side)}")
+
+    def socket(self, side):
+        return self.lab.path(f"{side}.sock")
+
+    def ibtap(self, side):
+        return [self.programs / "ibtap", "--socket", self.socket(side)]
+
+    def ask(self, side, *command, check=True):
+        words = self.lab.command(side, *self.ibtap(side), *command)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        if check and done.returncode:
+            raise Failure(f"ibtap {' '.join(command)}: status {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    # The wire.
+
+    def detach(self):
+        for port in self.ports:
+            self.lab.ip("-n", self.lab.ns("f"), "link", "set", port, "nomaster")
+
+    def attach(self):
+        for port in self.ports:
+            self.lab.ip("-n", self.lab.ns("f"), "link", "set", port, "master", "br0")
+
+    def link_local(self, side):
+        def address():
+            found = json.loads(self.lab.run(side, "ip", "-j", "-6", "addr", "show", "dev", "eth0", "scope", "link"))
+            known = [a for a in found[0]["addr_info"] if not a.get("tentative")] if found else []
+            return known and known[0]["local"]
+
+        self.lab.wait(f"a link-local address of host {side}", address)
+        return address()
+
+    def replace_address(self, side, address):
+        ns = self.lab.ns(side)
+        self.lab.ip("-n", ns, "addr", "add", f"{address}/64", "dev", "eth0", "nodad")
+        self.lab.ip("-n", ns, "addr", "del", f"{self.gids[side]}/64", "dev", "eth0")
+        self.gids[side] = address
+
+    # Checks.
+
+    def await_traffic(self, seconds):
+        """Waits until all interfaces pass packets; returns the time that it took."""
+        begin = time.monotonic()
+        for link in self.links:
+            self.lab.wait(f"an answer over {link.name}", link.answers, seconds)
+        return time.monotonic() - begin
+
+    def holdings(self):
+        """What the daemons hold: descriptors, memory and objects of the fabric."""
+        held = {}
+        for side, process in self.daemons.items():
+            # "ip netns exec" has replaced itself with the daemon.
+            proc = Path(f"/proc/{process.pid}")
+            status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
+            shown = json.loads(self.ask(side, "--json", "show").stdout)
+            resources = json.loads(self.ask(side, "--json", "res").stdout)
+            held[side] = {
+                "descriptors": len(list((proc / "fd").iterdir())),
+                "threads": int(status["Threads"]),
+                "interfaces": len(shown),
+                "resources": len(resources),
+                "memory, KiB": int(status["VmRSS"].split()[0]),
+            }
+        return held

@@ -1,0 +1,27 @@
+//! A run of `scripts/chaos`. Longer runs are for a person, see `docs/reliability.md`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::lab::{Done, Load, ibtapd};
+
+#[test]
+fn daemons_survive_faults_in_a_random_order() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: the hosts are network namespaces, which needs root");
+        return;
+    }
+    let _load = Load::begin();
+    let folder = ibtapd().parent().expect("a program is in a folder");
+    let mut command = Command::new("timeout");
+    command
+        .args(["--kill-after=10", "300"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/chaos"))
+        // How long a busy machine needs is not the daemons' affair.
+        .args(["--seconds", "60", "--recovery", "30", "--bin"])
+        .arg(folder)
+        .stdin(std::process::Stdio::null());
+    let done = Done::of(&mut command);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("blocks of 64 KiB arrived whole"), "{done:?}");
+}
