@@ -14,8 +14,8 @@
 //! group.
 //!
 //! A receiver takes each counter of a sender once. Datagrams may overtake each other: the receiver keeps the
-//! last [`WINDOW`] counters, and refuses older ones. Of a sender that it does not know, it takes counters from
-//! [`SKEW_US`] before its own start on.
+//! last 32 counters, and refuses older ones. Of a sender that it does not know, it takes counters from
+//! five minutes before its own start on.
 
 use std::collections::HashMap;
 use std::fmt;
