@@ -12,10 +12,12 @@ mod vlans;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use control::config::{IpoibConfig, QpnChoice};
 use fabric::{FabricError, Gid, Port, Services};
-use ipoib::Mode;
+use ipoib::{Mode, Pins};
+use proto::{LogLimiter, Pin};
 
 use crate::datapath::{LinkId, Mailbox};
 use crate::interface::groups::Bounds;
@@ -34,6 +36,9 @@ pub use vlans::{Trunk, pkey_of};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
+
+/// The minimum time between two warnings about suspicious claims, in milliseconds.
+const CLAIMS_APART_MS: u64 = 60_000;
 
 /// The smallest MTU of the kernel's IPoIB in bytes (`ipoib_change_mtu`).
 pub const MTU_MIN: u32 = 68 + ENCAPSULATION;
@@ -65,6 +70,10 @@ pub struct Ip {
     pub umcast: bool,
     /// Addresses with logged conflicts, so that each is logged once.
     pub conflicts: BTreeSet<IpAddr>,
+    /// The neighbours of the configuration, by IP address; `None`: none.
+    pub pins: Option<Arc<Pins>>,
+    /// The warnings about suspicious claims.
+    pub suspicious_claims: LogLimiter,
     /// The warning about signed neighbour discovery was logged.
     pub logged_signed: bool,
     /// The interface's own link.
@@ -158,6 +167,8 @@ impl Ip {
             bridge: None,
             umcast: false,
             conflicts: BTreeSet::new(),
+            pins: pins(&spec.neighbours),
+            suspicious_claims: LogLimiter::new(CLAIMS_APART_MS),
             logged_signed: false,
             link: IpLink::new(link, None, address),
             vlans: BTreeMap::new(),
@@ -314,6 +325,12 @@ fn open_link(
         );
     }
     Ok(link)
+}
+
+/// The neighbours of a configuration, for the data threads; `None`: none.
+pub fn pins(neighbours: &[Pin]) -> Option<Arc<Pins>> {
+    let all = neighbours.iter().map(|pin| (pin.ip, *pin));
+    (!neighbours.is_empty()).then(|| Arc::new(all.collect()))
 }
 
 #[cfg(test)]

@@ -223,6 +223,18 @@ fn happening(event: &Event) -> Option<Happening> {
             mac: LinkAddress(one),
             other_mac: LinkAddress(other),
         },
+        Event::SuspiciousClaim {
+            address,
+            ip,
+            pinned,
+            refused,
+        } => Happening::SuspiciousClaim {
+            ip,
+            gid: address.gid(),
+            qpn: address.qpn(),
+            pinned,
+            dropped: refused,
+        },
         Event::MacClash { guest, peer } => Happening::MacClash {
             mac: LinkAddress(guest),
             peer_mac: LinkAddress(peer),

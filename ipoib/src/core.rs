@@ -12,6 +12,7 @@ mod connections;
 mod flush;
 mod guests;
 mod incoming;
+mod inspection;
 mod learning;
 mod outgoing;
 mod services;
@@ -36,9 +37,11 @@ use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
 use crate::too_big;
 use connections::ConnectedState;
 use guests::HostSideState;
+use inspection::Inspection;
 use services::Services;
 use siblings::Siblings;
 
+pub use inspection::Pins;
 pub(crate) use learning::is_claimable;
 pub use siblings::Sibling;
 pub use types::{
@@ -70,6 +73,7 @@ pub struct Ipoib {
     conflicts: Damping<IpAddr, Mac>,
     connected: ConnectedState,
     siblings: Siblings,
+    inspection: Inspection,
     updates: Vec<Update>,
     counters: Counters,
     events: EventQueue<Event, EVENTS_MAX>,
@@ -107,6 +111,7 @@ impl Ipoib {
             conflicts: Damping::new(CONFLICTS_MAX, WhenFull::Follow),
             connected: ConnectedState::new(config.limits.connections),
             siblings: Siblings::default(),
+            inspection: Inspection::default(),
             updates: Vec::new(),
             counters: Counters::default(),
             events: EventQueue::default(),

@@ -43,11 +43,13 @@ pub enum DropReason {
     NotConnected,
     /// ARP or neighbour discovery with the hardware address of another port or queue pair than its sender's.
     ForgedClaim,
+    /// ARP or neighbour discovery that contradicts a pin or takes over a live address.
+    RefusedClaim,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 19] = [
+    pub const ALL: [DropReason; 20] = [
         DropReason::Malformed,
         DropReason::UnsupportedType,
         DropReason::ToSelf,
@@ -67,9 +69,10 @@ impl DropReason {
         DropReason::Looped,
         DropReason::NotConnected,
         DropReason::ForgedClaim,
+        DropReason::RefusedClaim,
     ];
 
-    const NAMES: [[&'static str; 2]; 19] = [
+    const NAMES: [[&'static str; 2]; 20] = [
         ["tx_malformed", "rx_malformed"],
         ["tx_unsupported_type", "rx_unsupported_type"],
         ["tx_to_self", "rx_to_self"],
@@ -89,6 +92,7 @@ impl DropReason {
         ["tx_looped", "rx_looped"],
         ["tx_not_connected", "rx_not_connected"],
         ["tx_forged_claim", "rx_forged_claim"],
+        ["tx_refused_claim", "rx_refused_claim"],
     ];
 }
 
@@ -139,6 +143,10 @@ pub struct Counters {
     pub mac_clashes: u64,
     /// IP addresses that two hosts claimed repeatedly.
     pub address_conflicts: u64,
+    /// Claims of a pinned IP address by another neighbour.
+    pub claims_against_pins: u64,
+    /// Claims of an IP address of another neighbour that is live, or of a guest.
+    pub claims_of_live_addresses: u64,
     /// DHCP messages changed, in both directions.
     pub dhcp_translated: u64,
     /// Membership reports (IGMP, MLD) received from the host side.
@@ -222,6 +230,8 @@ impl Counters {
             ("guests_evicted", self.guests_evicted),
             ("mac_clashes", self.mac_clashes),
             ("address_conflicts", self.address_conflicts),
+            ("claims_against_pins", self.claims_against_pins),
+            ("claims_of_live_addresses", self.claims_of_live_addresses),
             ("dhcp_translated", self.dhcp_translated),
             ("reports_snooped", self.reports_snooped),
             ("echo_answered", self.echo_answered),

@@ -56,6 +56,17 @@ pub enum Event {
         /// The MAC of the second host.
         other: Mac,
     },
+    /// A neighbour claimed an IP address that it should not have. At most once a second.
+    SuspiciousClaim {
+        /// The claimed hardware address.
+        address: HardwareAddress,
+        /// The IP address.
+        ip: IpAddr,
+        /// The address is pinned to another neighbour; otherwise another live host has it.
+        pinned: bool,
+        /// The claim was dropped.
+        refused: bool,
+    },
     /// A guest has the MAC of a peer on the TAP; the peer got another.
     MacClash {
         /// The guest's MAC.

@@ -42,13 +42,14 @@ pub use address::{FLAG_RC, HardwareAddress, MAC_BROADCAST, local_mac, local_qpn,
 pub use connections::RDMA_CM_PORT;
 pub use core::{
     Config, ConnectionAction, ConnectionPeer, EchoRequest, EchoTarget, Ended, GroupInfo, GuestInfo,
-    Incoming, Ipoib, Limits, Meta, NeighbourInfo, Outgoing, Role, Sibling, Target, TooBig, Update,
+    Incoming, Ipoib, Limits, Meta, NeighbourInfo, Outgoing, Pins, Role, Sibling, Target, TooBig,
+    Update,
 };
 pub use counters::{Counters, DropReason};
 pub use event::Event;
 pub use multicast::{group_mac, mgid, solicited_node};
 pub use private_data::{CONNECTED_MTU, PrivateData};
 pub use proto::mgid::broadcast as broadcast_mgid;
-pub use proto::{ClaimCheck, DhcpMode, Mac, Mode, Time};
+pub use proto::{ClaimCheck, DhcpMode, Inspect, Mac, Mode, Time};
 pub use resolve::HeldFrame;
 pub use snooper::Snooper;

@@ -37,6 +37,8 @@ pub struct Neighbour {
     /// The queue pair that replaced this one after a restart.
     pub successor: Option<Link>,
     pub used: Time,
+    /// The time of the last packet from it, to about a second.
+    pub last_heard: Time,
     /// The time at which it was learned.
     pub since: Time,
     /// The connection requested by this host, or [`NO_ENTRY`].
@@ -224,6 +226,18 @@ impl Neighbours {
         }
     }
 
+    /// Notes a packet from the neighbour. Once a second, returns the time of the previous one.
+    #[inline]
+    pub fn heard(&mut self, slot: u32, now: Time) -> Option<Time> {
+        let last = &mut self.slots[slot as usize].last_heard;
+        if now.0.saturating_sub(last.0) < TOUCH_MS {
+            return None;
+        }
+        let before = std::mem::replace(last, now);
+        self.touch(slot, now);
+        Some(before)
+    }
+
     /// Finds or adds the entry. `None` if the table is full of confirmed neighbours and this one is not
     /// confirmed.
     ///
@@ -247,7 +261,7 @@ impl Neighbours {
             if confirmed {
                 self.get_mut(slot).address = *address;
             }
-            self.touch(slot, now);
+            self.heard(slot, now);
             return Some(Learned {
                 slot,
                 news: first || reflagged,
@@ -340,6 +354,7 @@ impl Neighbours {
             ah: None,
             successor: None,
             used: now,
+            last_heard: now,
             since: now,
             connection: NO_ENTRY,
             announced: None,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Gid;
+use crate::{Gid, Qpn};
 
 /// Transport of IP packets (RFC 4391: datagram, RFC 4755: connected).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +76,41 @@ impl fmt::Display for ClaimCheck {
             ClaimCheck::Qpn => "qpn",
         })
     }
+}
+
+/// The action for a claim of an IP address that contradicts a pin, or takes over the address of a live neighbour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum Inspect {
+    /// Follow the claim.
+    #[default]
+    Off,
+    /// Count, report and follow the claim.
+    Warn,
+    /// Count, report and drop the claim.
+    Enforce,
+}
+
+impl fmt::Display for Inspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Inspect::Off => "off",
+            Inspect::Warn => "warn",
+            Inspect::Enforce => "enforce",
+        })
+    }
+}
+
+/// The neighbour that has an IP address, as an administrator says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// The IP address.
+    pub ip: IpAddr,
+    /// The neighbour's GID.
+    pub gid: Gid,
+    /// The neighbour's queue pair; `None`: any.
+    pub qpn: Option<Qpn>,
 }
 
 /// The largest segment that TCP uses in connected mode.

@@ -26,7 +26,9 @@ mod prefix;
 mod time;
 mod token_bucket;
 
-pub use choices::{ClaimCheck, CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, SaChoice};
+pub use choices::{
+    ClaimCheck, CmChoice, DhcpMode, GidChoice, Inspect, LinkMtu, Mode, MssChoice, Pin, SaChoice,
+};
 pub use connection::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, RejectReason, ServiceId, WcStatus,
 };

@@ -13,7 +13,7 @@ use fabric::{
     ConnectionId, ConnectionInfo, Connections, EndpointId, Gid, Instant, PKey, Posted, QKey, Qpn,
     RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
-use ipoib::{ClaimCheck, DhcpMode, HardwareAddress, Mode};
+use ipoib::{ClaimCheck, DhcpMode, HardwareAddress, Inspect, Mode};
 use netdev::checksum::{Sum, pseudo_header};
 use netdev::tap::TapQueue;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -342,6 +342,8 @@ pub fn settings(n: u32) -> IpSettings {
         dhcp: DhcpMode::default(),
         claims: ClaimCheck::default(),
         refuse_requests: false,
+        inspect: Inspect::default(),
+        pins: None,
         stacked: false,
         routes_multicast: false,
     }

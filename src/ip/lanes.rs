@@ -25,6 +25,8 @@ impl Ip {
             dhcp: self.spec.dhcp,
             claims: self.spec.claims,
             refuse_requests: self.spec.refuse_requests,
+            inspect: self.spec.inspect,
+            pins: self.pins.clone(),
             stacked: self.link.guests.is_stacked(),
             routes_multicast: self.link.guests.is_routing(),
         }

@@ -109,6 +109,8 @@ impl IpLink {
             link_mtu: own.link_mtu.min(self.group_mtu() as usize),
             stacked: self.guests.is_stacked(),
             routes_multicast: self.guests.is_routing(),
+            // The addresses are those of the own link's partition.
+            pins: own.pins.clone().filter(|_| self.vid.is_none()),
             ..own.clone()
         }
     }

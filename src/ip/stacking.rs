@@ -62,6 +62,20 @@ impl Ip {
                     mac(other)
                 );
             }
+            Event::SuspiciousClaim {
+                address,
+                ip,
+                pinned,
+                refused,
+            } if self.suspicious_claims.take(now()).is_some() => {
+                let claim = format!("qpn {} gid {} claims {ip}", address.qpn(), address.gid());
+                let why = match pinned {
+                    true => "the address is pinned to another neighbour",
+                    false => "another live host has the address",
+                };
+                let action = if refused { "refused" } else { "followed" };
+                log::warn!("{name}: {claim}, {action}: {why}; ibtap stats counts such claims");
+            }
             Event::MacClash { guest, peer } => log::info!(
                 "{name}: the guest {} has the MAC that represented a peer; the peer now has the MAC {}",
                 mac(guest),

@@ -13,6 +13,7 @@ use proto::GidPrefix;
 use super::Apply;
 use crate::datapath::Command;
 use crate::interfaces::{Payload, vlans};
+use crate::ip::pins;
 use crate::port::{PortId, PortSpec};
 
 /// How long a new port may take until it has a usable GID. The control thread waits, so this is shorter
@@ -81,6 +82,18 @@ impl Apply<'_> {
             Change::RefuseRequests(refuse) => {
                 self.respecify(key, |spec| spec.refuse_requests = *refuse)?;
                 Ok(format!("{key}: refuse_requests {refuse}"))
+            }
+            Change::Inspect(inspect, neighbours) => {
+                let (_, ip) = self.configured_ip(key)?;
+                ip.pins = pins(neighbours);
+                self.respecify(key, |spec| {
+                    spec.inspect = *inspect;
+                    spec.neighbours.clone_from(neighbours);
+                })?;
+                Ok(format!(
+                    "{key}: inspect {inspect}, {} neighbours",
+                    neighbours.len()
+                ))
             }
             Change::TrustChecksums(trust) => {
                 self.respecify(key, |spec| spec.trust_checksums = *trust)?;

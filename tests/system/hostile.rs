@@ -231,6 +231,33 @@ fn an_address_cannot_be_moved_to_the_port_of_another() {
     assert_eq!(b.counter("ib0", "neighbours_learned"), learned);
 }
 
+/// A third host claims the address of a live one for its own port.
+#[test]
+fn inspection_refuses_the_address_of_a_live_host() {
+    let Some(lab) = Lab::segment(3) else { return };
+    let mut lab = lab.run_with(&["--inspect", "enforce"]);
+    let (a, b, third) = lab.three();
+    b.reaches(a);
+    third.reaches(b);
+    let attacker = Attacker::new(third, b);
+    let before = b.counters("ib0", &["rx_refused_claim", LOST]);
+    let ping = Pinging::start(b, &a.v4());
+    let mut numbers = Numbers(13);
+    attacker.storm(500, |_| {
+        let mut packet = arp(&mut numbers, attacker.own);
+        packet[32..36].copy_from_slice(&[10, 9, 0, 1]);
+        attacker.packet(packet).datagram()
+    });
+    ping.stop().lost_at_most(2);
+    let refused = b.counters("ib0", &["rx_refused_claim", LOST]) - before;
+    assert_eq!(refused, 1500);
+    assert!(b.counter("ib0", "claims_of_live_addresses") > 0);
+    let log = b.daemon().log();
+    let warnings = log.matches("another live host has the address").count();
+    assert_eq!(warnings, 1, "{log}");
+    third.reaches(b);
+}
+
 /// An attacker claims a host's addresses for its own port. ARP and neighbour discovery accept that, as on any
 /// Ethernet; after the attack, the owner is found again.
 #[test]

@@ -50,7 +50,8 @@ fn what_can_change_changes_without_a_flap() {
     let before = a.show("ib0");
     let text = format!(
         "log_level = \"debug\"\n[port.eth0]\nbusy_poll = 0\n{ONE}mtu = 2044\npersist = true\n\
-         dhcp = \"off\"\nclaims = \"off\"\nreflect = true\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
+         dhcp = \"off\"\nclaims = \"off\"\ninspect = \"warn\"\n\
+         neighbours = [{{ ip = \"10.9.0.77\", gid = \"fe80::77\" }}]\nreflect = true\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
          pkey = 0x8001\nqueues = 1\n"
     );
     write(a, &text);
@@ -66,6 +67,7 @@ fn what_can_change_changes_without_a_flap() {
             "ib0: persist true",
             "ib0: dhcp off",
             "ib0: claims off",
+            "ib0: inspect warn, 1 neighbours",
             "ib0: reflect true",
             "ib1: created",
         ]

@@ -203,6 +203,19 @@ pub enum Happening {
         /// The MAC of the second host.
         other_mac: MacAddress,
     },
+    /// A neighbour claimed an IP address that it should not have.
+    SuspiciousClaim {
+        /// The IP address.
+        ip: IpAddr,
+        /// The neighbour's GID.
+        gid: Gid,
+        /// The neighbour's queue pair.
+        qpn: Qpn,
+        /// The address is pinned to another neighbour; otherwise another live host has it.
+        pinned: bool,
+        /// The claim was dropped.
+        dropped: bool,
+    },
     /// A guest has the MAC of a peer on the TAP; the peer gets another MAC.
     MacClash {
         /// The guest's MAC.
@@ -318,6 +331,20 @@ impl fmt::Display for Happening {
             Happening::GroupLeft { mgid } => write!(f, "group {mgid} left"),
             Happening::AddressConflict { ip, mac, other_mac } => {
                 write!(f, "address conflict: {mac} and {other_mac} both claim {ip}")
+            }
+            Happening::SuspiciousClaim {
+                ip,
+                gid,
+                qpn,
+                pinned,
+                dropped,
+            } => {
+                let action = if *dropped { "refused" } else { "followed" };
+                let why = match pinned {
+                    true => "it is pinned to another neighbour",
+                    false => "another live host has it",
+                };
+                write!(f, "claim of {ip} by qpn {qpn} gid {gid} {action}: {why}")
             }
             Happening::MacClash { mac, peer_mac } => write!(
                 f,

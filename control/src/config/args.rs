@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use proto::{ClaimCheck, CmChoice, DhcpMode, GidChoice, LinkMtu, Mode, MssChoice, PKey};
+use proto::{ClaimCheck, CmChoice, DhcpMode, GidChoice, Inspect, LinkMtu, Mode, MssChoice, PKey};
 
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;
@@ -223,6 +223,12 @@ pub struct Described {
     #[arg(long)]
     pub refuse_requests: bool,
 
+    /// Claims of the address of a live neighbour: "warn" reports them, "enforce" also refuses them, "off"
+    /// follows them
+    #[arg(long, value_name = "off|warn|enforce", value_enum, default_value_t)]
+    #[arg(hide_possible_values = true)]
+    pub inspect: Inspect,
+
     /// Do not verify checksums of TCP and UDP in packets from connections; their ICRCs are verified
     /// [default: verify]
     #[arg(long)]
@@ -334,6 +340,7 @@ impl Described {
             dhcp: self.dhcp,
             claims: self.claims,
             refuse_requests: self.refuse_requests,
+            inspect: self.inspect,
             trust_checksums: self.trust_checksums,
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())

@@ -3,6 +3,7 @@
 mod children;
 mod interface;
 mod ipoib;
+mod neighbour;
 mod scalar;
 mod vnic;
 

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey, QKey};
+use proto::{ClaimCheck, DhcpMode, Inspect, Mode, MssChoice, PKey, Pin, QKey};
 
 use super::interface::InterfaceConfig;
 use super::{KeyFault, PortName, QpnChoice, values};
@@ -40,6 +40,10 @@ pub struct IpoibConfig {
     pub claims: ClaimCheck,
     /// Whether requests for connections are refused in datagram mode.
     pub refuse_requests: bool,
+    /// The action for claims that contradict `neighbours` or take over the address of a live neighbour.
+    pub inspect: Inspect,
+    /// The neighbours that have certain IP addresses, each address once.
+    pub neighbours: Vec<Pin>,
     /// Whether the host does not verify the checksums of packets from connections.
     pub trust_checksums: bool,
     /// Whether frames for guests and groups also return to the TAP (reflective relay).
@@ -77,6 +81,8 @@ impl IpoibConfig {
             dhcp: DhcpMode::default(),
             claims: ClaimCheck::default(),
             refuse_requests: false,
+            inspect: Inspect::default(),
+            neighbours: Vec::new(),
             trust_checksums: false,
             reflect: false,
         }
@@ -100,6 +106,8 @@ impl IpoibConfig {
             },
             parent: Some(self.name.clone()),
             vlan_pkey: false,
+            // Other addresses are in use in another partition.
+            neighbours: Vec::new(),
             pkey: pkey.full(),
             // Two queue pairs cannot share a number.
             qpn: match self.qpn {
@@ -126,6 +134,10 @@ impl IpoibConfig {
     /// The first wrong setting.
     pub(super) fn check(&self, others: &[IpoibConfig]) -> Result<(), KeyFault> {
         self.interface.check(others.iter().map(|o| &o.interface))?;
+        if self.inspect == Inspect::Off && !self.neighbours.is_empty() {
+            let what = "inspect is \"off\", so neighbours has no effect; set inspect to \"warn\" or \"enforce\"";
+            return Err(KeyFault::new("neighbours", what.into()));
+        }
         let QpnChoice::Number(qpn) = self.qpn else {
             return Ok(());
         };

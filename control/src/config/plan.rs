@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::{ClaimCheck, DhcpMode, GidPrefix, Mode, MssChoice, PKey};
+use proto::{ClaimCheck, DhcpMode, GidPrefix, Inspect, Mode, MssChoice, PKey, Pin};
 
 use super::settings::{self, When};
 use super::vnic::{Learning, SwitchConfig};
@@ -84,6 +84,8 @@ pub enum Change {
     Claims(ClaimCheck),
     /// Whether requests for connections are refused in datagram mode.
     RefuseRequests(bool),
+    /// The action for suspicious claims, with the neighbours that have certain IP addresses.
+    Inspect(Inspect, Vec<Pin>),
     /// Whether checksums of packets from connections are not verified.
     TrustChecksums(bool),
     /// Whether frames for guests and groups return to the interface.
@@ -292,6 +294,10 @@ impl Change {
             Change::Dhcp(dhcp) => ipoib.dhcp = *dhcp,
             Change::Claims(claims) => ipoib.claims = *claims,
             Change::RefuseRequests(refuse) => ipoib.refuse_requests = *refuse,
+            Change::Inspect(inspect, neighbours) => {
+                ipoib.inspect = *inspect;
+                ipoib.neighbours.clone_from(neighbours);
+            }
             Change::TrustChecksums(trust) => ipoib.trust_checksums = *trust,
             Change::Reflect(reflect) => ipoib.reflect = *reflect,
             Change::VlanPkey(vlan_pkey) => ipoib.vlan_pkey = *vlan_pkey,

@@ -173,6 +173,16 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
         |_, to| Some(Change::RefuseRequests(to.refuse_requests)),
     )),
     inherited(live(
+        "inspect",
+        |a, b| a.inspect != b.inspect,
+        |_, to| Some(Change::Inspect(to.inspect, to.neighbours.clone())),
+    )),
+    live(
+        "neighbours",
+        |a, b| a.neighbours != b.neighbours,
+        |_, to| Some(Change::Inspect(to.inspect, to.neighbours.clone())),
+    ),
+    inherited(live(
         "reflect",
         |a, b| a.reflect != b.reflect,
         |_, to| Some(Change::Reflect(to.reflect)),

@@ -2,7 +2,7 @@ mod children;
 mod ports;
 mod vnics;
 
-use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey, QKey, Qpn};
+use proto::{ClaimCheck, DhcpMode, Inspect, Mode, MssChoice, PKey, QKey, Qpn};
 
 use super::*;
 
@@ -61,6 +61,8 @@ fn the_example_is_valid_and_shows_every_key() {
         "dhcp",
         "claims",
         "refuse_requests",
+        "inspect",
+        "neighbours",
         "reflect",
         "netns",
         "vlan_pkey",
@@ -156,7 +158,7 @@ fn unknown_keys() {
         ipoib_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `rdma`, `mode`, \
          `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `mss`, `trust_checksums`, `queues`, \
-         `persist`, `up`, `dhcp`, `claims`, `refuse_requests`, `reflect`, `netns`, `vlan_pkey`, `children`"
+         `persist`, `up`, `dhcp`, `claims`, `refuse_requests`, `inspect`, `neighbours`, `reflect`, `netns`, `vlan_pkey`, `children`"
     );
     assert_eq!(
         port_fault("gids = 1"),
@@ -365,4 +367,42 @@ fn columns_count_characters() {
     assert_eq!(position("a\nä b", 5), (2, 3));
     assert_eq!(position("", 0), (1, 1));
     assert!(ipoib_fault("mode = \"größe\" # é\nmtu = 1").starts_with("t.toml:4:8: "));
+}
+
+#[test]
+fn neighbours_with_certain_addresses() {
+    let keys = "inspect = \"enforce\"\nneighbours = [{ ip = \"10.0.0.2\", gid = \"fe80::2\" }, \
+                { ip = \"fd00::3\", gid = \"fe80::3\", qpn = \"0x1234\" }]";
+    let config = parse(&format!("{IPOIB}{keys}")).unwrap();
+    let neighbours = &config.ipoib[0].neighbours;
+    let shown = neighbours
+        .iter()
+        .map(|n| (n.ip.to_string(), n.gid.to_string(), n.qpn));
+    let expected = [
+        ("10.0.0.2".to_owned(), "fe80::2".to_owned(), None),
+        (
+            "fd00::3".to_owned(),
+            "fe80::3".to_owned(),
+            Some(Qpn::new(0x1234)),
+        ),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    let fault =
+        |neighbours: &str| ipoib_fault(&format!("inspect = \"warn\"\nneighbours = [{neighbours}]"));
+    let one = "{ ip = \"10.0.0.2\", gid = \"fe80::2\" }";
+    assert_eq!(
+        fault(&format!("{one}, {one}")),
+        "t.toml:5:53: 10.0.0.2 occurs twice in neighbours; remove one"
+    );
+    assert_eq!(
+        fault("{ ip = \"239.0.0.1\", gid = \"fe80::2\" }"),
+        "t.toml:5:22: 239.0.0.1 cannot be the address of a neighbour"
+    );
+    assert_eq!(
+        fault("{ ip = \"ib1\", gid = \"fe80::2\" }"),
+        "t.toml:5:22: \"ib1\" is not an IPv4 or IPv6 address"
+    );
+    assert!(ipoib_fault(&format!("neighbours = [{one}]")).ends_with(
+        "inspect is \"off\", so neighbours has no effect; set inspect to \"warn\" or \"enforce\""
+    ));
 }

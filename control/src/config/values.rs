@@ -489,6 +489,18 @@ pub fn parse_peer(text: &str) -> Result<IpAddr, String> {
     }
 }
 
+/// Parses the IP address of a host.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_host(text: &str) -> Result<IpAddr, String> {
+    match text.parse::<IpAddr>() {
+        Ok(address) if is_unicast(address) && !address.is_loopback() => Ok(address),
+        Ok(address) => Err(format!("{address} cannot be the address of a neighbour")),
+        Err(_) => Err(format!("{text:?} is not an IPv4 or IPv6 address")),
+    }
+}
+
 /// Parses an address or a prefix of GIDs.
 ///
 /// # Errors

@@ -220,7 +220,7 @@ impl Ipoib {
             && gid == meta.src_gid
             && let Some(slot) = self.neighbours.follow(link)
         {
-            self.neighbours.touch(slot, now);
+            self.heard(slot, now);
             return mac;
         }
         self.look_up_source(now, meta, ip)
@@ -232,7 +232,7 @@ impl Ipoib {
         let Some(slot) = known.or_else(|| self.data_from(now, &address, ip)) else {
             return peer_mac(&address);
         };
-        self.neighbours.touch(slot, now);
+        self.heard(slot, now);
         let mac = self.neighbours.get(slot).mac;
         let link = self.neighbours.link(slot);
         self.last_source = Some((meta.src_gid, meta.src_qpn, link, mac));
@@ -329,14 +329,14 @@ impl Ipoib {
             }
             if option.kind == wanted {
                 claimed = true;
-                self.learn_neighbour(now, &address, Some(ip));
+                self.learn_neighbour(now, &address, Some(ip))?;
                 if meta.multicast && message.kind == Kind::NeighbourAdvertisement {
                     self.announced(now, &address);
                 }
             }
         }
         if !claimed && message.kind == Kind::NeighbourAdvertisement {
-            self.advertised_by_sender(now, meta, ip);
+            self.advertised_by_sender(now, meta, ip)?;
         }
         Ok(())
     }
@@ -344,13 +344,19 @@ impl Ipoib {
     /// Learns from an advertisement without an option, the answer to a unicast solicitation: its sender has
     /// the address (RFC 4861, section 4.4). It contains no flags of the sender: the last known flags stay,
     /// and without known flags it counts as data only.
-    fn advertised_by_sender(&mut self, now: Time, meta: &Meta, ip: IpAddr) {
+    fn advertised_by_sender(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        ip: IpAddr,
+    ) -> Result<(), DropReason> {
         let known = self.sender_of(meta, ip);
         let known = known.map(|slot| self.neighbours.get(slot));
         match known.filter(|n| n.confirmed).map(|n| n.address) {
             Some(address) => self.learn_neighbour(now, &address, Some(ip)),
             None => {
                 self.data_from(now, &sender(meta), ip);
+                Ok(())
             }
         }
     }
@@ -371,7 +377,7 @@ impl Ipoib {
         }
         // A reverse request contains no IP address of its sender.
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
-        self.learn_neighbour(now, &arp.sender, ip);
+        self.learn_neighbour(now, &arp.sender, ip)?;
         if meta.multicast && ip == Some(arp.target_ip.into()) {
             self.announced(now, &arp.sender);
         }

@@ -6,6 +6,7 @@ use proto::{Mac, Time};
 
 use super::{Ipoib, UPDATES_MAX, Update};
 use crate::address::HardwareAddress;
+use crate::counters::DropReason;
 use crate::event::Event;
 use crate::neighbour::Claim;
 
@@ -30,10 +31,13 @@ impl Ipoib {
         now: Time,
         address: &HardwareAddress,
         ip: Option<IpAddr>,
-    ) {
+    ) -> Result<(), DropReason> {
         let ip = ip.filter(|ip| is_claimable(*ip));
+        if let Some(ip) = ip {
+            self.inspect(now, address, ip)?;
+        }
         let Some((slot, mut news)) = self.learn(now, address, true, None) else {
-            return;
+            return Ok(());
         };
         let mac = self.neighbours.get(slot).mac;
         let ip = ip.filter(|ip| self.yield_to_peer(now, *ip, mac));
@@ -69,6 +73,7 @@ impl Ipoib {
             self.report_if_watched(|| Event::NeighbourReplaced { old, new: *address });
             self.publish(Update::Superseded { old, new: *address });
         }
+        Ok(())
     }
 
     /// Handles an announcement by a neighbour, as after its start.
@@ -94,7 +99,7 @@ impl Ipoib {
     ) -> Option<u32> {
         let (slot, _) = self.learn(now, address, false, None)?;
         // A peer's data does not take an address from a guest.
-        if is_claimable(ip) && !self.is_guests(ip) {
+        if is_claimable(ip) && !self.is_guests(ip) && !self.is_pinned_elsewhere(address, ip) {
             self.claim(ip, slot, true);
         }
         Some(slot)
@@ -225,6 +230,11 @@ impl Ipoib {
             Update::Announced { address } => {
                 if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
                     self.ask_again(slot);
+                }
+            }
+            Update::Heard { address } => {
+                if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
+                    self.neighbours.get_mut(slot).last_heard = now;
                 }
             }
             Update::Forgotten { address } => {

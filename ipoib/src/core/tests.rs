@@ -5,6 +5,7 @@ mod connections;
 mod data;
 mod flush;
 mod guests;
+mod inspection;
 mod services;
 mod siblings;
 mod tables;

@@ -378,6 +378,11 @@ pub enum Update {
         /// The client's hardware address.
         client: Mac,
     },
+    /// A neighbour sent a packet. Only with inspection of claims.
+    Heard {
+        /// Its address.
+        address: HardwareAddress,
+    },
     /// A neighbour must be removed.
     Forgotten {
         /// Its address.

@@ -1,7 +1,11 @@
 //! An IP link's part in one data thread: a TAP queue, a replica of the protocol core, counters.
 
+use std::sync::Arc;
+
 use fabric::{Qpn, Services, UdDestination, Worker};
-use ipoib::{ClaimCheck, Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode, Target, Time};
+use ipoib::{
+    ClaimCheck, Config, DhcpMode, HardwareAddress, Inspect, Ipoib, Limits, Mode, Pins, Target, Time,
+};
 use netdev::mss::MssLimit;
 use netdev::tap::TapQueue;
 
@@ -37,6 +41,10 @@ pub struct IpSettings {
     pub claims: ClaimCheck,
     /// Whether to refuse requests for connections in datagram mode.
     pub refuse_requests: bool,
+    /// The action for suspicious claims.
+    pub inspect: Inspect,
+    /// Pinned IP addresses; `None`: none.
+    pub pins: Option<Arc<Pins>>,
     /// Whether the TAP has stacked interfaces: a bridge, macvlans.
     pub stacked: bool,
     /// Whether the host routes multicast.
@@ -84,6 +92,7 @@ impl IpParts {
         });
         core.set_stacked(settings.stacked);
         core.route_multicast(settings.routes_multicast);
+        core.set_inspection(settings.inspect, settings.pins.clone());
         IpParts {
             init: init.base,
             settings,
@@ -169,6 +178,7 @@ impl IpLane {
         core.set_dhcp(is.dhcp);
         core.set_claims(is.claims);
         core.set_refuse_requests(is.refuse_requests);
+        core.set_inspection(is.inspect, is.pins.clone());
         core.set_stacked(is.stacked);
         core.route_multicast(is.routes_multicast);
         base.set_coalesce(is.coalesce);

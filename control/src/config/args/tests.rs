@@ -48,7 +48,7 @@ fn options_and_file_describe_the_same_configuration() {
     let config = run(
         "--underlay eth0 --name st0 --mode connected --connections 64 --pkey 0x8001 --qpn random --mtu 2044 --mss 0x578 --queues 2 \
          --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
-         --dhcp rfc4390 --claims qpn --refuse-requests --trust-checksums --reflect --netns blue --vlan-pkey --child 0x8002,3 --child 0x8004 \
+         --dhcp rfc4390 --claims qpn --refuse-requests --inspect warn --trust-checksums --reflect --netns blue --vlan-pkey --child 0x8002,3 --child 0x8004 \
          --socket /tmp/s --log-level debug",
     );
     let file = r#"
@@ -74,6 +74,7 @@ fn options_and_file_describe_the_same_configuration() {
         dhcp = "rfc4390"
         claims = "qpn"
         refuse_requests = true
+        inspect = "warn"
         trust_checksums = true
         reflect = true
         netns = "blue"
@@ -301,6 +302,7 @@ fn a_file_excludes_options_that_describe_interfaces() {
         "--dhcp off",
         "--claims off",
         "--refuse-requests",
+        "--inspect warn",
         "--trust-checksums",
         "--reflect",
         "--netns blue",

@@ -1,11 +1,12 @@
 //! `[[ipoib]]`: IPoIB interfaces.
 
-use proto::{ClaimCheck, DhcpMode, Mode, MssChoice, PKey, QKey};
+use proto::{ClaimCheck, DhcpMode, Inspect, Mode, MssChoice, PKey, QKey};
 use toml::Spanned;
 
 use super::Fault;
 use super::children::{self, Child};
 use super::interface::{Common, common};
+use super::neighbour::{self, Neighbour};
 use super::scalar::{Connections, Mtu, Name, Netns, Queues, RdmaName, Value};
 use crate::config::{IpoibConfig, QpnChoice};
 
@@ -33,6 +34,10 @@ pub(super) struct Ipoib {
     claims: Option<ClaimCheck>,
     #[serde(default)]
     refuse_requests: bool,
+    #[serde(default)]
+    inspect: Inspect,
+    #[serde(default)]
+    neighbours: Vec<Spanned<Neighbour>>,
     #[serde(default)]
     reflect: bool,
     netns: Option<Value<Netns>>,
@@ -78,6 +83,8 @@ fn read(raw: &Ipoib, common: &Common<'_>) -> Result<IpoibConfig, Fault> {
         dhcp: raw.dhcp.unwrap_or(defaults.dhcp),
         claims: raw.claims.unwrap_or(defaults.claims),
         refuse_requests: raw.refuse_requests,
+        inspect: raw.inspect,
+        neighbours: neighbour::check(&raw.neighbours)?,
         trust_checksums: raw.trust_checksums,
         reflect: raw.reflect,
         parent: None,

@@ -55,7 +55,8 @@ struct Ageing(u32);
 struct MacLimit(usize);
 /// A port's GID.
 pub(super) struct Unicast(pub(super) Gid);
-struct PeerQpn(Qpn);
+/// A queue pair of a peer.
+pub(super) struct PeerQpn(pub(super) Qpn);
 
 /// Parses a number in text; errors name it by `what`.
 fn number(text: &str, what: &str) -> Result<u64, String> {

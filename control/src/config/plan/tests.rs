@@ -50,7 +50,7 @@ fn nothing_new_is_nothing_to_do() {
 fn what_an_interface_can_change_while_it_runs() {
     let new = format!(
         "log_level = \"debug\"\n{ONE}mtu = 2044\nup = false\npersist = true\n\
-         mss = 1400\ntrust_checksums = true\ndhcp = \"off\"\nclaims = \"qpn\"\nrefuse_requests = true\nreflect = true\nvlan_pkey = true\n"
+         mss = 1400\ntrust_checksums = true\ndhcp = \"off\"\nclaims = \"qpn\"\nrefuse_requests = true\ninspect = \"enforce\"\nreflect = true\nvlan_pkey = true\n"
     );
     let ib0 = || key("ib0");
     assert_eq!(
@@ -65,6 +65,7 @@ fn what_an_interface_can_change_while_it_runs() {
             change(ib0(), Change::Dhcp(DhcpMode::Off)),
             change(ib0(), Change::Claims(ClaimCheck::Qpn)),
             change(ib0(), Change::RefuseRequests(true)),
+            change(ib0(), Change::Inspect(Inspect::Enforce, Vec::new())),
             change(ib0(), Change::Reflect(true)),
             change(ib0(), Change::VlanPkey(true)),
         ]

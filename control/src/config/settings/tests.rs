@@ -124,7 +124,7 @@ fn the_example_and_the_handbook_have_every_key() {
 fn a_child_inherits_the_settings_of_the_table() {
     // No value is a default.
     let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\nmtu = 9000\n\
-                up = false\npersist = true\nmss = 1400\ntrust_checksums = true\ndhcp = \"off\"\nclaims = \"off\"\nrefuse_requests = true\nreflect = true\nvlan_pkey = true\n\
+                up = false\npersist = true\nmss = 1400\ntrust_checksums = true\ndhcp = \"off\"\nclaims = \"off\"\nrefuse_requests = true\ninspect = \"warn\"\nneighbours = [{ ip = \"10.0.0.2\", gid = \"fe80::2\" }]\nreflect = true\nvlan_pkey = true\n\
                 netns = \"blue\"\nconnections = 7\npkey = 0x8005\nqkey = 5\nqpn = \"random\"\n\
                 queues = 5\nchildren = [1]\n";
     let config = Config::parse(text, "t.toml").expect("a valid file");

@@ -6,7 +6,7 @@ use super::*;
 fn children_are_devices_behind_their_parent() {
     let config = parse(&format!(
         "{IPOIB}mode = \"connected\"\nconnections = 7\nqkey = 5\npersist = true\nmtu = 9000\n\
-         queues = 2\nqpn = 0x4a\nup = false\nmss = \"mtu\"\ntrust_checksums = true\ndhcp = \"off\"\nclaims = \"qpn\"\nrefuse_requests = true\nreflect = true\nvlan_pkey = true\n\
+         queues = 2\nqpn = 0x4a\nup = false\nmss = \"mtu\"\ntrust_checksums = true\ndhcp = \"off\"\nclaims = \"qpn\"\nrefuse_requests = true\ninspect = \"warn\"\nneighbours = [{{ ip = \"10.0.0.2\", gid = \"fe80::2\" }}]\nreflect = true\nvlan_pkey = true\n\
          children = [1, \"0x8002\", {{ pkey = 3, name = \"storage\", mode = \"datagram\", \
          netns = \"blue\", mtu = 2044, queues = 4, up = true }}]\n\
          [[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n"
@@ -32,6 +32,7 @@ fn children_are_devices_behind_their_parent() {
         dhcp: DhcpMode::Off,
         claims: ClaimCheck::Qpn,
         refuse_requests: true,
+        inspect: Inspect::Warn,
         trust_checksums: true,
         reflect: true,
         ..IpoibConfig::new("ib0.8001", on("eth0"))

@@ -204,6 +204,13 @@ fn events() -> Vec<Reply> {
             mac,
             other_mac: mac,
         },
+        Happening::SuspiciousClaim {
+            ip,
+            gid,
+            qpn,
+            pinned: true,
+            dropped: true,
+        },
         Happening::MacClash { mac, peer_mac: mac },
         Happening::SignedNd,
         Happening::ConnectionUp {
