@@ -51,7 +51,9 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         Err(_) if is_signalled(&mut stops) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    sandbox::enter(sandbox::Thread::Control);
+    if !confinement::has_devices(&config) {
+        sandbox::enter(sandbox::Thread::Control);
+    }
     daemon.running = source.map(|source| Running { source, config });
     notify::ready(&daemon.interfaces);
     loop {

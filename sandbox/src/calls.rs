@@ -148,17 +148,26 @@ pub(crate) fn of_data_thread() -> Vec<Call> {
         (libc::SYS_prctl, own_settings()),
         // Debug builds of std check a descriptor before they close it.
         (libc::SYS_fcntl, vec![equal((1, libc::F_GETFD))]),
+        // Bounded by quietly_refused.
+        (libc::SYS_openat, vec![read_only()]),
         // abort(3) raises a signal in the own process.
         (libc::SYS_tgkill, vec![equal((0, own))]),
     ]);
     calls
 }
 
+/// Calls that the C library makes in a data thread, and that fail without a log line: glibc reads
+/// /proc/sys/vm/overcommit_memory before it shrinks a heap, and shrinks it in another way if it cannot.
+pub(crate) fn quietly_refused() -> Vec<Call> {
+    vec![(libc::SYS_openat, vec![read_only()])]
+}
+
 /// The calls of all threads together.
 pub(crate) fn of_process() -> Vec<Call> {
     let mut calls = of_data_thread();
     // These have fewer conditions here.
-    calls.retain(|(number, _)| ![libc::SYS_mmap, libc::SYS_fcntl].contains(number));
+    let wider = [libc::SYS_mmap, libc::SYS_fcntl, libc::SYS_openat];
+    calls.retain(|(number, _)| !wider.contains(number));
     calls.extend(free(&[OF_OTHERS, older::OF_OTHERS]));
     let writable_or_executable = libc::PROT_WRITE | libc::PROT_EXEC;
     calls.extend([
@@ -188,6 +197,11 @@ pub(crate) fn of_makers() -> Vec<Call> {
 fn free(lists: &[&[c_long]]) -> Vec<Call> {
     let numbers = lists.iter().flat_map(|list| list.iter());
     numbers.map(|number| (*number, Vec::new())).collect()
+}
+
+/// openat(2) for reading only, as std and C libraries call it.
+fn read_only() -> SeccompRule {
+    equal((2, libc::O_RDONLY | libc::O_CLOEXEC))
 }
 
 /// prctl(2): the thread's name, and what it needs to enter its own restrictions.

@@ -55,8 +55,6 @@ pub(crate) fn forbid_tracing() {
 pub(crate) fn enter(thread: Thread) {
     keep(match thread {
         Thread::Control => USED,
-        // Memory is registered with the device.
-        Thread::Device => CapabilitySet::IPC_LOCK,
         Thread::Data => CapabilitySet::empty(),
     });
 }
@@ -103,7 +101,5 @@ mod tests {
         assert!(of_thread(Thread::Data).1.is_empty());
         let (before, control) = of_thread(Thread::Control);
         assert_eq!(control, before.intersection(USED));
-        let (before, device) = of_thread(Thread::Device);
-        assert_eq!(device, before.intersection(CapabilitySet::IPC_LOCK));
     }
 }

@@ -149,7 +149,7 @@ mod tests {
                     .iter()
                     .all(|d| open(d).is_ok())
             );
-            enter(&rules, Thread::Device);
+            enter(&rules, Thread::Data);
             let refused = ErrorKind::PermissionDenied;
             assert_eq!(open("read").unwrap(), "text");
             assert_eq!(open("secret").unwrap_err().kind(), refused);

@@ -8,6 +8,11 @@
 //! The control thread calls [`enter`] after the start. Until then it may look at other processes, to name the
 //! process that has a port or an interface; Landlock forbids that.
 //!
+//! Threads that use RDMA devices keep the rights of the control thread: the kernel accepts commands to a device only
+//! with the credentials that opened it (include/rdma/ib.h, `ib_safe_file_access`), and changes of capabilities and
+//! Landlock give a thread new credentials. For the same reason, a process with such devices calls [`enter`] for the
+//! control thread before it opens the first.
+//!
 //! A filter refuses a system call with EPERM and a log line. It does not end the process: the call has no effect
 //! in either case, and a newer C library may use other calls without stopping the network.
 
@@ -32,8 +37,6 @@ use filters::Filters;
 pub enum Thread {
     /// The first thread.
     Control,
-    /// A thread that uses an RDMA device, also a data thread: the device's library opens files and makes threads.
-    Device,
     /// A data thread of a port on an underlay.
     Data,
 }

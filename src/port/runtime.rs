@@ -62,10 +62,7 @@ impl PortRuntime {
         reports: &Sender<Report>,
         reports_wake: &Arc<OwnedFd>,
     ) -> io::Result<PortRuntime> {
-        let kind = match name {
-            PortName::Underlay(_) => sandbox::Thread::Data,
-            PortName::Rdma { .. } => sandbox::Thread::Device,
-        };
+        let is_soft = matches!(name, PortName::Underlay(_));
         let workers = port.take_workers();
         let boxes = workers
             .iter()
@@ -92,7 +89,9 @@ impl PortRuntime {
             let join = thread::Builder::new()
                 .name(format!("{name}/{index}"))
                 .spawn(move || {
-                    sandbox::enter(kind);
+                    if is_soft {
+                        sandbox::enter(sandbox::Thread::Data);
+                    }
                     data.run();
                 })?;
             threads.push(ThreadHandle { mailbox: own, join });

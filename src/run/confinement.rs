@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use control::config::{Config, Source};
+use control::config::{Config, PortConfig, PortName, Source};
 use control::{ControlServer, directory_of, logging};
+use proto::SaChoice;
 use sandbox::{Access, Allowed, Confinement};
 
 /// Files and directories that do not depend on the configuration. The libraries of RDMA devices are loaded when a
 /// reload adds such a port.
-const FIXED: [(&str, Access); 15] = [
+const FIXED: [(&str, Access); 16] = [
     ("/dev/net", Access::Device),
     ("/dev/infiniband", Access::Device),
     ("/dev/null", Access::Write),
@@ -23,6 +24,7 @@ const FIXED: [(&str, Access); 15] = [
     ("/usr/lib", Access::Read),
     ("/usr/lib64", Access::Read),
     ("/usr/local/lib", Access::Read),
+    ("/opt", Access::Read),
     ("/lib", Access::Read),
     ("/lib64", Access::Read),
 ];
@@ -34,6 +36,17 @@ pub(super) fn begin(config: &Config, source: Option<&Source>, server: &ControlSe
         files: &files,
         report: |args| logging::warn_in_signal_handler("ibtap::sandbox", args),
     }));
+    if has_devices(config) {
+        sandbox::enter(sandbox::Thread::Control);
+    }
+}
+
+/// Whether the daemon opens RDMA devices at the start: rights must not change after that.
+pub(super) fn has_devices(config: &Config) -> bool {
+    let is_device = |(name, port): (&PortName, &PortConfig)| {
+        matches!(name, PortName::Rdma { .. }) || matches!(port.sa, Some(SaChoice::Umad))
+    };
+    config.ports.iter().any(is_device)
 }
 
 /// The fixed files, the configuration and the control socket.

@@ -23,5 +23,8 @@ fn daemons_survive_faults_in_a_random_order() {
         .stdin(std::process::Stdio::null());
     let done = Done::of(&mut command);
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.out.contains("blocks of 64 KiB arrived whole"), "{done:?}");
+    assert!(
+        done.out.contains("blocks of 64 KiB arrived whole"),
+        "{done:?}"
+    );
 }

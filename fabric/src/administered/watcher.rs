@@ -52,10 +52,7 @@ impl Watcher {
         let known = Ok(known.clone());
         let (umad, of_thread) = (Arc::clone(umad), Arc::clone(&shared));
         let thread = thread::Builder::new().name("ibtap-port".to_owned());
-        let thread = thread.spawn(move || {
-            sandbox::enter(sandbox::Thread::Device);
-            of_thread.run(&umad, known, &ended);
-        })?;
+        let thread = thread.spawn(move || of_thread.run(&umad, known, &ended))?;
         Ok(Watcher {
             shared,
             end: Some(end),

@@ -147,10 +147,7 @@ impl Umad {
         let receiver = umad.receiver.clone();
         let thread = thread::Builder::new().name("ibtap-umad".to_owned());
         let thread = thread
-            .spawn(move || {
-                sandbox::enter(sandbox::Thread::Device);
-                receiver.run();
-            })
+            .spawn(move || receiver.run())
             .map_err(|reason| UmadError::Start {
                 port: umad.name.clone(),
                 reason,

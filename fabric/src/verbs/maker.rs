@@ -60,10 +60,7 @@ impl<H: Send + Sync + 'static> Maker<H> {
         for _ in 0..THREADS {
             let shared = Arc::clone(&maker.0);
             let named = thread::Builder::new().name("ibtap-ah".to_owned());
-            named.spawn(move || {
-                sandbox::enter(sandbox::Thread::Device);
-                shared.serve();
-            })?;
+            named.spawn(move || shared.serve())?;
         }
         Ok(maker)
     }

@@ -13,7 +13,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("rtnl", &["proto"]),
     ("control", &["proto"]),
     ("netdev", &["proto", "rtnl"]),
-    ("fabric", &["proto", "sandbox", "rtnl"]),
+    ("fabric", &["proto", "rtnl"]),
     ("ipoib", &["proto"]),
     ("vnic", &["proto"]),
     // For tests only: no room has it as a normal dependency.
