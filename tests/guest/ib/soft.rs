@@ -69,7 +69,7 @@ fn groups_of_the_administrator_are_those_of_the_kernel() {
         assert_eq!(ours.node.mtu("ib0"), kernel.machine.mtu("ib0"));
         all_arrives(ours.node, kernel.machine);
 
-        children_reach(ours.node, &kernel, 0x8001);
+        children_reach(ours.node, kernel, 0x8001);
         is_member(sa, ours.node, BROADCAST_OF_CHILD, 1);
 
         // The administrator has forgotten all members. No event tells the software fabric.
