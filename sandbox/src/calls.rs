@@ -25,6 +25,8 @@ const OF_ALL: &[c_long] = &[
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_recvmmsg,
+    // Completion moderation waits on a descriptor of its own.
+    libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -88,7 +90,6 @@ const OF_OTHERS: &[c_long] = &[
     libc::SYS_listen,
     libc::SYS_accept4,
     libc::SYS_shutdown,
-    libc::SYS_epoll_create1,
     libc::SYS_pipe2,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,

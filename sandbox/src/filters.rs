@@ -91,6 +91,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
+    use std::sync::{Mutex, PoisonError};
     use std::thread;
 
     use rustix::io::Errno;
@@ -100,8 +101,12 @@ mod tests {
     use super::*;
     use crate::refused::count;
 
+    /// Refused calls are counted for the process, so these tests take turns.
+    static TURN: Mutex<()> = Mutex::new(());
+
     /// Runs `attack` on a thread with these filters; the threads of other tests have none.
     fn with(filters: Vec<BpfProgram>, attack: impl FnOnce() + Send) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         refused::handle_signal().unwrap();
         thread::scope(|scope| {
             let thread = scope.spawn(move || {
@@ -127,8 +132,8 @@ mod tests {
         let create = || File::create("/dev/null").map(drop);
         let bind = || UdpSocket::bind("127.0.0.1:0").map(drop);
         assert!(open().is_ok() && create().is_ok() && bind().is_ok());
-        let before = count();
         with(of_data_thread().unwrap().into(), || {
+            let before = count();
             for refused in [open(), create(), bind()] {
                 assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
             }
