@@ -14,7 +14,7 @@ from hosts import Hosts  # noqa: E402
 from lab import Failure  # noqa: E402
 
 # After the last fault, connections that nobody uses any more end.
-QUIET = 15
+QUIET = 60
 # What the allocator may keep.
 MEMORY_SLACK_KIB = 24 * 1024
 
@@ -82,7 +82,7 @@ def check_transfers(hosts, before):
     def all_grown():
         return all(now > then for now, then in zip(blocks_of(hosts), before, strict=True))
 
-    hosts.lab.wait("progress of each transfer", all_grown, 30)
+    hosts.lab.wait("progress of each transfer", all_grown, 120)
     return blocks_of(hosts)
 
 

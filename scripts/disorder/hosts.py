@@ -117,7 +117,7 @@ class Hosts:
             side, self.programs / "ibtapd", "--config", self.config_path(side), "--socket", self.socket(side)
         )
         self.daemons[side] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.lab.wait(f"the daemon of host {side}", lambda: self.ask(side, "show", check=False).returncode == 0)
+        self.lab.wait(f"the daemon of host {side}", lambda: self.ask(side, "show", check=False).returncode == 0, 60)
 
     def end(self, side, how):
         process = self.daemons[side]

@@ -74,7 +74,7 @@ class Link:
             # The interface is persistent, so addresses outlive the daemons.
             self.lab.ip("-n", self.lab.ns(side), "addr", "replace", f"{self.address[side]}/24", "dev", self.name)
             self.lab.ip("-n", self.lab.ns(side), "link", "set", self.name, "up")
-        self.lab.wait(f"an answer over {self.name}", self.answers, 20)
+        self.lab.wait(f"an answer over {self.name}", self.answers, 60)
 
     def exists(self, side):
         return self.name in self.lab.run(side, "ls", "/sys/class/net").split()

@@ -15,10 +15,10 @@ fn daemons_survive_faults_in_a_random_order() {
     let folder = ibtapd().parent().expect("a program is in a folder");
     let mut command = Command::new("timeout");
     command
-        .args(["--kill-after=10", "300"])
+        .args(["--kill-after=10", "900"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/chaos"))
         // How long a busy machine needs is not the daemons' affair.
-        .args(["--seconds", "60", "--recovery", "30", "--bin"])
+        .args(["--seconds", "60", "--recovery", "120", "--bin"])
         .arg(folder)
         .stdin(std::process::Stdio::null());
     let done = Done::of(&mut command);
