@@ -1,8 +1,8 @@
 //! Our own communication management on an InfiniBand port, over the management datagrams of umad(7).
 //!
 //! The agent of class 7 receives all connection requests of the port, so the kernel's `ib_cm` must not be
-//! loaded. The workers of the port share the agent ([`agent`]); each manages its own connections. A MAD is sent with timeout 0: a reply is no response MAD, and `fabric::cm` repeats messages
-//! itself.
+//! loaded. The workers of the port share the agent ([`agent`]); each manages its own connections. A MAD is
+//! sent with timeout 0: a reply is no response MAD, and `fabric::cm` repeats messages itself.
 
 mod agent;
 #[cfg(fuzzing)]
