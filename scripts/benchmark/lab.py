@@ -111,6 +111,12 @@ class Lab:
         self.ip("-n", self.ns(side), "link", "set", "lo", "up")
         return self.ns(side)
 
+    def kill(self, process):
+        """Ends a process that need not clean up."""
+        process.kill()
+        process.wait()
+        self.processes.remove(process)
+
     def end_processes(self):
         for process in self.processes:
             process.terminate()

@@ -30,8 +30,8 @@ def arguments():
     return parser.parse_args()
 
 
-def chosen(faults, only):
-    known = faults.all()
+def chosen(only):
+    known = Faults.all()
     names = only.split(",") if only else list(known)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -41,10 +41,11 @@ def chosen(faults, only):
 
 def run(options):
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    faults = chosen(options.only)
     print(f"seed {seed}", flush=True)
     chance = random.Random(seed)
     with Hosts(options.bin) as hosts:
-        faults = chosen(Faults(hosts, chance), options.only)
+        on = Faults(hosts, chance)
         hosts.start_traffic()
         time.sleep(2)
         before = hosts.holdings()
@@ -55,7 +56,7 @@ def run(options):
         while time.monotonic() < end:
             name = chance.choice(list(faults))
             try:
-                faults[name]()
+                faults[name](on)
                 taken = hosts.await_traffic(options.recovery + 10)
                 hosts.check_daemons()
                 blocks = check_transfers(hosts, blocks)
@@ -108,9 +109,8 @@ def has_grown(what, then, now):
 def main():
     options = arguments()
     if options.list:
-        for name, fault in Faults.__dict__.items():
-            if name.startswith("do_"):
-                print(f"{name.removeprefix('do_'):10} {fault.__doc__}")
+        for name, fault in Faults.all().items():
+            print(f"{name:10} {fault.__doc__}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

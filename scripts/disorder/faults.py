@@ -16,9 +16,11 @@ class Faults:
     def __init__(self, hosts, chance):
         self.hosts, self.lab, self.chance = hosts, hosts.lab, chance
 
-    def all(self):
-        found = (name for name in dir(self) if name.startswith("do_"))
-        return {name.removeprefix("do_"): getattr(self, name) for name in found}
+    @classmethod
+    def all(cls):
+        """The names of the faults, and their methods."""
+        found = (name for name in dir(cls) if name.startswith("do_"))
+        return {name.removeprefix("do_"): getattr(cls, name) for name in found}
 
     def side(self):
         return self.chance.choice("ab")
@@ -78,9 +80,7 @@ class Faults:
             "f", sys.executable, "-B", WIRE, "relay", *self.hosts.ports, percent, self.seed()
         )
         self.pause(1, 3)
-        relay.kill()
-        relay.wait()
-        self.lab.processes.remove(relay)
+        self.lab.kill(relay)
         self.hosts.attach()
 
     def do_forged(self):
@@ -148,6 +148,4 @@ class Faults:
         # The command is a child of "ip netns exec" or has replaced it.
         watcher.send_signal(signal.SIGSTOP)
         self.do_children()
-        watcher.kill()
-        watcher.wait()
-        self.lab.processes.remove(watcher)
+        self.lab.kill(watcher)

@@ -60,8 +60,9 @@ class Hosts:
         return self
 
     def __exit__(self, *_):
-        for side in self.daemons:
-            self.end(side, 9)
+        for process in self.daemons.values():
+            process.kill()
+            process.wait()
         self.lab.end_processes()
         subprocess.run(["umount", str(self.lab.path("disk"))], capture_output=True)
         self.lab.close()
@@ -120,9 +121,8 @@ class Hosts:
         self.lab.wait(f"the daemon of host {side}", lambda: self.ask(side, "show", check=False).returncode == 0, 60)
 
     def end(self, side, how):
+        self.check_daemons()
         process = self.daemons[side]
-        if process.poll() is not None:
-            raise Failure(f"the daemon of host {side} has ended with {process.returncode}: {self.log(side)}")
         process.send_signal(how)
         process.wait(timeout=20)
 
