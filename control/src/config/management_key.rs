@@ -6,6 +6,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::api::Hex;
+
 /// Bytes of a key.
 const KEY_LEN: usize = 32;
 /// Maximum number of keys in a file: an old one and a new one, and some more.
@@ -61,19 +63,7 @@ impl fmt::Debug for ManagementKeys {
 }
 
 fn parse(line: &str) -> Option<[u8; KEY_LEN]> {
-    let mut key = [0; KEY_LEN];
-    let digits = line.as_bytes();
-    if digits.len() != 2 * KEY_LEN {
-        return None;
-    }
-    for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
-        let mut value = 0;
-        for digit in pair {
-            value = value << 4 | char::from(*digit).to_digit(16)?;
-        }
-        *byte = u8::try_from(value).ok()?;
-    }
-    Some(key)
+    line.parse::<Hex>().ok()?.0.try_into().ok()
 }
 
 #[cfg(test)]
