@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use rustix::time::Timespec;
 
@@ -211,11 +212,11 @@ impl AsFd for ControlServer {
 
 /// The client at the other end, from the kernel (unix(7), SO_PEERCRED).
 fn caller(stream: &UnixStream, group: GroupAccess) -> io::Result<Caller> {
-    let peer = socket_peercred(stream)?;
-    let is_owner = peer.uid.is_root() || peer.uid == geteuid();
+    let peer = getsockopt(stream, PeerCredentials)?;
+    let is_owner = [0, geteuid().as_raw()].contains(&peer.uid());
     Ok(Caller {
-        uid: peer.uid.as_raw(),
-        pid: peer.pid.as_raw_pid(),
+        uid: peer.uid(),
+        pid: peer.pid(),
         may_change: is_owner || group == GroupAccess::Change,
     })
 }

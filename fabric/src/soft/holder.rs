@@ -11,11 +11,12 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
 use super::socket::probe;
-use super::sys::peer_credentials;
 use super::wire::ROCE_V2_PORT;
 
 /// The lock of an underlay; dropping it releases the lock.
@@ -105,8 +106,8 @@ fn listener(name: &str) -> Option<(Option<i32>, u32)> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
     connect(&socket, &address).ok()?;
-    let peer = peer_credentials(&socket).ok()?;
-    Some((Some(peer.pid).filter(|pid| *pid != 0), peer.uid))
+    let peer = getsockopt(&socket, PeerCredentials).ok()?;
+    Some((Some(peer.pid()).filter(|pid| *pid != 0), peer.uid()))
 }
 
 /// The process that listens on a unix socket, if our process namespace has it.
@@ -114,8 +115,8 @@ fn listener(name: &str) -> Option<(Option<i32>, u32)> {
 /// # Errors
 /// Errors of the operating system.
 pub fn listening_process(socket: &UnixStream) -> io::Result<Option<u32>> {
-    let peer = peer_credentials(socket)?;
-    Ok(u32::try_from(peer.pid).ok().filter(|pid| *pid != 0))
+    let peer = getsockopt(socket, PeerCredentials)?;
+    Ok(u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0))
 }
 
 /// The user of an underlay's RoCEv2 port.

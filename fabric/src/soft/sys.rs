@@ -67,32 +67,6 @@ pub fn steer_group(fd: impl AsFd, program: &[libc::sock_filter]) -> io::Result<(
     check(result as isize).map(drop)
 }
 
-/// The process and the user of the other end of a unix socket (unix(7), SO_PEERCRED). The process id is 0 if
-/// our process namespace does not have the process; rustix's type of the answer cannot hold that.
-///
-/// # Errors
-/// Errors of getsockopt(2).
-pub fn peer_credentials(fd: impl AsFd) -> io::Result<libc::ucred> {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: getsockopt has no safe counterpart for a process id of 0. The pointer is to a structure of
-    // integers that lives over the call, and the kernel writes at most `len` bytes, its size.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            ptr::from_mut(&mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    check(result as isize).map(|_| peer)
-}
-
 fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }

@@ -103,3 +103,35 @@ fn directories_made_for_the_socket_go_with_it() {
     assert!(directory.path().join("a/notes.txt").exists());
     assert!(!directory.path().join("a/b").exists());
 }
+
+/// A program in a container with a process namespace of its own: the kernel gives the process id 0.
+#[test]
+fn a_client_outside_our_process_namespace_has_the_process_id_0() {
+    const INSIDE: &str = "IBTAP_TEST_CALLER";
+    const TEST: &str =
+        "server::tests::socket::a_client_outside_our_process_namespace_has_the_process_id_0";
+    if std::env::var_os(INSIDE).is_some() {
+        let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+        let caller = caller(&stream, GroupAccess::Read).unwrap();
+        assert_eq!((caller.pid, caller.may_change), (0, true));
+        return;
+    }
+    if !geteuid().is_root() {
+        eprintln!("not tested: root alone makes process namespaces");
+        return;
+    }
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let inside = std::process::Command::new("unshare")
+        .args(["--pid", "--fork"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", TEST])
+        .env(INSIDE, "")
+        .stdin(OwnedFd::from(theirs))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&inside.stdout);
+    assert!(
+        inside.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
