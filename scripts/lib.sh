@@ -8,6 +8,9 @@ RUN="ibt$$"
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 RUST_AT_LEAST=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$ROOT/Cargo.toml")
 
+# Tests of guests mostly wait for a free guest; fewer threads would leave guests idle.
+GUEST_TEST_THREADS=64
+
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1
@@ -50,6 +53,39 @@ need_rust() {
         || die "rustc is $version, ibtap needs $RUST_AT_LEAST or later: rustup update stable"
 }
 
+# revision: the git revision for --version; "-dirty" marks changes that are not committed.
+revision() {
+    git -C "$ROOT" describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null || echo unknown
+}
+
+# build_release: all programs to $TARGET/release, with the revision.
+build_release() {
+    need_rust
+    (cd "$ROOT" && IBTAP_REVISION=$(revision) cargo build --release --workspace --bins)
+}
+
+# make_guides FOLDER: pages of docs/ for users as man pages of section 7, ibtap-NAME(7). Needs lowdown.
+make_guides() {
+    local page name title
+    command -v lowdown >/dev/null || {
+        echo "lowdown is not installed: no man pages of section 7" >&2
+        return
+    }
+    mkdir -p "$1"
+    for page in "$ROOT"/docs/*.md; do
+        name=$(basename "$page" .md)
+        case $name in
+            # Pages for developers.
+            README | architecture | conformance | dependencies | performance | vnic-management) continue ;;
+        esac
+        title=$(sed -n '1s/^# *//p' "$page")
+        {
+            printf '# NAME\n\nibtap-%s - %s\n\n# DESCRIPTION\n' "$name" "$title"
+            tail -n +2 "$page"
+        } | lowdown -s -tman --nroff-nolinks -M section=7 -M "title=IBTAP-${name^^}" >"$1/ibtap-$name.7"
+    done
+}
+
 # without_services COMMAND...: installed packages start no daemon (Debian policy, section 9.3.3.1).
 without_services() (
     policy=/usr/sbin/policy-rc.d
@@ -86,15 +122,21 @@ need_basic_tools() {
 }
 
 need_test_tools() {
-    local smcroute opensm
+    local smcroute opensm promtool exporter
     smcroute=$(command -v smcroutectl || true)
     opensm=$(command -v opensm || true)
+    promtool=$(command -v promtool || true)
+    exporter=$(command -v prometheus-node-exporter || true)
     need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
-        python3=python3 ibsim=ibsim-utils opensm=opensm saquery=infiniband-diags "$@"
+        wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
+        saquery=infiniband-diags promtool=prometheus \
+        prometheus-node-exporter=prometheus-node-exporter "$@"
     # These packages enable daemons at the next boot; disable them.
     [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true
+    [ -n "$promtool" ] || systemctl disable prometheus >/dev/null 2>&1 || true
+    [ -n "$exporter" ] || systemctl disable prometheus-node-exporter >/dev/null 2>&1 || true
     [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true
 }
 

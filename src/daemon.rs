@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use control::api::ApiError;
 use control::config::{Config, Source};
 use fabric::PortState;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -228,6 +229,14 @@ impl Daemon {
             ports: &self.cx.ports,
             home: self.cx.host.home,
         }
+    }
+
+    /// Counters and states in the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// [`ApiError::Busy`]: the data threads did not answer.
+    pub fn metrics(&self) -> Result<String, ApiError> {
+        self.view().metrics()
     }
 
     /// Leaves all groups, closes all endpoints and removes TAPs, except persistent ones and those whose

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         }
         Ok(Action::Run(config, source)) => ibtap::run::run(config, source).into(),
         Err(error) => {
-            eprintln!("ibtapd: {error}");
+            control::logging::report_end("ibtapd", &error);
             EXIT_USAGE.into()
         }
     }

@@ -13,6 +13,7 @@ use control::ControlServer;
 use control::config::{Config, Source};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use control::logging;
+use control::metrics::MetricsServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::daemon::{Daemon, DaemonError, Running, notify};
@@ -27,7 +28,7 @@ pub fn run(config: Config, source: Option<Source>) -> u8 {
     match serve(config, source) {
         Ok(()) => EXIT_OK,
         Err(error) => {
-            eprintln!("ibtapd: {error}");
+            logging::report_end("ibtapd", &error);
             EXIT_REFUSED
         }
     }
@@ -39,7 +40,13 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     let mut reloads = signals(&[SIGHUP]).map_err(caught)?;
     let mut server = ControlServer::bind(&config.socket)?;
     server.set_group_access(config.group_access);
-    confinement::begin(&config, source.as_ref(), &server);
+    let metrics = config.metrics.as_ref().map(MetricsServer::bind);
+    let mut metrics = metrics.transpose()?;
+    let sockets = [
+        Some((server.path(), server.made())),
+        metrics.as_ref().and_then(MetricsServer::files),
+    ];
+    confinement::begin(&config, source.as_ref(), &sockets);
     let specs = port_specs(
         &config,
         &Arc::new(OwnedFd::from(stops.try_clone().map_err(caught)?)),
@@ -57,8 +64,10 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     daemon.running = source.map(|source| Running { source, config });
     notify::ready(&daemon.interfaces);
     loop {
+        let mut waited = vec![stops.as_fd(), reloads.as_fd(), server.as_fd()];
+        waited.extend(metrics.as_ref().map(AsFd::as_fd));
         daemon
-            .wait(&[stops.as_fd(), reloads.as_fd(), server.as_fd()])
+            .wait(&waited)
             .map_err(|e| DaemonError::Os("cannot wait for events", e))?;
         if is_signalled(&mut stops) {
             break;
@@ -72,6 +81,11 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         server
             .process(&mut daemon)
             .map_err(|e| DaemonError::Os("cannot serve the control socket", e))?;
+        if let Some(metrics) = &mut metrics {
+            metrics
+                .process(&mut || daemon.metrics())
+                .map_err(|e| DaemonError::Os("cannot serve metrics", e))?;
+        }
     }
     log::info!("stopping");
     notify::stopping();
@@ -85,7 +99,7 @@ enum Failure {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error(transparent)]
-    Control(#[from] control::BindError),
+    Listen(#[from] control::BindError),
 }
 
 /// Returns a stream that becomes readable with each of these signals.

@@ -2,6 +2,7 @@
 
 mod children;
 mod connections;
+mod metrics;
 mod resources;
 mod subnet;
 mod vnics;
@@ -19,13 +20,13 @@ use fabric::EndpointId;
 use fabric::subnet::Destination;
 use ipoib::NeighbourInfo;
 use netdev::netns::NamespaceId;
+use proto::counters::Description;
 
 use crate::datapath::{LinkId, Snapshot, now};
 use crate::interface::{Interface, Names};
 use crate::interfaces::{Interfaces, Payload};
 use crate::ip::{Ip, IpLink, VLAN};
 use crate::port::{PortId, Ports};
-use resources::{link_info, resources_info};
 
 /// The version of the daemon.
 pub(crate) fn version() -> Reply {
@@ -51,6 +52,12 @@ pub struct View<'d> {
     /// The daemon's own network namespace.
     pub home: NamespaceId,
 }
+
+/// The counter of groups for which an interface had no room.
+const GROUPS_REFUSED: Description = (
+    "groups_refused",
+    "Multicast groups of guests not joined: too many.",
+);
 
 /// An IPoIB interface to show.
 type Shown<'d> = (&'d Interface, &'d Ip);
@@ -146,11 +153,11 @@ impl View<'_> {
             let subnet = port.subnet();
             stats
                 .subnet
-                .add(subnet.iter().flat_map(|s| s.subnet.counts().list()));
+                .add(subnet.iter().flat_map(|s| s.subnet.counts().named()));
             stats.netns = i.namespace.map(|there| names.of(&there));
             if link.vid.is_none() {
                 let refused = link.guests.turned_away();
-                stats.device.add([("groups_refused", refused)]);
+                stats.device.add([(GROUPS_REFUSED.0, refused)]);
             }
             stats
         });
@@ -275,24 +282,6 @@ impl View<'_> {
             })
             .next()
     }
-
-    pub(crate) fn resources(&self) -> Reply {
-        let resources = self
-            .ports
-            .iter()
-            .map(|(at, p)| {
-                let name = p.port.attributes().name;
-                let mut info = resources_info(name, &p.port.resources(), |endpoint| {
-                    self.with_endpoint(at, endpoint)
-                });
-                let port = &*p.port;
-                info.link = Some(link_info(&port.attributes(), &port.device(), port.subnet()));
-                self.add_queue_pairs(at, &mut info);
-                info
-            })
-            .collect();
-        Reply::Resources { resources }
-    }
 }
 
 fn link_stats(id: LinkId, name: &str, port: &str, snapshots: &[Snapshot]) -> InterfaceStats {
@@ -302,7 +291,8 @@ fn link_stats(id: LinkId, name: &str, port: &str, snapshots: &[Snapshot]) -> Int
     };
     for snapshot in snapshots {
         for lane in snapshot.ip.iter().filter(|lane| lane.id == id) {
-            stats.add(lane.stats.named(&lane.tap));
+            stats.add(lane.stats.named());
+            stats.add(lane.tap.named());
             stats.protocol.add(lane.core.iter().copied());
         }
     }
@@ -314,12 +304,7 @@ fn link_stats(id: LinkId, name: &str, port: &str, snapshots: &[Snapshot]) -> Int
 pub(crate) fn worker_stats(port: &str, snapshots: &[Snapshot]) -> Vec<WorkerStats> {
     let stats = snapshots.iter().map(|snapshot| {
         let mut counters = Counters::default();
-        counters.add([
-            ("wakeups", snapshot.worker.wakeups),
-            ("rx_unserved", snapshot.worker.unserved),
-            ("rx_not_allowed", snapshot.worker.not_allowed),
-            ("reports_lost", snapshot.worker.reports_lost),
-        ]);
+        counters.add(snapshot.worker.thread.named());
         counters.add(snapshot.worker.fabric.iter().copied());
         WorkerStats {
             worker: snapshot.worker.worker as u32,

@@ -27,9 +27,10 @@ pub use ping::{
 };
 pub use proto::{ConfigState, DhcpMode, LinkLayer, Mode, PortState};
 pub use reply::{
-    CompletionQueueInfo, ConnectionInfo, ConnectionRole, GroupInfo, GroupRecord, GuestInfo,
-    InterfaceInfo, InterfaceStats, LinkInfo, MemberInfo, NeighbourInfo, NeighbourState, PathInfo,
-    QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
+    CmIdInfo, CompletionQueueInfo, ConnectionInfo, ConnectionRole, GroupInfo, GroupRecord,
+    GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, MemberInfo, MemoryRegionInfo,
+    NeighbourInfo, NeighbourState, PathInfo, PortInfo, ProtectionDomainInfo, QueuePairInfo,
+    ResourcesInfo, SharedReceiveQueueInfo, VersionInfo, WorkerStats,
 };
 pub use scalar::{Counters, HardwareAddress, Hex, LinkAddress, LogLevel, MacAddress};
 
@@ -75,6 +76,10 @@ pub enum Request {
     Moderation(ModerationRequest),
     /// Get queue pairs, completion queues and group attachments of all ports.
     Resources,
+    /// Get attributes, P_Key table and counters of all ports.
+    Ports,
+    /// Get counters and states in the OpenMetrics text format.
+    Metrics,
     /// Set the log level.
     LogLevel(Level),
     /// Read the configuration file again and apply the changes.
@@ -126,6 +131,8 @@ impl Request {
             | Request::Connections(_)
             | Request::Children(_)
             | Request::Resources
+            | Request::Ports
+            | Request::Metrics
             | Request::Monitor(_)
             | Request::Vnics(_)
             | Request::VnicStats(_)
@@ -302,6 +309,16 @@ pub enum Reply {
     Resources {
         /// The resources of each port.
         resources: Vec<ResourcesInfo>,
+    },
+    /// To [`Request::Ports`].
+    Ports {
+        /// The ports.
+        ports: Vec<PortInfo>,
+    },
+    /// To [`Request::Metrics`].
+    Metrics {
+        /// Text in the OpenMetrics format.
+        text: String,
     },
     /// To [`Request::LogLevel`].
     LogLevel {},

@@ -6,6 +6,7 @@ mod file;
 mod interface;
 pub mod ipoib;
 mod management_key;
+mod metrics;
 pub mod plan;
 mod port;
 pub mod settings;
@@ -21,6 +22,7 @@ pub use self::ipoib::{IpoibConfig, SCOPE};
 pub use self::vnic::VnicConfig;
 use crate::api::LogLevel;
 pub use management_key::ManagementKeys;
+pub use metrics::MetricsAddress;
 pub use port::{ManagementSettings, PortConfig, PortName};
 pub use proto::{GidChoice, LinkMtu};
 pub use values::{BusyPoll, GroupAccess, QpnChoice};
@@ -38,6 +40,8 @@ pub struct Config {
     pub sandbox: bool,
     /// Rights of the group of the control socket.
     pub group_access: GroupAccess,
+    /// Address that serves metrics.
+    pub metrics: Option<MetricsAddress>,
     /// Fabric ports: those of the interfaces, and those on which managers may create VNICs.
     pub ports: BTreeMap<PortName, PortConfig>,
     /// IPoIB interfaces, in the order of the file, each followed by its children.

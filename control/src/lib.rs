@@ -23,8 +23,10 @@ pub mod debugfs_dumps;
 pub mod exit;
 mod listener;
 pub mod logging;
+pub mod metrics;
 mod server;
 mod service;
+pub mod version;
 
 pub use client::{ClientError, ControlClient, Next, Posts, Replies};
 pub use listener::{BindError, directory_of};

@@ -1,17 +1,22 @@
-//! The listening socket: created unless another daemon listens, removed when dropped.
+//! A listening unix socket: created unless another process listens, removed when dropped. What a server needs to watch
+//! any listening socket and its connections.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fs::{FlockOperation, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::time::Timespec;
 
 use super::ControlClient;
+use super::connection::Waits;
 use crate::api::{Nothing, methods};
 
 /// Time that another daemon has to report its process id.
@@ -20,35 +25,40 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The mode of the socket: owner and group connect.
 const MODE: u32 = 0o660;
 
-/// Errors of creating the control socket, each a sentence for the user.
+/// Errors of creating a listening socket, each a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process listens on the socket.
     #[error(
-        "{} already listens on the control socket {path}; stop it, or choose another path with \
-        --socket",
+        "{} already listens on the socket {path}; stop it, or choose another path with {key}",
         pid.map_or("another process".into(), |pid| format!("ibtapd (process {pid})"))
     )]
     Taken {
         /// The path.
         path: String,
+        /// The option or key that selects another path.
+        key: &'static str,
         /// The process id, if it is an `ibtapd` that answers.
         pid: Option<u32>,
     },
     /// The file is not a socket.
-    #[error("{path} exists and is not a socket; remove it, or choose another path with --socket")]
+    #[error("{path} exists and is not a socket; remove it, or choose another path with {key}")]
     NotASocket {
         /// The path.
         path: String,
+        /// The option or key that selects another path.
+        key: &'static str,
     },
     /// The operating system refused.
     #[error(
-        "cannot create the control socket {path}: {source}; choose another path with --socket, short \
-        and in a writable directory"
+        "cannot create the socket {path}: {source}; choose another path with {key}, short and in a \
+        writable directory"
     )]
     Os {
         /// The path.
         path: String,
+        /// The option or key that selects another path.
+        key: &'static str,
         /// The error.
         source: io::Error,
     },
@@ -71,10 +81,13 @@ impl Listener {
     /// Creates the parent directory (0755) if it is missing, replaces the socket of an ended daemon, and
     /// listens. Owner and group may connect (0660): for access by a group, set the group and the set-group-ID
     /// bit of the directory.
-    pub fn bind(path: &Path) -> Result<Listener, BindError> {
+    ///
+    /// `key` is the option or key that selects another path, for errors.
+    pub fn bind(path: &Path, key: &'static str) -> Result<Listener, BindError> {
         let shown = || path.display().to_string();
         let os = |source| BindError::Os {
             path: shown(),
+            key,
             source,
         };
         let directory = directory_of(path);
@@ -86,7 +99,7 @@ impl Listener {
             .map_err(os)?;
         // Of two daemons that start together, neither may remove the other's socket.
         let _lock = lock(directory).map_err(os)?;
-        clear(path)?;
+        clear(path, key)?;
         let socket = listen(path).map_err(os)?;
         let identity = identity(&fs::symlink_metadata(path).map_err(os)?);
         Ok(Listener {
@@ -94,7 +107,7 @@ impl Listener {
             path: path.to_owned(),
             identity,
             made: made.keep(),
-            reserve: File::open("/dev/null").ok(),
+            reserve: spare(),
         })
     }
 
@@ -107,29 +120,13 @@ impl Listener {
         self.made.last().map(PathBuf::as_path)
     }
 
-    /// The next client; `None` if none waits. If descriptors have run out, the client is disconnected: a
-    /// waiting client would keep the control loop busy.
+    /// The next client; see [`accept`].
     pub fn accept(&mut self) -> io::Result<Option<UnixStream>> {
-        match self.socket.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(true)?;
-                Ok(Some(stream))
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(e) if exhausted(&e) => {
-                self.turn_away();
-                Ok(None)
-            }
-            // The client has disconnected, or a signal interrupted the call.
-            Err(e) if is_transient(&e) => Ok(None),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn turn_away(&mut self) {
-        self.reserve = None;
-        drop(self.socket.accept());
-        self.reserve = File::open("/dev/null").ok();
+        let Some((stream, _)) = accept(&mut self.reserve, || self.socket.accept())? else {
+            return Ok(None);
+        };
+        stream.set_nonblocking(true)?;
+        Ok(Some(stream))
     }
 }
 
@@ -177,6 +174,75 @@ fn missing(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// A descriptor to have in reserve for [`accept`].
+pub(super) fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// The next connection of a socket that does not block; `None` if none waits. If descriptors have run out, the
+/// connection is closed: a waiting one would keep the control loop busy.
+pub(super) fn accept<C>(
+    reserve: &mut Option<File>,
+    next: impl Fn() -> io::Result<C>,
+) -> io::Result<Option<C>> {
+    match next() {
+        Ok(connection) => Ok(Some(connection)),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(e) if exhausted(&e) => {
+            *reserve = None;
+            drop(next());
+            *reserve = spare();
+            Ok(None)
+        }
+        // The client has disconnected, or a signal interrupted the call.
+        Err(e) if is_transient(&e) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The epoll data of a listener in the set of its server; a connection has its slot.
+const LISTENER: u64 = u64::MAX;
+
+/// An epoll set with a listener.
+pub(super) fn watch(listener: impl AsFd) -> io::Result<OwnedFd> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(
+        &epoll,
+        listener,
+        EventData::new_u64(LISTENER),
+        EventFlags::IN,
+    )?;
+    Ok(epoll)
+}
+
+/// What is ready in such a set: the slots of connections, and whether connections wait to be accepted. The latter come
+/// last, so that a new connection does not get the slot of one with an unread event.
+pub(super) fn ready<const EVENTS_MAX: usize>(epoll: &OwnedFd) -> io::Result<(Vec<usize>, bool)> {
+    let mut space = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let (events, _) = match epoll::wait(epoll, &mut space, Some(&now)) {
+        Ok(found) => found,
+        Err(rustix::io::Errno::INTR) => return Ok((Vec::new(), false)),
+        Err(error) => return Err(error.into()),
+    };
+    let data = || events.iter().map(|event| event.data.u64());
+    let slots = data().filter(|data| *data != LISTENER);
+    let arrivals = data().any(|data| data == LISTENER);
+    Ok((slots.map(|slot| slot as usize).collect(), arrivals))
+}
+
+/// The epoll events to wait for. A client without room to write is not read.
+pub(super) fn interest(waits: Waits) -> EventFlags {
+    match waits {
+        Waits::ToRead => EventFlags::IN,
+        Waits::ToWrite => EventFlags::OUT,
+        Waits::Over => EventFlags::empty(),
+    }
+}
+
 fn exhausted(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -222,24 +288,26 @@ fn lock(directory: &Path) -> io::Result<File> {
 }
 
 /// Removes the socket of an ended daemon. The kernel refuses connections to such a socket.
-fn clear(path: &Path) -> Result<(), BindError> {
+fn clear(path: &Path, key: &'static str) -> Result<(), BindError> {
     let shown = path.display().to_string();
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(source) => {
             return Err(BindError::Os {
                 path: shown,
+                key,
                 source,
             });
         }
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(BindError::NotASocket { path: shown });
+            return Err(BindError::NotASocket { path: shown, key });
         }
         Ok(_) => {}
     }
     match ControlClient::connect(path, PATIENCE) {
         Ok(mut client) => Err(BindError::Taken {
             path: shown,
+            key,
             pid: client
                 .call(methods::VERSION, &Nothing {})
                 .ok()
@@ -247,11 +315,13 @@ fn clear(path: &Path) -> Result<(), BindError> {
         }),
         Err(error) if error.is_refused() => fs::remove_file(path).map_err(|source| BindError::Os {
             path: shown,
+            key,
             source,
         }),
         // A process listens, but it is too busy or another program.
         Err(_) => Err(BindError::Taken {
             path: shown,
+            key,
             pid: None,
         }),
     }

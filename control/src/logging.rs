@@ -56,16 +56,43 @@ impl Log for Stderr {
 
 /// Starts logging to stderr, with `level`. Later calls only set the level.
 pub fn init(level: LogLevel) {
-    let style = *STYLE.get_or_init(|| {
+    let style = style();
+    // Fails if a logger is set; that logger stays.
+    let _ = log::set_boxed_logger(Box::new(Stderr { style }));
+    set_level(level);
+}
+
+/// Writes the error that ends `program`, also before [`init`]. Under systemd the journal gets it with the priority of
+/// errors.
+pub fn report_end(program: &str, error: &dyn fmt::Display) {
+    let text = end_line(style(), program, error);
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn end_line(style: Style, program: &str, error: &dyn fmt::Display) -> String {
+    match style {
+        Style::Journal => Line {
+            style,
+            time: SystemTime::now(),
+            record: &Record::builder()
+                .level(Level::Error)
+                .target(program)
+                .args(format_args!("{error}"))
+                .build(),
+        }
+        .to_string(),
+        Style::Plain => format!("{program}: {error}\n"),
+    }
+}
+
+fn style() -> Style {
+    *STYLE.get_or_init(|| {
         if stderr_is_journal() {
             Style::Journal
         } else {
             Style::Plain
         }
-    });
-    // Fails if a logger is set; that logger stays.
-    let _ = log::set_boxed_logger(Box::new(Stderr { style }));
-    set_level(level);
+    })
 }
 
 /// Writes a warning without memory and locks, so that a signal handler may call it. A long line is cut. Does nothing
@@ -226,6 +253,20 @@ mod tests {
         assert_eq!(
             line(Style::Plain, Level::Info, format_args!("up carrier=on")),
             "2026-11-20T14:00:57.123Z INFO ibtap::device: up carrier=on\n"
+        );
+    }
+
+    #[test]
+    fn the_error_that_ends_a_program_has_its_priority_in_the_journal() {
+        let error = "/etc/ibtap/x.toml: unknown key\n<7>y";
+        assert_eq!(
+            end_line(Style::Journal, "ibtapd", &error),
+            "<3>ibtapd: /etc/ibtap/x.toml: unknown key\\n<7>y\n"
+        );
+        assert_eq!(
+            end_line(Style::Plain, "ibtapd", &"no"),
+            "ibtapd: no\n",
+            "on a terminal"
         );
     }
 

@@ -1,19 +1,17 @@
 //! The server: a listener, its clients, and one epoll descriptor for all of them.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, EventData};
 use rustix::process::geteuid;
-use rustix::time::Timespec;
 
 use super::connection::{Connection, Waits};
-use super::listener::{BindError, Listener};
+use super::listener::{BindError, Listener, interest, ready, watch};
 use super::service::{Caller, Program, REPLY_MAX, StreamId};
 use crate::config::GroupAccess;
 
@@ -24,7 +22,8 @@ pub const CLIENTS_MAX: usize = 32;
 /// Maximum number of bytes of waiting replies of all clients; beyond that, calls are refused.
 const OUTPUT_MAX: usize = 2 * REPLY_MAX;
 
-const LISTENER: u64 = u64::MAX;
+/// The option that selects another path.
+const KEY: &str = "--socket";
 
 struct Client {
     connection: Connection,
@@ -51,9 +50,10 @@ impl ControlServer {
     /// # Errors
     /// [`BindError`], a sentence for the user; also if another daemon listens.
     pub fn bind(path: &Path) -> Result<ControlServer, BindError> {
-        let listener = Listener::bind(path)?;
+        let listener = Listener::bind(path, KEY)?;
         let epoll = watch(&listener).map_err(|source| BindError::Os {
             path: path.display().to_string(),
+            key: KEY,
             source,
         })?;
         Ok(ControlServer {
@@ -91,24 +91,10 @@ impl ControlServer {
     /// # Errors
     /// Faults of the server; faults of clients are no errors.
     pub fn process(&mut self, program: &mut dyn Program) -> io::Result<()> {
-        let mut space = [const { MaybeUninit::uninit() }; CLIENTS_MAX + 1];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let (events, _) = match epoll::wait(&self.epoll, &mut space, Some(&now)) {
-            Ok(found) => found,
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        let mut arrivals = false;
-        for event in events.iter() {
-            match event.data.u64() {
-                LISTENER => arrivals = true,
-                slot => self.serve(slot as usize, program)?,
-            }
+        let (slots, arrivals) = ready::<{ CLIENTS_MAX + 1 }>(&self.epoll)?;
+        for slot in slots {
+            self.serve(slot, program)?;
         }
-        // Last, so that a new client does not get the slot of a client with an unread event.
         if arrivals {
             self.accept(program)?;
         }
@@ -219,26 +205,6 @@ fn caller(stream: &UnixStream, group: GroupAccess) -> io::Result<Caller> {
         pid: peer.pid(),
         may_change: is_owner || group == GroupAccess::Change,
     })
-}
-
-fn watch(listener: &Listener) -> io::Result<OwnedFd> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(
-        &epoll,
-        listener,
-        EventData::new_u64(LISTENER),
-        EventFlags::IN,
-    )?;
-    Ok(epoll)
-}
-
-/// The epoll events to wait for. A client without room to write is not read.
-fn interest(waits: Waits) -> EventFlags {
-    match waits {
-        Waits::ToRead => EventFlags::IN,
-        Waits::ToWrite => EventFlags::OUT,
-        Waits::Over => EventFlags::empty(),
-    }
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub use proto::{
     GidChoice, Guid, IbMtu, Instant, Lid, LinkLayer, LinkMtu, PKey, PortState, Psn, QKey, Qpn,
     RejectReason, ServiceId, Services, WcStatus,
 };
-pub use provider::{ProviderConfig, open};
+pub use provider::{ProviderConfig, counter_descriptions, open};
 pub use worker::{
     AhAttributes, Batch, Message, RcReceived, Sent, TOKEN, Train, TrainTicket, UdDestination,
     UdReceived, Worker,

@@ -147,6 +147,12 @@ pub struct Resources {
     pub completion_queues: Vec<CompletionQueueInfo>,
     /// Attached multicast groups.
     pub groups: Vec<GroupInfo>,
+    /// Shared receive queues.
+    pub shared_receive_queues: Vec<SharedReceiveQueueInfo>,
+    /// Memory regions of an RDMA device.
+    pub memory_regions: Vec<MemoryRegionInfo>,
+    /// Protection domains of an RDMA device: the worker of each.
+    pub protection_domains: Vec<u32>,
 }
 
 /// One queue pair.
@@ -177,6 +183,28 @@ pub struct CompletionQueueInfo {
     /// Capacity in entries.
     pub cqe: u32,
     /// The worker that polls it.
+    pub worker: u32,
+}
+
+/// One shared receive queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct SharedReceiveQueueInfo {
+    /// What arrives there: `datagrams`, or `messages` of connections.
+    pub contents: &'static str,
+    /// Capacity in entries.
+    pub srqe: u32,
+    /// The worker that fills it.
+    pub worker: u32,
+}
+
+/// One region of registered memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryRegionInfo {
+    /// The key of local accesses.
+    pub lkey: u32,
+    /// Length in bytes.
+    pub mrlen: u64,
+    /// The worker that uses it.
     pub worker: u32,
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use proto::Gid;
+use proto::counters::Description;
 
 use crate::administered::AdministeredPort;
 use crate::port::{FabricError, Port};
-use crate::soft::{SoftConfig, SoftPort};
-use crate::verbs::{VerbsConfig, VerbsPort};
+use crate::soft::{self, SoftConfig, SoftPort};
+use crate::verbs::{self, VerbsConfig, VerbsPort};
 
 /// Configuration of a port.
 #[derive(Clone, Debug)]
@@ -41,6 +42,12 @@ impl ProviderConfig {
             ProviderConfig::Verbs(config) => config.name(),
         }
     }
+}
+
+/// Names and descriptions of the counters of the workers of all providers. Providers with the same counter use the
+/// same name.
+pub fn counter_descriptions() -> impl Iterator<Item = &'static Description> {
+    soft::counter_descriptions().chain(verbs::counter_descriptions())
 }
 
 /// Opens a port. Waits for a usable GID as configured.

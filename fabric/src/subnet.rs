@@ -5,6 +5,7 @@
 //! the datagrams of [`Subnet::poll_transmit`], and handles the events of [`Subnet::poll_event`]. The owner
 //! repeats refused joins. [`Subnet`] repeats requests without an answer, a few times.
 
+mod abilities;
 mod groups;
 mod path;
 mod paths;
@@ -22,6 +23,7 @@ use crate::group::Joined;
 use crate::mad::MAD_LEN;
 use crate::mad::sa::{Notice, trap};
 use crate::sa::{Client, ClientConfig, Counts, Event, Failure, Request, Response, TransactionId};
+use abilities::SendOnlyFullMember;
 use groups::Membership;
 use paths::Paths;
 
@@ -108,6 +110,8 @@ enum Purpose {
     Subscribe(u16),
     /// Ask for the memberships of the port, at this time.
     Check(Instant),
+    /// Ask for the abilities of the subnet administrator.
+    Abilities,
 }
 
 /// A port on a subnet, see the module.
@@ -116,6 +120,7 @@ pub struct Subnet {
     client: Client,
     port: LocalPort,
     requests: HashMap<TransactionId, Purpose>,
+    send_only_full_member: SendOnlyFullMember,
     groups: BTreeMap<Gid, Membership>,
     paths: Paths,
     events: VecDeque<SubnetEvent>,
@@ -135,6 +140,7 @@ impl Subnet {
             }),
             port,
             requests: HashMap::new(),
+            send_only_full_member: SendOnlyFullMember::Unknown,
             groups: BTreeMap::new(),
             paths: Paths::default(),
             events: VecDeque::new(),
@@ -153,6 +159,7 @@ impl Subnet {
             for id in std::mem::take(&mut self.requests).into_keys() {
                 self.client.cancel(now, id);
             }
+            self.send_only_full_member = SendOnlyFullMember::Unknown;
             self.groups.clear();
             self.paths = Paths::default();
         }
@@ -189,6 +196,7 @@ impl Subnet {
     /// next join of each group asks again.
     pub fn changed(&mut self, now: Instant, lost: bool) {
         self.client.renew(now);
+        self.forget_abilities();
         self.paths.age_all();
         if lost {
             self.groups.values_mut().for_each(Membership::lose);
@@ -265,6 +273,7 @@ impl Subnet {
             Purpose::Join(mgid) => self.join_answered(now, mgid, result),
             Purpose::Path(destination) => self.path_answered(now, destination, result),
             Purpose::Check(asked) => self.check_answered(asked, result),
+            Purpose::Abilities => self.abilities_answered(now, result),
             Purpose::Leave(mgid) => {
                 if let Err(why) = result {
                     log::debug!(

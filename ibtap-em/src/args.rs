@@ -21,7 +21,7 @@ port, 2 the manager or the system refused, 3 no manager answers.";
 /// Ethernet switches of its configuration, and keeps them configured. It reaches the fabric through the
 /// ibtapd of its own node. While no manager runs, traffic continues.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ibtap-em", version, max_term_width = 80, after_help = EXIT_STATUS)]
+#[command(name = "ibtap-em", version = control::version::version(), max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(infer_subcommands = true, disable_help_subcommand = true)]
 pub struct Cli {
     /// Control socket of the manager [default: /run/ibtap/ibtap-em.sock; run: as configured]

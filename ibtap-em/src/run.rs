@@ -34,7 +34,7 @@ pub fn run(cli: &Cli, args: &RunArgs) -> u8 {
     let config = match read(cli, args) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("ibtap-em: {error}");
+            logging::report_end("ibtap-em", &error);
             return EXIT_USAGE;
         }
     };
@@ -50,7 +50,7 @@ pub fn run(cli: &Cli, args: &RunArgs) -> u8 {
     match serve(cli, args, config) {
         Ok(()) => EXIT_OK,
         Err(failure) => {
-            eprintln!("ibtap-em: {failure}");
+            logging::report_end("ibtap-em", &failure);
             EXIT_REFUSED
         }
     }

@@ -30,6 +30,14 @@ fn the_example_is_valid_and_shows_the_defaults() {
 }
 
 #[test]
+fn the_packaged_configuration_is_valid() {
+    let text = shipped("packaging/ibtap-em.toml");
+    let packaged = Config::parse(&text, "ibtap-em.toml").unwrap();
+    assert_eq!(packaged.em, ManagerConfig::default());
+    assert_eq!(packaged.switches.len(), 1);
+}
+
+#[test]
 fn the_unit_runs_it_with_the_default_paths() {
     let unit = shipped("systemd/ibtap-em.service");
     assert!(unit.contains(&format!(

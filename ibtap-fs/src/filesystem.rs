@@ -16,8 +16,10 @@ use rustix::io::Errno;
 
 use crate::caller::may_administer;
 use crate::interfaces::{Identity, Interfaces, directories};
+use crate::paths::Paths;
+use crate::ports;
 use crate::requests::Requests;
-use crate::tree::{DEBUG_DIRECTORY, Dump, Node, Place};
+use crate::tree::{DEBUG_DIRECTORY, Dump, Node, PORTS_DIRECTORY, Place};
 use handles::{Handles, Listed};
 
 /// How long the kernel may cache constant data.
@@ -32,6 +34,7 @@ const UNKNOWN_INODE: u64 = 0xffff_ffff;
 pub struct Tree {
     requests: Requests,
     interfaces: Mutex<Interfaces>,
+    paths: Mutex<Paths>,
     handles: Mutex<Handles>,
     since: SystemTime,
 }
@@ -42,6 +45,7 @@ impl Tree {
         Tree {
             requests,
             interfaces: Mutex::default(),
+            paths: Mutex::default(),
             handles: Mutex::default(),
             since: SystemTime::now(),
         }
@@ -53,6 +57,10 @@ impl Tree {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn paths(&self) -> MutexGuard<'_, Paths> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn handles(&self) -> MutexGuard<'_, Handles> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,7 +70,10 @@ impl Tree {
         let name = name.to_str().ok_or(Errno::NOENT)?;
         match directory {
             Place::Root if name == DEBUG_DIRECTORY => Ok((Place::Debug, FOR_LONG)),
+            Place::Root if name == PORTS_DIRECTORY => Ok((Place::PORTS, FOR_LONG)),
             Place::Root => self.find_interface(name, Node::Directory),
+            Place::PortDirectory(number) => self.find_below_ports(number, name),
+            Place::PortFile(_) => Err(Errno::NOTDIR),
             Place::Debug => {
                 let (interface, dump) = Dump::named(name).ok_or(Errno::NOENT)?;
                 self.find_interface(interface, Node::Dump(dump))
@@ -80,6 +91,28 @@ impl Tree {
                 Ok((Place::Interface(number, node), FOR_LONG))
             }
         }
+    }
+
+    /// The entry of a directory below `infiniband`.
+    fn find_below_ports(&self, directory: u64, name: &str) -> Result<(Place, Duration), Errno> {
+        let directory = self.port_path(directory)?;
+        let path = match directory.as_str() {
+            "" => name.to_owned(),
+            _ => format!("{directory}/{name}"),
+        };
+        let files = self.requests.ports()?;
+        let is_directory = ports::is_directory(&files, &path).ok_or(Errno::NOENT)?;
+        let number = self.paths().looked_up(&path);
+        let place = match is_directory {
+            true => Place::PortDirectory(number),
+            false => Place::PortFile(number),
+        };
+        Ok((place, NOT_AT_ALL))
+    }
+
+    fn port_path(&self, number: u64) -> Result<String, Errno> {
+        let paths = self.paths();
+        paths.get(number).map(str::to_owned).ok_or(Errno::STALE)
     }
 
     fn find_interface(&self, name: &str, node: Node) -> Result<(Place, Duration), Errno> {
@@ -132,7 +165,8 @@ impl Tree {
                 of_nodes(number, &mut Node::directory(is_child))
             }
             Place::Interface(number, Node::Statistics) => of_nodes(number, &mut Node::statistics()),
-            Place::Interface(..) => return Err(Errno::NOTDIR),
+            Place::PortDirectory(number) => self.list_below_ports(number)?,
+            Place::Interface(..) | Place::PortFile(_) => return Err(Errno::NOTDIR),
         });
         Ok(listing)
     }
@@ -140,10 +174,25 @@ impl Tree {
     fn list_root(&self) -> Result<Vec<Listed>, Errno> {
         let interfaces = directories(&self.requests.interfaces()?);
         let listed = |name: String| Listed::directory(UNKNOWN_INODE, name);
-        Ok([Listed::node(Place::Debug, DEBUG_DIRECTORY)]
+        let own = [
+            Listed::node(Place::Debug, DEBUG_DIRECTORY),
+            Listed::node(Place::PORTS, PORTS_DIRECTORY),
+        ];
+        Ok(own
             .into_iter()
             .chain(interfaces.into_iter().map(listed))
             .collect())
+    }
+
+    fn list_below_ports(&self, directory: u64) -> Result<Vec<Listed>, Errno> {
+        let directory = self.port_path(directory)?;
+        let files = self.requests.ports()?;
+        let listed = |(name, is_directory)| match is_directory {
+            true => Listed::directory(UNKNOWN_INODE, name),
+            false => Listed::file(UNKNOWN_INODE, name),
+        };
+        let entries = ports::entries(&files, &directory);
+        Ok(entries.into_iter().map(listed).collect())
     }
 
     fn list_dumps(&self) -> Result<Vec<Listed>, Errno> {
@@ -156,8 +205,17 @@ impl Tree {
 
     /// The current contents of a file.
     fn snapshot(&self, file: Place) -> Result<Vec<u8>, Errno> {
-        let Place::Interface(number, node) = file else {
-            return Err(Errno::ISDIR);
+        let (number, node) = match file {
+            Place::Interface(number, node) => (number, node),
+            Place::PortFile(number) => {
+                let path = self.port_path(number)?;
+                let files = self.requests.ports()?;
+                let found = files.iter().find(|(file, _)| *file == path);
+                return found
+                    .map(|(_, contents)| contents.clone().into_bytes())
+                    .ok_or(Errno::NODEV);
+            }
+            _ => return Err(Errno::ISDIR),
         };
         let interface = self.interface(number, Requests::interface)?;
         self.requests.read(node, &interface).map(String::into_bytes)

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use control::api::InterfaceInfo;
 use proto::Qpn;
 
+use crate::remembered::Remembered;
+
 /// Identity of an interface for life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
@@ -39,11 +41,7 @@ pub struct Known {
 
 /// Interfaces with inodes in the kernel.
 #[derive(Debug, Default)]
-pub struct Interfaces {
-    known: HashMap<u64, (Known, u64)>,
-    numbers: HashMap<Identity, u64>,
-    last: u64,
-}
+pub struct Interfaces(Remembered<Identity, Known>);
 
 impl Interfaces {
     /// Counts a lookup by the kernel. Returns the interface's number.
@@ -53,47 +51,27 @@ impl Interfaces {
             selector: selector(interface),
             is_child: interface.parent.is_some(),
         };
-        let number = *self
-            .numbers
-            .entry(known.identity.clone())
-            .or_insert_with(|| {
-                // Numbers are not reused, so that the kernel cannot confuse interfaces.
-                self.last += 1;
-                self.last
-            });
-        let entry = self.known.entry(number).or_insert((known.clone(), 0));
-        entry.0 = known;
-        entry.1 += 1;
-        number
+        self.0.looked_up(known.identity.clone(), known)
     }
 
     /// Counts another lookup of an interface that the kernel knows.
     pub fn looked_up_within(&mut self, number: u64) {
-        if let Some((_, lookups)) = self.known.get_mut(&number) {
-            *lookups += 1;
-        }
+        self.0.looked_up_within(number);
     }
 
     /// The kernel forgets this number of lookups.
     pub fn forgotten(&mut self, number: u64, lookups: u64) {
-        let Some((known, left)) = self.known.get_mut(&number) else {
-            return;
-        };
-        *left = left.saturating_sub(lookups);
-        if *left == 0 {
-            self.numbers.remove(&known.identity);
-            self.known.remove(&number);
-        }
+        self.0.forgotten(number, lookups);
     }
 
     /// A remembered interface.
     pub fn get(&self, number: u64) -> Option<&Known> {
-        self.known.get(&number).map(|(known, _)| known)
+        self.0.get(number).map(|(_, known)| known)
     }
 
     /// Updates the selector of an interface.
     pub fn seen(&mut self, number: u64, interface: &InterfaceInfo) {
-        if let Some((known, _)) = self.known.get_mut(&number) {
+        if let Some(known) = self.0.get_mut(number) {
             known.selector = selector(interface);
         }
     }

@@ -1,5 +1,5 @@
 //! `ibtap-fs`: the interfaces of a running `ibtapd` as files, like those of the kernel's IPoIB in
-//! `/sys/class/net` and debugfs.
+//! `/sys/class/net` and debugfs; its ports like those of `/sys/class/infiniband`.
 //!
 //! A client of the control socket, like `ibtap`. FUSE needs a separate program: if a mount hangs or ends,
 //! only its users are affected.
@@ -14,7 +14,10 @@ mod filesystem;
 mod interfaces;
 mod mount;
 mod number;
+mod paths;
+mod ports;
 mod recent;
+mod remembered;
 mod requests;
 #[cfg(test)]
 mod samples;
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
         Ok(args) => match run(args) {
             Ok(()) => EXIT_OK,
             Err(failure) => {
-                eprintln!("ibtap-fs: {failure}");
+                control::logging::report_end("ibtap-fs", &failure);
                 failure.status()
             }
         },

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use control::api::{
     ChildAddRequest, ChildDelRequest, Interface, InterfaceInfo, InterfaceStats, Mode, ModeRequest,
-    MtuRequest, Selection, UmcastRequest, methods,
+    MtuRequest, Nothing, Selection, UmcastRequest, methods,
 };
 use control::debugfs_dumps;
 use control::{ClientError, ControlClient};
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use crate::contents;
 use crate::interfaces::{parts, selector};
 use crate::number;
+use crate::ports::{self, PortFile};
 use crate::recent::{Limit, Recent};
 use crate::tree::{Attribute, Dump, Node, STATISTICS};
 
@@ -36,6 +37,8 @@ pub struct Requests {
     shown: Recent<InterfaceInfo>,
     /// The counters of all interfaces.
     counted: Recent<InterfaceStats>,
+    /// The files of all ports.
+    ports: Recent<PortFile>,
     limit: Limit,
 }
 
@@ -47,6 +50,7 @@ impl Requests {
             silent_until: Mutex::default(),
             shown: Recent::default(),
             counted: Recent::default(),
+            ports: Recent::default(),
             limit: Limit::default(),
         }
     }
@@ -185,6 +189,21 @@ impl Requests {
             .find(|(name, _)| *name == counter);
         let (_, value) = found.ok_or(Errno::NODEV)?;
         Ok(format!("{value}\n"))
+    }
+
+    /// The files of all ports, up to 100 ms old. An empty list without a daemon.
+    ///
+    /// # Errors
+    /// As [`errno`].
+    pub fn ports(&self) -> Result<Arc<[PortFile]>, Errno> {
+        let files = self.ports.get(|| {
+            let ports = self.ask(|mut daemon| daemon.call(methods::PORTS, &Nothing {}))?;
+            Ok(ports.iter().flat_map(ports::files).collect())
+        });
+        match files {
+            Err(Errno::NODEV) => Ok(Arc::default()),
+            other => other,
+        }
     }
 
     /// Executes the request that writing `data` to a file means.

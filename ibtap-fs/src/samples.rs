@@ -1,6 +1,8 @@
 //! Interfaces for tests.
 
-use control::api::{DhcpMode, InterfaceInfo, LinkAddress, LinkLayer, Mode, PortState};
+use control::api::{
+    DhcpMode, InterfaceInfo, LinkAddress, LinkInfo, LinkLayer, Mode, PortInfo, PortState,
+};
 use proto::{Gid, PKey, QKey, Qpn};
 
 /// A parent in the default partition, in the daemon's network namespace.
@@ -55,5 +57,35 @@ pub fn child(name: &str, qpn: u32, parent: &str, pkey: u16) -> InterfaceInfo {
         parent: Some(parent.to_owned()),
         pkey: PKey::new(pkey),
         ..interface(name, qpn)
+    }
+}
+
+/// A port on an underlay, with some counters.
+pub fn port(underlay: &str) -> PortInfo {
+    PortInfo {
+        port: format!("soft/{underlay}"),
+        link: LinkInfo {
+            state: PortState::Active,
+            link_layer: LinkLayer::Ethernet,
+            lid: None,
+            sm_lid: None,
+            sm_sl: None,
+            gid: "fe80::2:c903:e7:7e12".parse().unwrap(),
+            gid_index: None,
+            guid: "0002:c903:00e7:7e12".to_owned(),
+            link_mtu: 4096,
+            firmware: None,
+            netdev: Some(underlay.to_owned()),
+        },
+        speed: Some(10_000),
+        pkeys: vec![PKey::DEFAULT, PKey::new(0)],
+        counters: [
+            ("rx_packets", 7),
+            ("rcvd_pkts", 5),
+            ("tx_packets", 9),
+            ("tx_bytes", 103),
+        ]
+        .into_iter()
+        .collect(),
     }
 }

@@ -7,10 +7,13 @@
 //!     statistics/        one file for each counter
 //!   debug/               like the kernel's debugfs directory ipoib
 //!     ib0_mcg ib0_path
+//!   infiniband/          like /sys/class/infiniband, see [`crate::ports`]
+//!     soft_eth0/
 //! ```
 //!
 //! An inode number is the number of the interface from [`crate::interfaces`] times 256, plus the number of
-//! the node within the interface. Number 0 is reserved for the tree's own nodes.
+//! the node within the interface. Number 0 is reserved for the tree's own nodes. The highest bit marks nodes below
+//! `infiniband`; their numbers are from [`crate::paths`].
 
 /// A file of an interface's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +93,8 @@ pub const STATISTICS: [&str; 8] = [
 const STATISTICS_DIRECTORY: &str = "statistics";
 /// The directory of dumps.
 pub const DEBUG_DIRECTORY: &str = "debug";
+/// The directory of ports.
+pub const PORTS_DIRECTORY: &str = "infiniband";
 
 /// A dump of debugfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +149,10 @@ pub enum Place {
     Debug,
     /// A node of the interface with this number, which is not 0.
     Interface(u64, Node),
+    /// A directory of ports, or below one, by the number of its path.
+    PortDirectory(u64),
+    /// A file of a port, by the number of its path.
+    PortFile(u64),
 }
 
 const ROOT: u64 = 1;
@@ -151,19 +160,37 @@ const DEBUG: u64 = 2;
 const ATTRIBUTES_FROM: u64 = 2;
 const COUNTERS_FROM: u64 = 64;
 const DUMPS_FROM: u64 = 128;
+/// Marks the inode numbers below the directory of ports.
+const OF_PORTS: u64 = 1 << 63;
+/// With [`OF_PORTS`]: a directory.
+const PORT_DIRECTORY: u64 = 1 << 62;
 
 impl Place {
+    /// The directory of ports.
+    pub const PORTS: Place = Place::PortDirectory(0);
+
     /// Inode number. The root has the number that FUSE requires (`FUSE_ROOT_ID`).
     pub fn inode(self) -> u64 {
         match self {
             Place::Root => ROOT,
             Place::Debug => DEBUG,
             Place::Interface(interface, node) => (interface << 8) + node.number(),
+            Place::PortDirectory(number) => OF_PORTS | PORT_DIRECTORY | number,
+            Place::PortFile(number) => OF_PORTS | number,
         }
     }
 
     /// The node with this inode number.
     pub fn of_inode(inode: u64) -> Option<Place> {
+        if inode & OF_PORTS != 0 {
+            let number = inode & !(OF_PORTS | PORT_DIRECTORY);
+            // A path needs one lookup for its number, so numbers stay small.
+            return match inode & PORT_DIRECTORY {
+                _ if number > u64::from(u32::MAX) => None,
+                0 => (number != 0).then_some(Place::PortFile(number)),
+                _ => Some(Place::PortDirectory(number)),
+            };
+        }
         match (inode >> 8, inode & 0xff) {
             (0, ROOT) => Some(Place::Root),
             (0, DEBUG) => Some(Place::Debug),
@@ -176,7 +203,10 @@ impl Place {
     pub fn is_directory(self) -> bool {
         matches!(
             self,
-            Place::Root | Place::Debug | Place::Interface(_, Node::Directory | Node::Statistics)
+            Place::Root
+                | Place::Debug
+                | Place::PortDirectory(_)
+                | Place::Interface(_, Node::Directory | Node::Statistics)
         )
     }
 
@@ -184,7 +214,7 @@ impl Place {
     pub fn permissions(self) -> u16 {
         match self {
             Place::Interface(_, Node::Attribute(attribute)) => entry(attribute).2,
-            Place::Interface(_, Node::Counter(_)) => 0o444,
+            Place::Interface(_, Node::Counter(_)) | Place::PortFile(_) => 0o444,
             Place::Interface(_, Node::Dump(_)) => 0o400,
             Place::Debug => 0o700,
             _ => 0o755,
@@ -194,7 +224,7 @@ impl Place {
     /// The size for stat(2), whatever the contents: that of sysfs, for dumps that of debugfs.
     pub fn size(self) -> u64 {
         match self {
-            Place::Interface(_, Node::Attribute(_) | Node::Counter(_)) => 4096,
+            Place::Interface(_, Node::Attribute(_) | Node::Counter(_)) | Place::PortFile(_) => 4096,
             _ => 0,
         }
     }
@@ -287,7 +317,9 @@ mod tests {
     use super::*;
 
     fn places() -> Vec<Place> {
-        let mut places = vec![Place::Root, Place::Debug];
+        let mut places = vec![Place::Root, Place::Debug, Place::PORTS];
+        places.extend([1, 77].map(Place::PortDirectory));
+        places.extend([2, u64::from(u32::MAX)].map(Place::PortFile));
         for interface in [1, 77, u64::from(u32::MAX)] {
             let nodes = [Node::Directory, Node::Statistics]
                 .into_iter()
@@ -316,7 +348,7 @@ mod tests {
         for inode in (0..512).filter(|inode| !known.contains(inode)) {
             assert_eq!(Place::of_inode(inode), None, "{inode}");
         }
-        for inode in [u64::MAX, u64::MAX << 8 | 200] {
+        for inode in [u64::MAX, u64::MAX << 8 | 200, OF_PORTS] {
             assert_eq!(Place::of_inode(inode), None, "{inode}");
         }
     }

@@ -120,6 +120,16 @@ pub fn coalesce(name: &str) -> io::Result<Coalesce> {
     })
 }
 
+/// The speed of the interface `name` in Mb/s; `None` if the driver does not know it, for example without a link.
+///
+/// # Errors
+/// ENODEV if the interface does not exist; EOPNOTSUPP if the driver has no speed.
+pub fn speed(name: &str) -> io::Result<Option<u32>> {
+    // SPEED_UNKNOWN is -1; drivers also report 0.
+    let speed = sys::ethtool_speed(socket_for(name)?, name)?;
+    Ok(Some(speed).filter(|speed| ![0, u32::MAX].contains(speed)))
+}
+
 /// A socket of the calling thread's network namespace; any kind works.
 fn socket_for(name: &str) -> io::Result<OwnedFd> {
     if name.len() > rtnl::NAME_MAX {

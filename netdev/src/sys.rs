@@ -244,7 +244,36 @@ pub(crate) fn ethtool_coalesce(socket: impl AsFd, name: &str) -> io::Result<Etht
     Ok(coalesce)
 }
 
+/// `struct ethtool_cmd`.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolLink {
+    command: u32,
+    modes: [u32; 2],
+    speed_low: u16,
+    ports: [u8; 6],
+    counts: [u32; 2],
+    speed_high: u16,
+    crossover: [u8; 2],
+    rest: [u32; 3],
+}
+
+/// SIOCETHTOOL with ETHTOOL_GSET: the speed in Mb/s, all bits set if unknown; EOPNOTSUPP if the driver has no
+/// speed.
+pub(crate) fn ethtool_speed(socket: impl AsFd, name: &str) -> io::Result<u32> {
+    let mut link = EthtoolLink {
+        command: ETHTOOL_GSET,
+        ..EthtoolLink::default()
+    };
+    // SAFETY: the kernel reads the command and writes one `struct ethtool_cmd`, 44 bytes (asserted below).
+    unsafe { ethtool(socket, name, &mut link)? };
+    Ok(u32::from(link.speed_high) << 16 | u32::from(link.speed_low))
+}
+
+const _: () = assert!(size_of::<EthtoolLink>() == 44);
+
 // Commands and the string set of include/uapi/linux/ethtool.h.
+const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;

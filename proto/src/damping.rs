@@ -17,8 +17,11 @@ const COST_RETURN: u8 = 3;
 const COST_NEW: u8 = 1;
 /// Number of remembered former places.
 const FORMER_MAX: usize = 4;
-/// Milliseconds in which changes are counted; also how long a place is kept after too many changes.
+/// Milliseconds in which changes are counted; also how long a place is held after too many changes.
 const WINDOW_MS: u64 = 10_000;
+/// A key that did not change for this time, in milliseconds, is at home. A flood of forged packets never leaves a
+/// key at one place for so long, because its owner sends, too.
+const SETTLED_MS: u64 = 1000;
 
 /// The reaction to a change between places of the type `P`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,12 +30,14 @@ pub enum Verdict<P> {
     Follow,
     /// Follow the change without an announcement: too many keys change at once.
     FollowQuietly,
-    /// Do not follow the change.
-    Keep {
+    /// Do not follow the change: the place is held, or there is no room to count the change.
+    Keep,
+    /// Too many changes: do not follow this one, and hold a place from now on.
+    Hold {
+        /// The place of before the changes. It can be the present one.
+        place: P,
         /// Whether this is the first such verdict for the key.
         first: bool,
-        /// The place of before the changes, if it is not the present one: the place to keep.
-        home: Option<P>,
     },
 }
 
@@ -51,9 +56,9 @@ struct Entry<P> {
     cost: u8,
     /// Former places in this window, the latest first.
     former: [Option<P>; FORMER_MAX],
-    /// The place before the first change in this window.
-    home: Option<P>,
-    kept_until: Time,
+    /// The place of before the changes, and the time of the last change.
+    home: Option<(P, Time)>,
+    held_until: Time,
     known: bool,
 }
 
@@ -80,41 +85,49 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
 
     /// Counts a change of `key` from one place to another; returns the reaction.
     pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict<P> {
-        let stay = Verdict::Keep {
-            first: false,
-            home: None,
-        };
         let when_full = self.when_full;
         let Some(entry) = self.entry(now, key) else {
             return match when_full {
                 WhenFull::Follow => Verdict::FollowQuietly,
-                WhenFull::Keep => stay,
+                WhenFull::Keep => Verdict::Keep,
             };
         };
-        if now < entry.kept_until {
-            return stay;
+        if now < entry.held_until {
+            return Verdict::Keep;
         }
-        if entry.pay(from, to) > COST_MAX {
+        if entry.pay(now, from, to) > COST_MAX {
             let first = !entry.known;
-            let home = entry.home.filter(|home| *home != from);
-            entry.keep(now);
-            return Verdict::Keep { first, home };
+            let place = entry.home.map_or(from, |(home, _)| home);
+            entry.hold(now);
+            return Verdict::Hold { place, first };
         }
         Verdict::Follow
     }
 
-    /// Notes a change that another replica followed.
-    pub fn note(&mut self, now: Time, key: K, from: P, to: P) {
-        if let Some(entry) = self.entry(now, key) {
-            entry.pay(from, to);
+    /// Notes a change that another replica followed. Returns whether this replica follows it, too: not while it
+    /// holds a place, because the other replica did not know that yet.
+    pub fn note(&mut self, now: Time, key: K, from: P, to: P) -> bool {
+        let Some(entry) = self.entry(now, key) else {
+            return true;
+        };
+        if now < entry.held_until {
+            return false;
         }
+        entry.pay(now, from, to);
+        true
     }
 
-    /// Notes that another replica keeps the present place.
-    pub fn keep(&mut self, now: Time, key: K) {
-        if let Some(entry) = self.entry(now, key) {
-            entry.keep(now);
+    /// Notes that another replica holds a place. Returns whether this replica holds it from now on, too: not if
+    /// it holds a place already.
+    pub fn hold(&mut self, now: Time, key: K) -> bool {
+        let Some(entry) = self.entry(now, key) else {
+            return true;
+        };
+        if now < entry.held_until {
+            return false;
         }
+        entry.hold(now);
+        true
     }
 
     /// Removes all entries.
@@ -132,7 +145,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             cost: 0,
             former: [None; FORMER_MAX],
             home: None,
-            kept_until: now,
+            held_until: now,
             known: false,
         });
         if entry.since.after(WINDOW_MS) <= now {
@@ -166,29 +179,30 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
 impl<P: Copy + PartialEq> Entry<P> {
     /// When the entry expires.
     fn over_at(&self) -> Time {
-        self.since.after(WINDOW_MS).max(self.kept_until)
+        self.since.after(WINDOW_MS).max(self.held_until)
     }
 
     fn is_over(&self, now: Time) -> bool {
         self.over_at() <= now
     }
 
-    fn keep(&mut self, now: Time) {
+    fn hold(&mut self, now: Time) {
         self.known = true;
-        self.kept_until = now.after(WINDOW_MS);
-        self.begin(self.kept_until);
+        self.held_until = now.after(WINDOW_MS);
+        self.home = None;
+        self.begin(self.held_until);
     }
 
     fn begin(&mut self, now: Time) {
         self.since = now;
         self.cost = 0;
         self.former = [None; FORMER_MAX];
-        self.home = None;
     }
 
     /// Adds the cost of a change; returns the sum.
-    fn pay(&mut self, from: P, to: P) -> u8 {
-        self.home.get_or_insert(from);
+    fn pay(&mut self, now: Time, from: P, to: P) -> u8 {
+        let moving = self.home.filter(|(_, last)| now < last.after(SETTLED_MS));
+        self.home = Some((moving.map_or(from, |(home, _)| home), now));
         let returns = self.former.contains(&Some(to));
         let cost = if returns { COST_RETURN } else { COST_NEW };
         self.cost = self.cost.saturating_add(cost);
@@ -214,8 +228,8 @@ mod tests {
         Damping::new(max, when_full)
     }
 
-    fn keep<P>(first: bool, home: Option<P>) -> Verdict<P> {
-        Verdict::Keep { first, home }
+    fn hold<P>(first: bool, place: P) -> Verdict<P> {
+        Verdict::Hold { place, first }
     }
 
     /// A change between two places; updates `at` as its owner does.
@@ -223,7 +237,8 @@ mod tests {
         let to = if *at == 'a' { 'b' } else { 'a' };
         let verdict = d.change(Time(now), 1, *at, to);
         match verdict {
-            Verdict::Keep { home, .. } => *at = home.unwrap_or(*at),
+            Verdict::Keep => {}
+            Verdict::Hold { place, .. } => *at = place,
             _ => *at = to,
         }
         verdict
@@ -235,10 +250,10 @@ mod tests {
         let mut place = 'a';
         let mut at = |now| swap(&mut d, now, &mut place);
         assert_eq!([0, 1, 2].map(&mut at), FOLLOWED);
-        assert_eq!(at(3), keep(true, Some('a')));
-        assert_eq!(at(10_002), keep(false, None));
+        assert_eq!(at(3), hold(true, 'a'));
+        assert_eq!(at(10_002), Verdict::Keep);
         assert_eq!([10_003, 10_004, 10_005].map(&mut at), FOLLOWED);
-        assert_eq!(at(10_006), keep(false, Some('a')));
+        assert_eq!(at(10_006), hold(false, 'a'));
         assert_eq!(
             [40_000, 60_000, 80_000, 90_000, 99_000].map(at),
             [Verdict::Follow; 5]
@@ -250,7 +265,7 @@ mod tests {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         let verdicts: Vec<_> = (0..8).map(|n| d.change(Time(0), 1, n, n + 1)).collect();
         assert_eq!(verdicts[..7], [Verdict::Follow; 7]);
-        assert_eq!(verdicts[7], keep(true, Some(0)));
+        assert_eq!(verdicts[7], hold(true, 0));
     }
 
     #[test]
@@ -261,13 +276,30 @@ mod tests {
         );
         for (now, from, to) in [(0, 'a', 'b'), (1, 'b', 'a'), (2, 'a', 'b')] {
             assert_eq!(one.change(Time(now), 1, from, to), Verdict::Follow);
-            two.note(Time(now), 1, from, to);
+            assert!(two.note(Time(now), 1, from, to));
         }
-        let kept = two.change(Time(4), 1, 'b', 'a');
-        assert_eq!(kept, keep(true, Some('a')));
-        one.keep(Time(4), 1);
-        let kept = one.change(Time(5), 1, 'b', 'a');
-        assert_eq!(kept, keep(false, None));
+        assert_eq!(two.change(Time(4), 1, 'b', 'a'), hold(true, 'a'));
+        assert!(one.hold(Time(4), 1));
+        assert_eq!(one.change(Time(5), 1, 'b', 'a'), Verdict::Keep);
+        // What the other replica did before it knew.
+        assert!(!two.note(Time(5), 1, 'a', 'b'));
+        assert!(!two.hold(Time(5), 1));
+        assert!(two.note(Time(10_004), 1, 'a', 'b'));
+    }
+
+    /// The window ends while a flood goes on: the place of that moment is not the home.
+    #[test]
+    fn a_flood_over_the_end_of_a_window_returns_to_the_place_of_before_it() {
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
+        let mut at = |now, from, to| d.change(Time(now), 1, from, to);
+        assert_eq!(at(0, 'a', 'b'), Verdict::Follow);
+        // Home is b by now.
+        assert_eq!(at(9_998, 'b', '1'), Verdict::Follow);
+        assert_eq!(at(9_999, '1', '2'), Verdict::Follow);
+        for (from, to) in ['2', '3', '4', '5', '6', '7', '8'].into_iter().zip('3'..) {
+            assert_eq!(at(10_000, from, to), Verdict::Follow);
+        }
+        assert_eq!(at(10_001, '9', 'x'), hold(true, 'b'));
     }
 
     /// A storm is no way around it: changes that do not fit in the table are not followed.
@@ -278,7 +310,7 @@ mod tests {
         for n in 0..most + 1000 {
             let verdict = match n < most {
                 true => Verdict::Follow,
-                false => keep(false, None),
+                false => Verdict::Keep,
             };
             assert_eq!(d.change(Time(u64::from(n)), n, 'a', 'b'), verdict);
         }
@@ -287,11 +319,9 @@ mod tests {
         assert_eq!(d.change(Time(6000), 0, 'b', 'a'), Verdict::Follow);
         // An expired entry makes room for one key.
         let late = most + 1;
-        let kept = d.change(Time(9_999), late, 'a', 'b');
-        assert_eq!(kept, keep(false, None));
+        assert_eq!(d.change(Time(9_999), late, 'a', 'b'), Verdict::Keep);
         assert_eq!(d.change(Time(10_000), late, 'a', 'b'), Verdict::Follow);
-        let kept = d.change(Time(10_000), late + 1, 'a', 'b');
-        assert_eq!(kept, keep(false, None));
+        assert_eq!(d.change(Time(10_000), late + 1, 'a', 'b'), Verdict::Keep);
         assert_eq!(d.entries.len(), ENTRIES_MAX);
         assert_eq!(d.change(Time(50_000), late + 1, 'a', 'b'), Verdict::Follow);
         assert_eq!(d.entries.len(), 1);
@@ -300,7 +330,7 @@ mod tests {
     #[test]
     fn a_reported_conflict_is_remembered_while_there_is_room() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
-        d.keep(Time(0), 0);
+        d.hold(Time(0), 0);
         for n in 1..=ENTRIES_MAX as u16 {
             d.change(Time(0), n, 'a', 'b');
         }
@@ -316,13 +346,13 @@ mod tests {
             })
             .collect();
         assert_eq!(verdicts[..3], FOLLOWED);
-        assert_eq!(verdicts[3], keep(false, Some('a')));
+        assert_eq!(verdicts[3], hold(false, 'a'));
     }
 
     #[test]
     fn the_oldest_reported_conflict_makes_room() {
         let mut d = counted(4, WhenFull::Follow);
-        (0..4).for_each(|n| d.keep(Time(n), n));
+        (0..4).for_each(|n| assert!(d.hold(Time(n), n)));
         let late = |d: &mut Damping<u64, char>, n| d.change(Time(50_000), n, 'a', 'b');
         assert_eq!(late(&mut d, 9), Verdict::Follow);
         assert_eq!(d.entries.len(), 4);

@@ -13,6 +13,7 @@
 pub mod backoff;
 mod choices;
 mod connection;
+pub mod counters;
 pub mod damping;
 mod event_queue;
 mod gid;

@@ -57,16 +57,16 @@ def run(options):
             name = chance.choice(list(faults))
             try:
                 faults[name](on)
-                taken = hosts.await_traffic(options.recovery + 10)
+                taken, slowest = hosts.await_traffic(options.recovery + 10)
                 hosts.check_daemons()
                 blocks = check_transfers(hosts, blocks)
             except Failure as e:
                 raise Failure(f"after the fault {name!r} (seed {seed}): {e}") from e
-            print(f"{name}: traffic after {taken:.2f} s", flush=True)
+            print(f"{name}: traffic after {taken:.2f} s ({slowest})", flush=True)
             counts[name] += 1
             longest[name] = max(longest[name], taken)
             if taken > options.recovery:
-                raise Failure(f"after the fault {name!r} (seed {seed}), traffic passed after {taken:.2f} s only")
+                raise Failure(f"after the fault {name!r} (seed {seed}), traffic passed after {taken:.2f} s only, last over {slowest}")
             time.sleep(chance.uniform(0, 1))
         await_holdings(hosts, before)
         print(f"\n{sum(counts.values())} faults, {sum(blocks)} blocks of 64 KiB arrived whole, {hosts.forged} forged packets")

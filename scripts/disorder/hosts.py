@@ -72,13 +72,12 @@ class Hosts:
         self.disk = self.lab.path("disk")
         self.disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(self.disk)], check=True)
-        self.gids = {}
         for side in "ab":
             # After the link was down, its address is usable at once.
             self.lab.run(side, "sysctl", "-q", "net.ipv6.conf.eth0.accept_dad=0")
             # A relay must see finished checksums.
             self.lab.run(side, "ethtool", "-K", "eth0", "tx", "off")
-            self.gids[side] = self.link_local(side)
+            self.link_local(side)
             self.write_config(side)
             self.start(side)
         self.links = [Link(self.lab, name, subnet) for subnet, name in enumerate(("ib0", "ib1", "vnic0"), 1)]
@@ -171,18 +170,22 @@ class Hosts:
 
     def replace_address(self, side, address):
         ns = self.lab.ns(side)
+        # Each time when the link goes down, the kernel replaces the address by the one made from the MAC address.
+        old = self.link_local(side)
         self.lab.ip("-n", ns, "addr", "add", f"{address}/64", "dev", "eth0", "nodad")
-        self.lab.ip("-n", ns, "addr", "del", f"{self.gids[side]}/64", "dev", "eth0")
-        self.gids[side] = address
+        self.lab.ip("-n", ns, "addr", "del", f"{old}/64", "dev", "eth0")
 
     # Checks.
 
     def await_traffic(self, seconds):
-        """Waits until all interfaces pass packets; returns the time that it took."""
-        begin = time.monotonic()
+        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last."""
+        begin = last = time.monotonic()
+        waits = {}
         for link in self.links:
             self.lab.wait(f"an answer over {link.name}", link.answers, seconds)
-        return time.monotonic() - begin
+            waits[link.name] = time.monotonic() - last
+            last = time.monotonic()
+        return last - begin, max(waits, key=waits.get)
 
     def holdings(self):
         """What the daemons hold: descriptors, memory and objects of the fabric."""

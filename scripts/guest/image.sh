@@ -6,6 +6,7 @@ CACHE=${IBTAP_GUEST_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ibtap-guest}
 KERNEL=$CACHE/vmlinux
 INITRAMFS=$CACHE/initramfs.cpio
 . "$ROOT/scripts/guest/infiniband.sh"
+. "$ROOT/scripts/guest/disk.sh"
 
 # Contents of a guest: programs, their packages, and the kernel's modules. Required libraries and modules are
 # found automatically.
@@ -20,9 +21,9 @@ GUEST_PROGRAMS=(
     strace sysctl tc tcpdump ucmatose udaddy udpong
 )
 GUEST_MODULES=(
-    9p 9pnet_virtio virtio_pci virtio_mmio virtio_net virtio_rng
-    crc32_generic crc32_pclmul ib_ipoib ib_umad ib_uverbs rdma_rxe rdma_rxe_ib rdma_ucm
-    8021q bridge dummy ifb tun veth
+    9p 9pnet_virtio ext4 virtio_blk virtio_pci virtio_mmio virtio_net virtio_rng
+    crc32_generic crc32_pclmul crc32c_generic ib_ipoib ib_umad ib_uverbs rdma_rxe rdma_rxe_ib rdma_ucm
+    8021q bonding bridge dummy ifb macsec tun veth
     act_mirred cls_matchall cls_u32 sch_ingress sch_netem sch_tbf
     nf_tables nft_limit nft_numgen
 )
@@ -49,6 +50,8 @@ make_image() {
         make_infiniband
         make_kernel
         make_root
+        # Its modules are those of the former image.
+        rm -f "$DISK"
         rm -rf "$CACHE/making"
         find_accelerator
         image_key >"$CACHE/key"
@@ -58,7 +61,7 @@ make_image() {
 
 # A change of these files creates the image again.
 image_key() {
-    cat "$ROOT/scripts/guest/"{image.sh,infiniband.sh,init} "$INFINIBAND_PATCH" | sha256sum
+    cat "$ROOT/scripts/guest/"{image.sh,infiniband.sh,disk.sh,init,serve} "$INFINIBAND_PATCH" | sha256sum
 }
 
 check_guests() {
@@ -159,7 +162,7 @@ make_root() {
     printf '%s\n' 'root:x:0:0:root:/root:/bin/bash' 'tcpdump:x:999:999::/:/bin/false' >"$root/etc/passwd"
     printf '%s\n' 'root:x:0:' 'tcpdump:x:999:' >"$root/etc/group"
     printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
-    install -m 755 "$ROOT/scripts/guest/init" "$root/init"
+    install -m 755 "$ROOT/scripts/guest/"{init,serve} "$root"
     # Not compressed: a host reads it quickly, and unpacking would take an emulated guest seconds.
     (cd "$root" && find . -print0 | LC_ALL=C sort -z \
         | cpio --null -o -H newc --owner=0:0 --quiet) >"$CACHE/making/initramfs.cpio"

@@ -19,13 +19,18 @@ boot_guest() {
 
 start_guest() {
     local name=$1 netns='' owner=$PPID life=3600 limit=60 memory=512 cpus=1 mtu='' verbose=''
-    local nets=0 boot='' net mac device arguments=() ports=() encapsulation=6 pkeys=0xffff,0x8001,0x8002
+    local nets=0 boot='' disk='' net mac device arguments=() ports=() encapsulation=6 pkeys=0xffff,0x8001,0x8002
     [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || die "a guest's name has letters, digits, - and _ only"
     shift
     while [ $# -gt 0 ]; do
         case $1 in
             --rxe)
                 boot+=$'modprobe -a rdma_rxe ib_uverbs rdma_ucm; rdma link add rxe0 type rxe netdev eth0\n'
+                shift
+                continue
+                ;;
+            --systemd)
+                disk=$DISK
                 shift
                 continue
                 ;;
@@ -68,6 +73,11 @@ start_guest() {
         shift 2
     done
     [ "$nets" = 0 ] || need_root
+    if [ -n "$disk" ]; then
+        need_disk
+        # A snapshot: writes are lost with the guest.
+        arguments+=(-drive "file=$disk,if=virtio,format=raw,snapshot=on")
+    fi
     if [ ${#ports[@]} -gt 0 ]; then
         need_infiniband
         boot+=$(infiniband_ports "$encapsulation" "$pkeys" "${ports[@]}")
@@ -93,7 +103,7 @@ start_guest() {
         qemu-system-x86_64 -name "$name" -machine q35 -accel "$(guest_accelerator)" -cpu "$(guest_processor)"
         -smp "$cpus" -m "$memory" -nodefaults -display none -no-reboot
         -kernel "$KERNEL" -initrd "$INITRAMFS"
-        -append "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on cryptomgr.notests"
+        -append "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on cryptomgr.notests${disk:+ disk systemd.show_status=0}"
         -serial "file:$folder/console"
         -chardev "pipe,id=bell,path=$folder/bell" -serial chardev:bell
         -virtfs "local,path=$folder,mount_tag=control,security_model=none,multidevs=remap"

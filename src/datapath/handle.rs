@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::command::Command;
+use super::lane::LinkId;
 
 /// The sending end of one thread's command queue.
 #[derive(Clone)]
@@ -21,6 +22,8 @@ pub struct Mailbox {
 pub struct Inbox {
     pub(super) receiver: Receiver<Command>,
     pub(super) wake: Arc<OwnedFd>,
+    /// A command that [`Inbox::next_update`] has taken from the channel.
+    first: Option<Command>,
 }
 
 /// Creates a mailbox and its inbox.
@@ -33,6 +36,7 @@ pub fn mailbox() -> io::Result<(Mailbox, Inbox)> {
     let inbox = Inbox {
         receiver,
         wake: wake.clone(),
+        first: None,
     };
     Ok((Mailbox { sender, wake }, inbox))
 }
@@ -48,6 +52,28 @@ impl Mailbox {
 }
 
 impl Inbox {
+    /// Number of waiting commands.
+    pub(super) fn len(&self) -> usize {
+        self.receiver.len() + usize::from(self.first.is_some())
+    }
+
+    /// Takes the next command.
+    pub(super) fn next(&mut self) -> Option<Command> {
+        let first = self.first.take();
+        first.or_else(|| self.receiver.try_recv().ok())
+    }
+
+    /// Takes the next command if it is an update from another thread's core of an IP link.
+    pub(super) fn next_update(&mut self) -> Option<(LinkId, ipoib::Update)> {
+        match self.next()? {
+            Command::Update(id, update) => Some((id, update)),
+            other => {
+                self.first = Some(other);
+                None
+            }
+        }
+    }
+
     /// Clears the wake-ups so far; later commands wake the thread again.
     pub(super) fn drain_wake(&self) {
         let mut count = [0; 8];
@@ -70,5 +96,27 @@ impl ThreadHandle {
         if self.join.join().is_err() {
             log::error!("a data thread panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_are_taken_up_to_the_next_other_command() {
+        let (mailbox, mut inbox) = mailbox().unwrap();
+        let update = || Command::Update(LinkId(1), ipoib::Update::SignedNd);
+        mailbox.send(update());
+        mailbox.send(Command::Stop);
+        mailbox.send(update());
+        assert!(inbox.next_update().is_some());
+        assert!(inbox.next_update().is_none());
+        assert!(inbox.next_update().is_none());
+        assert_eq!(inbox.len(), 2);
+        assert!(matches!(inbox.next(), Some(Command::Stop)));
+        assert!(inbox.next_update().is_some());
+        assert_eq!(inbox.len(), 0);
+        assert!(inbox.next().is_none());
     }
 }

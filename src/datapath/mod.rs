@@ -24,7 +24,7 @@ pub use ethernet::{Datagram, EthernetInit, EthernetLane, EthernetSettings};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use ip::{IpInit, IpLane, IpParts, IpSettings};
 pub use lane::{LaneInit, LinkId};
-pub use stats::{EthernetSnapshot, IpSnapshot, TapStats, WorkerSnapshot};
+pub use stats::{EthernetSnapshot, IpSnapshot, IpStats, TapStats, ThreadStats, WorkerSnapshot};
 pub use thread::{DataThread, Parts, now};
 
 /// Bytes of an Ethernet header without tags.

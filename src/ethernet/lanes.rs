@@ -16,7 +16,7 @@ impl Ethernet {
             mac: interface.mac,
             mtu: mtu_of(interface.mtu),
             up: interface.up && interface.carrier,
-            payload_max: port.ud_payload_max as usize,
+            payload_max: self.payload_max(port) as usize,
             coalesce: interface.coalesce,
             learning: self.spec.learning.on,
             ageing_ms: self.spec.learning.ageing_ms(),

@@ -1,13 +1,15 @@
-//! The MTU of a VNIC: the configured one, limited by switch and port.
+//! The MTU of a VNIC: the configured one, limited by switch, port and the group of the switch.
 
 use std::ops::RangeInclusive;
 
 use control::config::VnicConfig;
 use control::config::vnic::ETH_MTU_MIN;
+use fabric::PortAttributes;
 use vnic::packet::eth_mtu;
 
 use super::Ethernet;
-use crate::interface::{InterfaceError, TAP_MTU};
+use crate::interface::{Interface, InterfaceError, TAP_MTU};
+use crate::port::PortRuntime;
 
 impl Ethernet {
     /// The allowed MTUs: up to the limits of switch and port.
@@ -18,6 +20,41 @@ impl Ethernet {
         };
         let most = of_switch.min(self.carried_mtu);
         ETH_MTU_MIN.min(most)..=most
+    }
+
+    /// The largest UD payload in bytes that the port and the group of the switch carry.
+    pub(super) fn payload_max(&self, port: &PortAttributes) -> u32 {
+        let group = self.link.as_ref().and_then(|link| link.parameters);
+        let of_group = group.and_then(|group| group.mtu);
+        of_group.map_or(port.ud_payload_max, |mtu| mtu.min(port.ud_payload_max))
+    }
+
+    /// Follows the largest UD payload. Returns the MTU to set, if the largest MTU has changed. An MTU that was the
+    /// largest follows; others are only reduced. That of a managed VNIC never grows by itself.
+    pub fn follow_payload(&mut self, interface: &Interface, port: &PortRuntime) -> Option<u32> {
+        let carried = carried_mtu(self.payload_max(&port.port.attributes()));
+        if carried == self.carried_mtu {
+            return None;
+        }
+        let had_most = interface.mtu == *self.allowed_mtu().end();
+        self.carried_mtu = carried;
+        let is_static = self.spec.switch.is_some();
+        if is_static && self.is_on_switch() {
+            // No manager sets the MTU of this switch.
+            self.info.eth_mtu = mtu_of(carried);
+        }
+        let most = *self.allowed_mtu().end();
+        let mtu = match self.spec.mtu {
+            Some(asked) if is_static => asked.min(most),
+            None if is_static && had_most => most,
+            _ => interface.mtu.min(most),
+        };
+        self.update_lanes(interface, port);
+        log::info!(
+            "{}: the largest MTU is now {most}, the MTU {mtu}",
+            interface.name
+        );
+        Some(mtu)
     }
 }
 

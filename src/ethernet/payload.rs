@@ -43,7 +43,7 @@ pub struct Ethernet {
     pub table: Arc<MacTable>,
     /// The addresses of the switch's members.
     pub directory: Arc<Directory>,
-    /// The largest MTU that the port carries.
+    /// The largest MTU that the port and the group of the switch carry.
     pub carried_mtu: u32,
     /// Until when the carrier of a former daemon may stay while no manager has configured the VNIC; `None`
     /// after the carrier was set.

@@ -132,7 +132,10 @@ impl Interfaces {
         }
         children::notify_added(self, cx, id);
         self.reread(cx, id);
-        self.read_coalesce(cx, id);
+        // A persistent TAP keeps what `ethtool -C` has set. The configured value comes first.
+        if cx.ports[at].moderation.rx_frames == 0 {
+            self.read_coalesce(cx, id);
+        }
         // The parent may have been removed meanwhile, without this child, which was not in service yet.
         if parent.is_some_and(|parent| !self.has(parent)) {
             children::remove_child(self, cx, id);

@@ -9,13 +9,8 @@ use control::config::IpoibConfig;
 use ipoib::Mode;
 use rustix::io::Errno;
 
-use crate::datapath::Command;
 use crate::interface::InterfaceId;
 use crate::interfaces::{Context, Interfaces};
-use crate::port::PortId;
-
-/// The maximum of both moderation settings (kernel ipoib_ethtool.c, `ipoib_set_coalesce`: 16 bits each).
-pub const MODERATION_MAX: u32 = 0xffff;
 
 impl Interfaces {
     /// Sets an interface's mode, if the request has one, and answers with the mode. A restart restores the
@@ -113,29 +108,14 @@ impl Interfaces {
             ("rx_usecs", wanted.rx_usecs),
             ("rx_frames", wanted.rx_frames),
         ] {
-            if number > MODERATION_MAX {
+            if number > Moderation::MAX {
                 return Err(ApiError::BadArgument {
-                    message: format!("{what} is at most {MODERATION_MAX}, not {number}"),
+                    message: format!("{what} is at most {}, not {number}", Moderation::MAX),
                 });
             }
         }
-        self.set_moderation(cx, at, wanted);
+        cx.ports[at].set_moderation(wanted);
         Ok(Reply::Moderation(wanted))
-    }
-
-    /// Sets the completion moderation of a port; all its interfaces share it.
-    pub fn set_moderation(&mut self, cx: &mut Context, at: PortId, wanted: Moderation) {
-        let port = &mut cx.ports[at];
-        if port.moderation != wanted {
-            port.moderation = wanted;
-            log::info!(
-                "{}: completion moderation rx-usecs {} rx-frames {}",
-                port.port.attributes().name,
-                wanted.rx_usecs,
-                wanted.rx_frames
-            );
-            port.send(|| Command::SetModeration(wanted));
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::port::fake::FakePort;
+use control::api::Moderation;
 use control::config::PortName;
 use fabric::{GroupParameters, Joined, PortEvent, QKey};
 
@@ -27,6 +28,7 @@ impl Rig {
             automatic_pkeys: true,
             kernel_peers: false,
             busy_poll: Duration::ZERO,
+            moderation: Moderation::default(),
         };
         let name = PortName::Underlay("fake".into());
         let (sender, wake) = (&cx.reports.sender, &cx.reports.wake);

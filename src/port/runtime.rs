@@ -29,6 +29,8 @@ pub struct PortSettings {
     pub kernel_peers: bool,
     /// How long data threads poll for the next packet before they sleep.
     pub busy_poll: Duration,
+    /// Completion moderation of the data threads.
+    pub moderation: Moderation,
 }
 
 /// A port and its data threads.
@@ -96,7 +98,7 @@ impl PortRuntime {
                 })?;
             threads.push(ThreadHandle { mailbox: own, join });
         }
-        Ok(PortRuntime {
+        let mut runtime = PortRuntime {
             name,
             // The daemon cannot change a table of another owner.
             automatic_pkeys: settings.automatic_pkeys && port.capabilities().pkeys_settable,
@@ -106,7 +108,23 @@ impl PortRuntime {
             management_settings: ManagementSettings::default(),
             allow: None,
             threads,
-        })
+        };
+        runtime.set_moderation(settings.moderation);
+        Ok(runtime)
+    }
+
+    /// Sets the completion moderation; all interfaces of the port share it.
+    pub fn set_moderation(&mut self, wanted: Moderation) {
+        if self.moderation != wanted {
+            self.moderation = wanted;
+            log::info!(
+                "{}: completion moderation rx-usecs {} rx-frames {}",
+                self.port.attributes().name,
+                wanted.rx_usecs,
+                wanted.rx_frames
+            );
+            self.send(|| Command::SetModeration(wanted));
+        }
     }
 
     /// Sends [`PortRuntime::allow`] to the data threads, with the port's own GID: multicast of the port's own

@@ -48,9 +48,8 @@ impl PortSpec {
         let ipoib: Vec<IpoibConfig> = ipoib.iter().map(|d| (*d).clone()).collect();
         let vnics: Vec<VnicConfig> = vnics.iter().map(|v| (*v).clone()).collect();
         let queues = ipoib.iter().map(|d| d.queue_count());
-        let queues = queues.chain(vnics.iter().map(|v| v.queue_count())).max();
         // VNICs of a manager are not counted: they use the existing workers.
-        let workers = queues.unwrap_or_else(|| name.default_queues());
+        let workers = name.data_threads(queues.chain(vnics.iter().map(|v| v.queue_count())));
         let fabric = match name {
             PortName::Underlay(underlay) => {
                 let config = SoftConfig {
@@ -89,6 +88,7 @@ impl PortSpec {
                 automatic_pkeys: port.pkeys.is_none(),
                 kernel_peers: port.kernel_peers,
                 busy_poll: port.busy_poll.duration(),
+                moderation: port.moderation,
             },
             management: port.management(),
             allow: port.allow.clone(),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use control::api::Mode;
+use control::api::{Mode, Moderation};
 use control::config::plan::{Change, PortChange, Step, Wanted};
 use control::config::{BusyPoll, Config, InterfaceKey, IpoibConfig, PortConfig, PortName};
 use control::logging;
@@ -47,6 +47,7 @@ impl Apply<'_> {
             Step::Add(Wanted::Vnic(vnic)) => self.make_vnic_of(self.port_at(&vnic.port)?, vnic),
             Step::Port(name, change) => match change {
                 PortChange::BusyPoll(busy_poll) => self.set_busy_poll(name, *busy_poll),
+                PortChange::Moderation(moderation) => self.set_moderation(name, *moderation),
                 PortChange::Peers(peers) => self.set_peers(name, peers),
                 PortChange::Pkeys(pkeys) => self.set_configured_pkeys(name, pkeys.as_deref()),
                 PortChange::Allow(allow) => self.set_allow(name, allow.as_deref()),
@@ -199,6 +200,18 @@ impl Apply<'_> {
         let at = self.port_at(name)?;
         self.cx.ports[at].send(|| Command::SetBusyPoll(busy_poll.duration()));
         Ok(format!("{name}: busy_poll {busy_poll}"))
+    }
+
+    fn set_moderation(&mut self, name: &PortName, moderation: Moderation) -> Outcome {
+        let at = self.port_at(name)?;
+        self.cx.ports[at].set_moderation(moderation);
+        let Moderation {
+            rx_usecs,
+            rx_frames,
+        } = moderation;
+        Ok(format!(
+            "{name}: rx_usecs {rx_usecs}, rx_frames {rx_frames}"
+        ))
     }
 
     fn set_allow(&mut self, name: &PortName, allow: Option<&[GidPrefix]>) -> Outcome {

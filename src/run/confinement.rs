@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use control::config::{Config, PortConfig, PortName, Source};
-use control::{ControlServer, directory_of, logging};
+use control::{directory_of, logging};
 use proto::SaChoice;
 use sandbox::{Access, Allowed, Confinement};
 
@@ -29,9 +29,12 @@ const FIXED: [(&str, Access); 16] = [
     ("/lib64", Access::Read),
 ];
 
+/// The path of a listening unix socket, and the outermost directory that was created for it.
+pub(super) type SocketFiles<'a> = (&'a Path, Option<&'a Path>);
+
 /// Restricts the process as the configuration says. Comes before the first thread.
-pub(super) fn begin(config: &Config, source: Option<&Source>, server: &ControlServer) {
-    let files = files(source.map(|source| source.file.as_path()), server);
+pub(super) fn begin(config: &Config, source: Option<&Source>, sockets: &[Option<SocketFiles<'_>>]) {
+    let files = files(source.map(|source| source.file.as_path()), sockets);
     sandbox::begin(config.sandbox.then_some(Confinement {
         files: &files,
         report: |args| logging::warn_in_signal_handler("ibtap::sandbox", args),
@@ -49,8 +52,8 @@ pub(super) fn has_devices(config: &Config) -> bool {
     config.ports.iter().any(is_device)
 }
 
-/// The fixed files, the configuration and the control socket.
-fn files(configuration: Option<&Path>, server: &ControlServer) -> Vec<Allowed> {
+/// The fixed files, the configuration and the sockets.
+fn files(configuration: Option<&Path>, sockets: &[Option<SocketFiles<'_>>]) -> Vec<Allowed> {
     let allow = |path: PathBuf, access| Allowed { path, access };
     let mut files: Vec<Allowed> = FIXED
         .iter()
@@ -68,12 +71,11 @@ fn files(configuration: Option<&Path>, server: &ControlServer) -> Vec<Allowed> {
         .flatten()
         .map(|file| directory_of(&file).to_owned());
     files.extend(directories.map(|directory| allow(directory, Access::Read)));
-    // At the end, the socket and the directories made for it are removed.
-    files.push(allow(
-        directory_of(server.path()).to_owned(),
-        Access::RemoveFiles,
-    ));
-    let made = server.made().map(|made| directory_of(made).to_owned());
-    files.extend(made.map(|directory| allow(directory, Access::RemoveDirectories)));
+    // At the end, the sockets and the directories made for them are removed.
+    for (path, made) in sockets.iter().flatten() {
+        files.push(allow(directory_of(path).to_owned(), Access::RemoveFiles));
+        let made = made.map(|made| directory_of(made).to_owned());
+        files.extend(made.map(|directory| allow(directory, Access::RemoveDirectories)));
+    }
     files
 }

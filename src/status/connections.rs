@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::process;
 
 use control::api::{
-    ApiError, ConnectionInfo, ConnectionRole, QueuePairInfo, Reply, ResourcesInfo, Selection,
+    ApiError, CmIdInfo, ConnectionInfo, ConnectionRole, QueuePairInfo, Reply, ResourcesInfo,
+    Selection,
 };
 use fabric::{ConnectionId, Gid, Instant, Qpn};
 use rustix::time::{ClockId, clock_gettime};
@@ -65,35 +66,65 @@ impl View<'_> {
         counts
     }
 
-    /// Adds the queue pairs of a port's connections to the provider's list of resources.
-    pub(super) fn add_queue_pairs(&self, at: PortId, to: &mut ResourcesInfo) {
+    /// Adds the connections of a port to the provider's list of resources: their queue pairs and identifiers of
+    /// communication management.
+    pub(super) fn add_connections(&self, at: PortId, to: &mut ResourcesInfo) {
         let known: BTreeSet<Qpn> = to.queue_pairs.iter().map(|qp| qp.qpn).collect();
-        for lane in self.ports[at].snapshots(true).iter().flat_map(|s| &s.ip) {
+        let snapshots = self.ports[at].snapshots(true);
+        let lanes = snapshots.iter().flat_map(|s| {
+            let worker = s.worker.worker as u32;
+            s.ip.iter().map(move |lane| (worker, lane))
+        });
+        for (worker, lane) in lanes {
             let found = self.interfaces.with_link(lane.id);
             let own = found.filter(|(i, _)| i.id.link() == lane.id);
             let interface = own.map(|(i, _)| i.name.clone());
-            let new = lane.connections.iter();
-            let new = new.filter(|c| c.state != TIMEWAIT && !known.contains(&c.local_qpn));
-            to.queue_pairs.extend(new.map(|c| QueuePairInfo {
-                qpn: c.local_qpn,
-                kind: "RC".into(),
-                state: c.qp_state.into(),
-                pkey: c.pkey,
-                qkey: None,
-                peer_qpn: known_qpn(c.remote_qpn),
-                lanes: 1,
-                interface: interface.clone(),
-            }));
+            for c in lane.connections.iter().filter(|c| c.state != TIMEWAIT) {
+                to.cm_ids.push(CmIdInfo {
+                    qpn: c.local_qpn,
+                    peer_qpn: known_qpn(c.remote_qpn),
+                    state: c.state.into(),
+                    role: role(c),
+                    gid: c.local_gid,
+                    peer_gid: c.remote_gid,
+                    interface: interface.clone(),
+                    worker,
+                });
+                if known.contains(&c.local_qpn) {
+                    continue;
+                }
+                to.queue_pairs.push(QueuePairInfo {
+                    qpn: c.local_qpn,
+                    kind: "RC".into(),
+                    state: c.qp_state.into(),
+                    pkey: c.pkey,
+                    qkey: None,
+                    peer_qpn: known_qpn(c.remote_qpn),
+                    lanes: 1,
+                    interface: interface.clone(),
+                });
+            }
         }
     }
 }
 
 /// A reply within the limit of clients.
 fn bounded(connections: Vec<ConnectionInfo>) -> Result<Reply, ApiError> {
-    match connections.len() {
-        0..=CONNECTIONS_MAX => Ok(Reply::Connections { connections }),
+    check_count(connections.len())?;
+    Ok(Reply::Connections { connections })
+}
+
+/// Refuses a reply with more connections than clients read.
+///
+/// # Errors
+/// [`ApiError::Refused`]
+pub(super) fn check_count(connections: usize) -> Result<(), ApiError> {
+    match connections {
+        0..=CONNECTIONS_MAX => Ok(()),
         found => Err(ApiError::Refused {
-            message: format!("{found} connections are too many for one answer; name an interface"),
+            message: format!(
+                "{found} connections are too many for one answer; use ibtap conn with an interface"
+            ),
         }),
     }
 }
@@ -102,6 +133,13 @@ fn bounded(connections: Vec<ConnectionInfo>) -> Result<Reply, ApiError> {
 fn monotonic() -> Instant {
     let t = clock_gettime(ClockId::Monotonic);
     Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+fn role(c: &fabric::ConnectionInfo) -> ConnectionRole {
+    match c.active {
+        true => ConnectionRole::Active,
+        false => ConnectionRole::Passive,
+    }
 }
 
 /// A queue pair number; 0 means not known.
@@ -158,10 +196,7 @@ fn connection(
         interface: interface.to_owned(),
         netns: None,
         worker: worker as u32,
-        role: match c.active {
-            true => ConnectionRole::Active,
-            false => ConnectionRole::Passive,
-        },
+        role: role(c),
         state: c.state.into(),
         qp_state: c.qp_state.into(),
         qpn: c.local_qpn,

@@ -1,5 +1,7 @@
 //! The tool `ibtap` with a running daemon.
 
+use serde_json::Value;
+
 use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually};
 
 /// For interfaces that were down and therefore lost their IPv6 addresses.
@@ -129,6 +131,28 @@ fn paths_and_resources_name_the_peer_and_the_queue_pair() {
     assert_eq!(pair["interface"], "ib0");
     let groups = resources[0]["groups"].as_array().expect("groups");
     assert!(groups.iter().any(|g| g["mgid"] == shown["broadcast"]));
+
+    let pid = a.daemon().pid();
+    assert_eq!(resources[0]["pid"], pid);
+    let queues = &resources[0]["shared_receive_queues"];
+    assert_eq!(queues[0]["contents"], "messages", "{queues}");
+    // The software fabric has no such objects.
+    for none in ["memory_regions", "protection_domains"] {
+        assert_eq!(resources[0][none], Value::Array(vec![]));
+    }
+    let lines = |words: &str| {
+        let done = a.ibtap(words);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.out
+    };
+    let ud = lines(&format!("res show qp type UD netdev ib0 pid {pid}"));
+    assert_eq!(ud.lines().count(), 1, "{ud}");
+    assert!(ud.contains(" type UD state RTS "), "{ud}");
+    assert_eq!(lines("res mr"), "");
+    assert_eq!(lines("res qp pid 1"), "");
+    let wrong = a.ibtap("res queues");
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.err.contains("the kinds are qp, cq,"), "{wrong:?}");
 }
 
 #[test]

@@ -94,16 +94,33 @@ fn files_say_what_ip_and_ibtap_say() {
     assert!(paths.contains("GID: fe80:"), "{paths}");
     assert_eq!(files.read("debug/ib0_path"), paths);
 
-    let received = || {
-        files
-            .read("ib0/statistics/rx_packets")
-            .trim()
-            .parse::<u64>()
-    };
-    let before = received().expect("a number");
+    // Its port.
+    let port = "infiniband/soft_eth0/ports/1";
+    let gid = files.read(&format!("{port}/gids/0"));
+    let gid: std::net::Ipv6Addr = gid.trim().parse().expect("a GID");
+    assert_eq!(shown["gid"], gid.to_string());
+    for (file, contents) in [
+        ("state", "4: ACTIVE\n"),
+        // A veth has 10 Gb/s.
+        ("rate", "10 Gb/sec (1X FDR10)\n"),
+        ("pkeys/0", "0xffff\n"),
+        ("gid_attrs/ndevs/0", "eth0\n"),
+    ] {
+        assert_eq!(files.read(&format!("{port}/{file}")), contents, "{file}");
+    }
+
+    let counters = [
+        "ib0/statistics/rx_packets".to_owned(),
+        format!("{port}/counters/port_rcv_packets"),
+        format!("{port}/counters/port_xmit_packets"),
+    ];
+    let read = |file: &String| files.read(file).trim().parse::<u64>().expect("a number");
+    let before = counters.each_ref().map(read);
     a.ok(&format!("ping -q -c 50 -i 0.002 -W 2 {}", b.v4()));
-    let grown = received().expect("a number") - before;
-    assert!((50..80).contains(&grown), "{grown}");
+    for (file, before) in counters.iter().zip(before) {
+        let grown = read(file) - before;
+        assert!((50..80).contains(&grown), "{file}: {grown}");
+    }
 }
 
 #[test]
@@ -227,7 +244,12 @@ fn files_are_the_same_in_every_namespace() {
         })
         .collect();
     listed.sort();
-    let mut expected = vec!["debug".into(), "ib0".into(), "ib0.8001".into()];
+    let mut expected = vec![
+        "debug".into(),
+        "infiniband".into(),
+        "ib0".into(),
+        "ib0.8001".into(),
+    ];
     expected.push(format!("{}:ib0.8001", elsewhere.name()));
     expected.sort();
     assert_eq!(listed, expected);

@@ -25,9 +25,11 @@ fn netns_lab(options: &[&str]) -> Option<Done> {
     Some(Done::of(&mut command))
 }
 
-/// The existing namespaces.
-fn namespaces() -> String {
-    Done::of(Command::new("ip").args(["netns", "list"])).out
+/// Whether a namespace of the lab with this ID exists. Another lab's ID may begin with the same digits.
+fn has_namespace(id: &str) -> bool {
+    let listed = Done::of(Command::new("ip").args(["netns", "list"])).out;
+    let mut labs = listed.lines().filter_map(|line| line.split('-').next());
+    labs.any(|lab| lab == id)
 }
 
 /// The lab's ID in the output of a command.
@@ -48,7 +50,7 @@ fn a_lab_on_a_bridge_runs_a_command_and_goes() {
         done.out.contains("1 received") && done.out.contains("connected\n"),
         "{done:?}"
     );
-    assert!(!namespaces().contains(id(&done)));
+    assert!(!has_namespace(id(&done)));
 }
 
 #[test]
@@ -63,7 +65,46 @@ fn a_routed_lab_has_a_subnet_for_each_host() {
         done.out.contains("via 10.8.1.1") && done.out.contains("1 received"),
         "{done:?}"
     );
-    assert!(!namespaces().contains(id(&done)));
+    assert!(!has_namespace(id(&done)));
+}
+
+/// docs/security.md has this as the recipe for encryption.
+#[test]
+fn wireguard_between_the_hosts_encrypts_both_modes() {
+    for program in ["wg", "wireguard-go"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            eprintln!("SKIPPED: {program} is not installed");
+            return;
+        }
+    }
+    let command = "echo lab $LAB; ip netns exec {1} tcpdump -i eth0 -U -w $OUT/eth0.pcap udp 2>/dev/null & \
+                   until [ -s $OUT/eth0.pcap ]; do sleep 0.1; done; \
+                   ip netns exec {1} ping -q -c 20 -i 0.01 -W 2 10.9.0.2; ip netns exec {1} ping -q -c 2 -W 2 fd09::2; \
+                   ip netns exec {2} iperf3 -s -1 -D; sleep 0.5; ip netns exec {1} iperf3 -c 10.9.0.2 -t 1; \
+                   ibtap --socket $SOCKET1 doctor; kill %1; \
+                   tcpdump -nn -r $OUT/eth0.pcap 2>/dev/null | sed -E 's/.* (IP6?) .*/seen \\1/' | sort | uniq -c; \
+                   tcpdump -nn -r $OUT/eth0.pcap port 4791 2>/dev/null | wc -l | sed 's/^/clear: /'";
+    for (family, mode) in [("4", "datagram"), ("6", "connected")] {
+        let folder = tempfile::tempdir().expect("a directory");
+        let command = command.replace("$OUT", folder.path().to_str().expect("an ASCII path"));
+        let options = ["--wireguard", family, "--mode", mode, "--cmd", &command];
+        let Some(done) = netns_lab(&options) else {
+            return;
+        };
+        assert_eq!(done.code, Some(0), "{done:?}");
+        for expected in [
+            "20 received",
+            "2 received",
+            "receiver",
+            "clear: 0\n",
+            "seen IP\n",
+        ] {
+            assert!(done.out.contains(expected), "{expected}: {done:?}");
+        }
+        assert!(!done.out.contains("not an Ethernet interface"), "{done:?}");
+        assert!(!done.out.contains("wg0 mtu 9000"), "{done:?}");
+        assert!(!has_namespace(id(&done)));
+    }
 }
 
 #[test]
@@ -93,7 +134,7 @@ fn a_lab_is_kept_until_it_is_taken_down() {
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(shown.out.contains("\"qpn\":257"), "{shown:?}");
     assert_eq!(down.code, Some(0), "{down:?}");
-    assert!(!namespaces().contains(&id));
+    assert!(!has_namespace(&id));
     let left = Done::of(Command::new("pgrep").args(["-f", &format!("{id}\\.")]));
     assert_eq!(left.out, "", "nothing of it runs");
 }
@@ -120,7 +161,7 @@ fn a_lab_that_fails_leaves_nothing() {
     let (id, _) = name.split_once('.').expect("an ID and something random");
     assert!(id.starts_with("ibt"), "{done:?}");
     assert!(!Path::new(folder).exists());
-    assert!(!namespaces().contains(id));
+    assert!(!has_namespace(id));
 }
 
 #[test]

@@ -106,3 +106,31 @@ fn tcp_works_over_an_underlay_with_fewer_offloads() {
         0
     );
 }
+
+/// The table of docs/ip-link.md.
+#[test]
+fn ethtool_shows_what_the_table_of_the_documents_says() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    host.start(&["--queues", "2"]);
+    let says = |option: &str| {
+        let done = host.run(&format!("ethtool {option} ib0"));
+        done.out + &done.err
+    };
+    assert!(says("-S").contains("no stats available"));
+    assert!(says("-i").contains("driver: tun\n"));
+    assert!(says("-g").contains("not supported"));
+    let channels = says("-l");
+    assert!(channels.trim_end().ends_with("\t2"), "{channels:?}");
+    assert_eq!(host.show("ib0")["queues"], 2);
+    let refused = host.run("ethtool -L ib0 combined 1");
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    let moderation = says("-c");
+    for line in [["rx-frames:", "0"], ["rx-usecs:", "n/a"]] {
+        let is_shown = moderation
+            .lines()
+            .any(|shown| shown.split_whitespace().eq(line));
+        assert!(is_shown, "{line:?} {moderation:?}");
+    }
+    assert!(says("").contains("10000Mb/s"));
+}

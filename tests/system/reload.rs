@@ -49,7 +49,7 @@ fn what_can_change_changes_without_a_flap() {
 
     let before = a.show("ib0");
     let text = format!(
-        "log_level = \"debug\"\n[port.eth0]\nbusy_poll = 0\n{ONE}mtu = 2044\npersist = true\n\
+        "log_level = \"debug\"\n[port.eth0]\nbusy_poll = 0\nrx_usecs = 50\nrx_frames = 16\n{ONE}mtu = 2044\npersist = true\n\
          dhcp = \"off\"\nclaims = \"off\"\ninspect = \"warn\"\n\
          neighbours = [{{ ip = \"10.9.0.77\", gid = \"fe80::77\" }}]\nreflect = true\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
          pkey = 0x8001\nqueues = 1\n"
@@ -63,6 +63,7 @@ fn what_can_change_changes_without_a_flap() {
         [
             "log_level debug",
             "eth0: busy_poll 0",
+            "eth0: rx_usecs 50, rx_frames 16",
             "ib0: mtu 2044",
             "ib0: persist true",
             "ib0: dhcp off",
@@ -85,13 +86,25 @@ fn what_can_change_changes_without_a_flap() {
     );
     assert_eq!(after["reflect"], true);
     assert_eq!(a.ask("version")[1]["log_level"], "debug");
+    let moderated = |host: &Host| {
+        let moderation = &host.ask("coalesce ib0")[0];
+        assert_eq!(
+            (&moderation["rx_usecs"], &moderation["rx_frames"]),
+            (&50.into(), &16.into())
+        );
+    };
+    moderated(a);
     assert!(!a.daemon().log().contains("ib0: down"));
     a.reaches(b);
 
     // The new interface works, too.
-    let path = write(b, TWO_PARTITIONS);
+    let path = write(
+        b,
+        &format!("[port.eth0]\nrx_usecs = 50\nrx_frames = 16\n{TWO_PARTITIONS}"),
+    );
     b.stop();
     b.start_with(&["--config", &path]);
+    moderated(b);
     for (host, number) in [(&*a, 1), (&*b, 2)] {
         host.ok(&format!("ip addr add 10.10.0.{number}/24 dev ib1"));
         host.await_carrier("ib1", true);

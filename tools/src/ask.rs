@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::cli::{Cli, Command};
 use crate::follow;
 use crate::output::{Failure, Format, print};
+use crate::resources::{self, Query};
 use crate::text;
 
 /// The daemon answers within milliseconds; on a loaded machine it may take longer.
@@ -68,11 +69,19 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         Command::Pkey(args) => children::pkey(format, connect()?, args),
         Command::Coalesce(args) => children::coalesce(format, connect()?, args),
         Command::Vnic(args) => vnics::vnic(format, connect()?, args),
-        Command::Res => print(
-            format,
-            &connect()?.call(methods::RESOURCES, &Nothing {})?,
-            text::resources,
-        ),
+        Command::Res(args) => {
+            let query = Query::parse(&args.words).map_err(Failure::Usage)?;
+            let mut found = connect()?.call(methods::RESOURCES, &Nothing {})?;
+            query.select(&mut found);
+            print(format, &found, resources::text)
+        }
+        Command::Metrics => {
+            let text = connect()?.call(methods::METRICS, &Nothing {})?;
+            let text = control::metrics::classic(&text);
+            print(format, &[Metrics { text }], |all| {
+                all.iter().map(|one| one.text.as_str()).collect()
+            })
+        }
         Command::Log { level } => {
             connect()?.call(methods::LOG_LEVEL, &Level { level: *level })?;
             print(format, &[LogLevelSet { log_level: *level }], |_| {
@@ -130,6 +139,12 @@ struct ModeOf<'a> {
 #[derive(Serialize)]
 struct LogLevelSet {
     log_level: LogLevel,
+}
+
+/// The object of `ibtap metrics`.
+#[derive(Serialize)]
+struct Metrics {
+    text: String,
 }
 
 /// One line or object of `ibtap version`.

@@ -29,7 +29,7 @@ answer of the subnet.";
 /// Commands may be abbreviated while they stay unambiguous; the default command is `show`. If several
 /// network namespaces have an interface of the same name, write NETNS/NAME.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ibtap", version, max_term_width = 80, after_help = EXIT_STATUS)]
+#[command(name = "ibtap", version = control::version::version(), max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(infer_subcommands = true, disable_help_subcommand = true)]
 pub struct Cli {
     /// Control socket of the daemon
@@ -116,8 +116,9 @@ pub enum Command {
     Pkey(PkeyArgs),
     Coalesce(CoalesceArgs),
     Vnic(VnicArgs),
-    /// Show queue pairs, completion queues and multicast attachments of the fabric ports
-    Res,
+    Res(ResArgs),
+    /// Print counters and states in the text format of Prometheus
+    Metrics,
     /// Set the log level of the daemon
     Log {
         /// Least urgent level to log
@@ -202,6 +203,19 @@ impl Default for Command {
     }
 }
 
+/// Show the resources of the fabric ports: queue pairs, completion queues and others
+///
+/// Prints a line for each resource, as `rdma resource show` does for RDMA devices of the kernel. A kind and
+/// filters select resources. The kinds are qp, cq, srq (shared receive queues), cm_id (connections), mr
+/// (memory regions), pd (protection domains) and group (members of multicast groups). A filter is a key of
+/// the lines with a value, or with numbers such as 0-6,9: `ibtap res qp link soft/eth0 type UD`.
+#[derive(Clone, Debug, Args)]
+pub struct ResArgs {
+    #[arg(help = "[show] [KIND] [KEY VALUE]... [default: all resources]")]
+    #[arg(value_name = "WORD")]
+    pub words: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -233,7 +247,10 @@ mod tests {
         assert!(matches!(command("sh ib0"), Command::Show { .. }));
         assert!(matches!(command("st"), Command::Stats { .. }));
         assert!(matches!(command("n ib0"), Command::Neigh { .. }));
-        assert!(matches!(command("res"), Command::Res));
+        assert!(matches!(command("res"), Command::Res(_)));
+        assert!(
+            matches!(command("res show qp lqpn 0-6"), Command::Res(args) if args.words.len() == 4)
+        );
         assert!(matches!(command("rel"), Command::Reload));
         assert!(matches!(command("mon"), Command::Monitor { .. }));
         assert!(matches!(command("mod ib0"), Command::Mode { .. }));

@@ -154,6 +154,7 @@ impl Examination<'_> {
                     let config = fabric::verbs::VerbsConfig {
                         gid: target.port.gid,
                         link_mtu: target.port.link_mtu,
+                        workers: target.data_threads,
                         ..fabric::verbs::VerbsConfig::new(device, *port)
                     };
                     let facts = rdma::gather(&config, target, &mut self.requests);

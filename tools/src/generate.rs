@@ -1,5 +1,7 @@
 //! Generates man pages and shell completions of `ibtap`, `ibtapd`, `ibtap-em`, `ibtap-fs` and `ibtap-peer`
-//! from their command lines.
+//! from their command lines, and man pages of their configuration files.
+
+mod configuration;
 
 use std::fs;
 use std::io;
@@ -256,6 +258,7 @@ pub fn write(directory: &Path) -> Result<(), Failure> {
 fn try_write(directory: &Path) -> io::Result<()> {
     let manuals = directory.join("man/man8");
     fs::create_dir_all(&manuals)?;
+    configuration::write(&directory.join("man/man5"), &source())?;
     let programs = [
         (Cli::command(), TOOL_SECTIONS),
         (Args::command(), DAEMON_SECTIONS),
@@ -298,14 +301,13 @@ fn page(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
         .get_display_name()
         .unwrap_or(command.get_name())
         .to_owned();
-    let source = format!("ibtap {}", env!("CARGO_PKG_VERSION"));
     // The page has a section for the exit statuses.
     let command = command.clone().after_help("");
     let has_commands = command.get_subcommands().any(|s| !s.is_hide_set());
     let man = Man::new(command)
         .title(name.to_uppercase())
         .section("8")
-        .source(source)
+        .source(source())
         .manual("IP over RDMA fabrics");
     let mut roff = Vec::new();
     man.render_title(&mut roff)?;
@@ -318,6 +320,11 @@ fn page(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
     }
     roff.extend_from_slice(sections.as_bytes());
     fs::write(directory.join(format!("{name}.8")), roff)
+}
+
+/// The source of the pages, at their foot.
+fn source() -> String {
+    format!("ibtap {}", env!("CARGO_PKG_VERSION"))
 }
 
 fn completion(shell: impl Generator, command: &Command, directory: &Path) -> io::Result<()> {
@@ -369,6 +376,37 @@ mod tests {
             let page = fs::read_to_string(manuals.join(&name)).unwrap();
             assert!(page.contains(".SH \"EXIT STATUS\""), "{name}");
             lint(&manuals.join(&name));
+        }
+    }
+
+    #[test]
+    fn configuration_files_have_a_page_with_every_key() {
+        let directory = tempfile::tempdir().unwrap();
+        try_write(directory.path()).unwrap();
+        let manuals = directory.path().join("man/man5");
+        for (file, words) in [
+            (
+                "ibtapd.toml.5",
+                &[
+                    "\n.SH \"[[ipoib]]\"\n",
+                    "\n.TP\n\\fBmode = \"datagram\"\\fR\n\\&or \"connected\"",
+                    "\n.SH \"[port.\\(dqmlx5_0/1\\(dq]\"\n.PP\n",
+                    "    0x8001,\n",
+                ][..],
+            ),
+            (
+                "ibtap-em.toml.5",
+                &[
+                    "\n.TP\n\\fBpriority = 5\\fR\n\\&0 to 15;",
+                    "\n.TP\n\\fBport = \"eth0\"\\fR\n",
+                ],
+            ),
+        ] {
+            let page = fs::read_to_string(manuals.join(file)).unwrap();
+            for word in words {
+                assert!(page.contains(word), "{file} lacks {word}: {page}");
+            }
+            lint(&manuals.join(file));
         }
     }
 

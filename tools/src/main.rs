@@ -13,6 +13,7 @@ mod doctor;
 mod follow;
 mod generate;
 mod output;
+mod resources;
 mod sa;
 mod text;
 

@@ -16,6 +16,8 @@ const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 pub enum Failure {
     /// The daemon refused or did not answer.
     Client(ClientError),
+    /// The command line is wrong; the text is a sentence.
+    Usage(String),
     /// The system refused; the text is a sentence.
     System(String),
     /// The subnet does not answer; the text is a sentence.
@@ -29,6 +31,7 @@ impl Failure {
     pub fn report(&self) -> u8 {
         let (message, status) = match self {
             Failure::Closed => return EXIT_OK,
+            Failure::Usage(message) => (message.clone(), EXIT_USAGE),
             Failure::System(message) => (message.clone(), EXIT_REFUSED),
             Failure::Unanswered(message) => (message.clone(), EXIT_UNREACHABLE),
             Failure::Client(error) => (error.to_string(), client_status(error)),

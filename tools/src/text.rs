@@ -6,10 +6,7 @@ mod follow;
 mod subnet;
 mod vnics;
 
-use control::api::{
-    Counters, GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, NeighbourInfo, Reloaded,
-    ResourcesInfo,
-};
+use control::api::{Counters, GuestInfo, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded};
 
 pub use children::{children, moderation, pkeys};
 pub use connections::connections;
@@ -163,59 +160,6 @@ pub fn guests(guests: &[GuestInfo]) -> String {
 
 fn seconds(ms: u64) -> String {
     format!("{}.{}s", ms / 1000, ms % 1000 / 100)
-}
-
-/// `ibtap res`: lines as `rdma resource show` prints them.
-pub fn resources(ports: &[ResourcesInfo]) -> String {
-    let mut text = String::new();
-    for port in ports {
-        let link = &port.port;
-        if let Some(info) = &port.link {
-            text += &format!("link {link} {}\n", link_line(info));
-        }
-        for qp in &port.queue_pairs {
-            text += &format!(
-                "link {link} qpn {} type {} state {} pkey {}",
-                qp.qpn, qp.kind, qp.state, qp.pkey
-            );
-            if let Some(qkey) = qp.qkey {
-                text += &format!(" qkey {qkey}");
-            }
-            if let Some(peer) = qp.peer_qpn {
-                text += &format!(" rqpn {peer}");
-            }
-            text += &format!(" lanes {}", qp.lanes);
-            if let Some(interface) = &qp.interface {
-                text += &format!(" netdev {interface}");
-            }
-            text.push('\n');
-        }
-        for cq in &port.completion_queues {
-            let (cqn, cqe, worker) = (cq.cqn, cq.cqe, cq.worker);
-            text += &format!("link {link} cqn {cqn} cqe {cqe} worker {worker}\n");
-        }
-        for group in &port.groups {
-            text += &format!("link {link} mgid {} qpn {}\n", group.mgid, group.qpn);
-        }
-    }
-    text
-}
-
-/// A port, as `rdma link show` prints it.
-fn link_line(link: &LinkInfo) -> String {
-    let mut words = vec![format!(
-        "state {} link_layer {}",
-        link.state, link.link_layer
-    )];
-    words.extend(link.lid.map(|lid| format!("lid {lid:#06x}")));
-    words.extend(link.sm_lid.map(|lid| format!("sm_lid {lid:#06x}")));
-    words.extend(link.sm_sl.map(|sl| format!("sm_sl {sl}")));
-    words.push(format!("guid {} gid {}", link.guid, link.gid));
-    words.extend(link.gid_index.map(|index| format!("gid_index {index}")));
-    words.push(format!("mtu {}", link.link_mtu));
-    words.extend(link.firmware.as_ref().map(|fw| format!("fw {fw}")));
-    words.extend(link.netdev.as_ref().map(|dev| format!("netdev {dev}")));
-    words.join(" ")
 }
 
 /// `ibtap reload`: a line for each applied or refused change.

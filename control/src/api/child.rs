@@ -145,3 +145,8 @@ pub struct Moderation {
     /// Packets.
     pub rx_frames: u32,
 }
+
+impl Moderation {
+    /// The maximum of both values (kernel ipoib_ethtool.c, `ipoib_set_coalesce`: 16 bits each).
+    pub const MAX: u32 = 0xffff;
+}

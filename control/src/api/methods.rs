@@ -82,6 +82,10 @@ pub const UMCAST: Method<UmcastRequest, bool> = member("Umcast", "umcast");
 pub const MODERATION: Method<ModerationRequest, Moderation> = whole("Moderation");
 /// See [`Request::Resources`].
 pub const RESOURCES: Method<Nothing, Vec<ResourcesInfo>> = member("Resources", "resources");
+/// See [`Request::Ports`].
+pub const PORTS: Method<Nothing, Vec<PortInfo>> = member("Ports", "ports");
+/// See [`Request::Metrics`].
+pub const METRICS: Method<Nothing, String> = member("Metrics", "text");
 /// See [`Request::LogLevel`].
 pub const LOG_LEVEL: Method<Level, Nothing> = whole("LogLevel");
 /// See [`Request::Reload`]. The reply may wait until a new underlay has an address.

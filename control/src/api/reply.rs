@@ -411,6 +411,21 @@ pub struct ResourcesInfo {
     pub completion_queues: Vec<CompletionQueueInfo>,
     /// Attachments to multicast groups.
     pub groups: Vec<MemberInfo>,
+    /// Process id of the daemon; 0 from older daemons.
+    #[serde(default)]
+    pub pid: u32,
+    /// Shared receive queues.
+    #[serde(default)]
+    pub shared_receive_queues: Vec<SharedReceiveQueueInfo>,
+    /// Identifiers of communication management: the connections that are not in TIMEWAIT.
+    #[serde(default)]
+    pub cm_ids: Vec<CmIdInfo>,
+    /// Memory regions of an RDMA device.
+    #[serde(default)]
+    pub memory_regions: Vec<MemoryRegionInfo>,
+    /// Protection domains of an RDMA device.
+    #[serde(default)]
+    pub protection_domains: Vec<ProtectionDomainInfo>,
 }
 
 /// Attributes of a port and its device.
@@ -446,6 +461,22 @@ pub struct LinkInfo {
     pub netdev: Option<String>,
 }
 
+/// Attributes, P_Key table and counters of a port, as in `/sys/class/infiniband`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortInfo {
+    /// The port.
+    pub port: String,
+    /// Attributes.
+    pub link: LinkInfo,
+    /// Speed of the Ethernet interface below the port in Mb/s; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<u32>,
+    /// The P_Key table by index; bit 15 marks full membership. Empty places are 0.
+    pub pkeys: Vec<PKey>,
+    /// Counters of the provider, the sums of all data threads.
+    pub counters: Counters,
+}
+
 /// A queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairInfo {
@@ -479,6 +510,58 @@ pub struct CompletionQueueInfo {
     /// Capacity in entries.
     pub cqe: u32,
     /// Worker that polls the queue.
+    pub worker: u32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedReceiveQueueInfo {
+    /// What arrives there: `datagrams`, or `messages` of connections.
+    pub contents: String,
+    /// Capacity in entries.
+    pub srqe: u32,
+    /// Worker that fills the queue.
+    pub worker: u32,
+}
+
+/// An identifier of communication management.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CmIdInfo {
+    /// RC queue pair of this side.
+    pub qpn: Qpn,
+    /// RC queue pair of the peer; absent while unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_qpn: Option<Qpn>,
+    /// State: `REQ_SENT`, `ESTABLISHED`, ….
+    pub state: String,
+    /// Side that requested the connection.
+    pub role: ConnectionRole,
+    /// GID of this side.
+    pub gid: Gid,
+    /// GID of the peer.
+    pub peer_gid: Gid,
+    /// Interface of the connection, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Worker that owns the connection.
+    pub worker: u32,
+}
+
+/// A region of registered memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryRegionInfo {
+    /// Key of local accesses.
+    pub lkey: u32,
+    /// Length in bytes.
+    pub mrlen: u64,
+    /// Worker that uses the memory.
+    pub worker: u32,
+}
+
+/// A protection domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtectionDomainInfo {
+    /// Worker whose objects are in the domain.
     pub worker: u32,
 }
 

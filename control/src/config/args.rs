@@ -9,13 +9,13 @@ use clap::{Parser, ValueEnum};
 use proto::{ClaimCheck, CmChoice, DhcpMode, GidChoice, Inspect, LinkMtu, Mode, MssChoice, PKey};
 
 use crate::DEFAULT_SOCKET;
-use crate::api::LogLevel;
+use crate::api::{LogLevel, Moderation};
 use crate::config::vnic::{SwitchConfig, VnicConfig, VnicOption, parse_option};
 use crate::config::{
     BusyPoll, Config, ConfigError, GroupAccess, InterfaceConfig, IpoibConfig, PortConfig, PortName,
     QpnChoice, Source, values::CONNECTIONS, values::parse_connections, values::parse_interface,
-    values::parse_mtu, values::parse_netns, values::parse_peer, values::parse_pkey,
-    values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
+    values::parse_moderation, values::parse_mtu, values::parse_netns, values::parse_peer,
+    values::parse_pkey, values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
 };
 pub use fs::FsArgs;
 
@@ -45,7 +45,7 @@ pub enum Provider {
 /// foreground until SIGTERM or SIGINT. Options describe one IPoIB interface and VNICs; --config FILE
 /// describes any number of both.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ibtapd", version, max_term_width = 80, after_help = EXIT_STATUS)]
+#[command(name = "ibtapd", version = crate::version::of_daemon(), max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(override_usage = "ibtapd --underlay IF [OPTIONS]\n       \
     ibtapd --provider verbs --device DEVICE [--port N] [OPTIONS]\n       \
     ibtapd --config FILE [OPTIONS]\n       ibtapd --check-config FILE")]
@@ -183,6 +183,15 @@ pub struct Described {
     #[arg(long, value_name = "MICROSECONDS", default_value_t)]
     pub busy_poll: BusyPoll,
 
+    /// If a data thread receives fewer than --rx-frames packets, it waits this time before it polls again:
+    /// fewer wake-ups, but more latency. 0 to 65535; 0 disables the wait. `ibtap coalesce` changes it later
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = parse_moderation)]
+    pub rx_usecs: u32,
+
+    /// Number of packets for --rx-usecs, 0 to 65535; 0 disables the wait
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_moderation)]
+    pub rx_frames: u32,
+
     /// Do not set the interface up; `ip link set ib0 up` does that later [default: set it up]
     #[arg(long)]
     pub down: bool,
@@ -303,6 +312,10 @@ impl Described {
             peers: self.peers.clone(),
             link_mtu: self.link_mtu,
             busy_poll: self.busy_poll,
+            moderation: Moderation {
+                rx_usecs: self.rx_usecs,
+                rx_frames: self.rx_frames,
+            },
             kernel_peers: self.kernel_peers,
             cm: self.cm,
             ..PortConfig::default()
@@ -319,6 +332,7 @@ impl Described {
             log_level: LogLevel::default(),
             sandbox: true,
             group_access: GroupAccess::default(),
+            metrics: None,
             ports: [(name, port)].into(),
             ipoib,
             vnics,

@@ -15,11 +15,13 @@ use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
 use super::values::{BusyPoll, GroupAccess};
-use super::{Config, IpoibConfig, KeyFault, ManagementKeys, PortConfig, PortName, VnicConfig};
+use super::{
+    Config, IpoibConfig, KeyFault, ManagementKeys, MetricsAddress, PortConfig, PortName, VnicConfig,
+};
 use crate::DEFAULT_SOCKET;
-use crate::api::LogLevel;
+use crate::api::{LogLevel, Moderation};
 use ipoib::Ipoib;
-use scalar::{Peer, Value};
+use scalar::{ModerationValue, Peer, Value};
 
 /// An error in a file.
 #[derive(Debug)]
@@ -69,6 +71,7 @@ struct File {
     sandbox: Option<bool>,
     #[serde(default)]
     group_access: GroupAccess,
+    metrics: Option<Value<MetricsAddress>>,
     #[serde(default)]
     port: BTreeMap<Spanned<String>, Port>,
     #[serde(default)]
@@ -84,6 +87,8 @@ struct Port {
     peers: Option<Spanned<Vec<Value<Peer>>>>,
     link_mtu: Option<Spanned<Value<LinkMtu>>>,
     busy_poll: Option<Value<BusyPoll>>,
+    rx_usecs: Option<Value<ModerationValue>>,
+    rx_frames: Option<Value<ModerationValue>>,
     pkeys: Option<Spanned<Vec<Value<PKey>>>>,
     sa: Option<Spanned<Value<SaChoice>>>,
     kernel_peers: Option<Spanned<bool>>,
@@ -135,6 +140,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
         log_level: file.log_level.unwrap_or_default(),
         sandbox: file.sandbox.unwrap_or(true),
         group_access: file.group_access,
+        metrics: file.metrics.map(|metrics| metrics.0),
         ports,
         ipoib,
         vnics,
@@ -182,6 +188,10 @@ fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<
             .map(|m| m.get_ref().0)
             .unwrap_or_default(),
         busy_poll: raw.busy_poll.as_ref().map(|b| b.0).unwrap_or_default(),
+        moderation: Moderation {
+            rx_usecs: raw.rx_usecs.as_ref().map_or(0, |value| value.0.0),
+            rx_frames: raw.rx_frames.as_ref().map_or(0, |value| value.0.0),
+        },
         pkeys: raw
             .pkeys
             .as_ref()

@@ -10,7 +10,7 @@ use super::{
     BusyPoll, Config, InterfaceConfig, InterfaceKey, IpoibConfig, ManagementSettings, PortConfig,
     PortName, VnicConfig,
 };
-use crate::api::LogLevel;
+use crate::api::{LogLevel, Moderation};
 
 /// An interface of the new configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub enum Step {
 pub enum PortChange {
     /// Time that data threads poll for the next packet.
     BusyPoll(BusyPoll),
+    /// Completion moderation of the data threads.
+    Moderation(Moderation),
     /// Destinations of multicast copies.
     Peers(Vec<IpAddr>),
     /// The P_Key table; `None`: the P_Keys of the interfaces.
@@ -264,6 +266,7 @@ impl PortChange {
     fn note(&self, port: &mut PortConfig) {
         match self {
             PortChange::BusyPoll(busy_poll) => port.busy_poll = *busy_poll,
+            PortChange::Moderation(moderation) => port.moderation = *moderation,
             PortChange::Peers(peers) => port.peers.clone_from(peers),
             PortChange::Pkeys(pkeys) => port.pkeys.clone_from(pkeys),
             PortChange::Allow(allow) => port.allow.clone_from(allow),

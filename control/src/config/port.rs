@@ -8,6 +8,7 @@ use proto::{CmChoice, Gid, GidChoice, GidPrefix, LinkMtu, PKey, SaChoice};
 
 use super::values::{self, BusyPoll};
 use super::{KeyFault, ManagementKeys};
+use crate::api::Moderation;
 
 /// The largest IB MTU: payload bytes of a packet of an adapter (IBA vol. 1, 9.2).
 const IB_MTU_MAX: u32 = 4096;
@@ -81,6 +82,12 @@ impl PortName {
         }
     }
 
+    /// The number of data threads of the port, from the numbers of TAP queues of its interfaces.
+    pub fn data_threads(&self, queues: impl IntoIterator<Item = usize>) -> usize {
+        let most = queues.into_iter().max();
+        most.unwrap_or_else(|| self.default_queues())
+    }
+
     /// The head of its table in a file.
     pub(super) fn table(&self) -> String {
         match self {
@@ -111,6 +118,8 @@ pub struct PortConfig {
     pub link_mtu: LinkMtu,
     /// Time that data threads poll for the next packet before they sleep.
     pub busy_poll: BusyPoll,
+    /// Completion moderation of the data threads.
+    pub moderation: Moderation,
     /// The P_Key table; `None`: the P_Keys of the interfaces.
     pub pkeys: Option<Vec<PKey>>,
     /// How the port reaches the subnet administrator; `None`: by umad on InfiniBand, not at all elsewhere.

@@ -75,6 +75,7 @@ pub const DAEMON: &[Setting<Config, Step>] = &[
     ),
     restart("sandbox", |a, b| a.sandbox != b.sandbox),
     restart("group_access", |a, b| a.group_access != b.group_access),
+    restart("metrics", |a, b| a.metrics != b.metrics),
 ];
 
 /// `[port.…]`.
@@ -83,6 +84,16 @@ pub const PORT: &[Setting<PortConfig, PortChange>] = &[
         "busy_poll",
         |a, b| a.busy_poll != b.busy_poll,
         |_, to| Some(PortChange::BusyPoll(to.busy_poll)),
+    ),
+    live(
+        "rx_usecs",
+        |a, b| a.moderation.rx_usecs != b.moderation.rx_usecs,
+        |_, to| Some(PortChange::Moderation(to.moderation)),
+    ),
+    live(
+        "rx_frames",
+        |a, b| a.moderation.rx_frames != b.moderation.rx_frames,
+        |_, to| Some(PortChange::Moderation(to.moderation)),
     ),
     live(
         "peers",

@@ -27,6 +27,12 @@ fn port_fault(settings: &str) -> String {
 }
 
 #[test]
+fn the_packaged_configuration_is_that_of_one_interface() {
+    let packaged = parse(include_str!("../../../packaging/ibtapd.toml")).unwrap();
+    assert_eq!(packaged, parse(IPOIB).unwrap());
+}
+
+#[test]
 fn the_example_is_valid_and_shows_every_key() {
     let text = include_str!("../../../docs/ibtapd.example.toml");
     let config = parse(text).unwrap();
@@ -37,10 +43,13 @@ fn the_example_is_valid_and_shows_every_key() {
         "log_level",
         "sandbox",
         "group_access",
+        "metrics",
         "gid",
         "peers",
         "link_mtu",
         "busy_poll",
+        "rx_usecs",
+        "rx_frames",
         "pkeys",
         "kernel_peers",
         "sa",
@@ -163,12 +172,13 @@ fn unknown_keys() {
     assert_eq!(
         port_fault("gids = 1"),
         "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, \
+         `rx_usecs`, `rx_frames`, \
          `pkeys`, `sa`, `kernel_peers`, `cm`, `managers`, `management_key`, `vnic_create`, `allow`"
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),
         "t.toml:1:1: unknown key `sockets`, expected one of `socket`, `log_level`, `sandbox`, \
-         `group_access`, `port`, `ipoib`, `vnic`"
+         `group_access`, `metrics`, `port`, `ipoib`, `vnic`"
     );
 }
 
@@ -315,6 +325,14 @@ fn sizes() {
     assert_eq!(
         port_fault("busy_poll = 1001"),
         "t.toml:2:13: a busy poll of 1001 microseconds is out of range; use 0 to 1000"
+    );
+    assert_eq!(
+        port_fault("rx_usecs = 65536"),
+        "t.toml:2:12: 65536 is out of range; use 0 to 65535"
+    );
+    assert_eq!(
+        port_fault("rx_frames = \"few\""),
+        "t.toml:2:13: \"few\" is not a number"
     );
     assert_eq!(
         port_fault("link_mtu = \"big\""),

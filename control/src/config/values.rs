@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use proto::{GidChoice, GidPrefix, LinkMtu, MssChoice, PKey, PrefixError, QKey, Qpn, SaChoice};
 
+use crate::api::Moderation;
+
 /// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
 const GID_INDEX_MAX: u32 = 255;
 
@@ -450,6 +452,26 @@ pub fn parse_queues(text: &str) -> Result<usize, String> {
     match parse_number(text) {
         Some(number) => queues_from_number(number),
         None => Err(format!("{text:?} is not a number of queues")),
+    }
+}
+
+/// A value of completion moderation, 0 to 65535.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn moderation_from_number(number: u64) -> Result<u32, String> {
+    let max = Moderation::MAX;
+    in_range(number, 0..=max).ok_or_else(|| format!("{number} is out of range; use 0 to {max}"))
+}
+
+/// Parses a value of completion moderation; see [`moderation_from_number`].
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_moderation(text: &str) -> Result<u32, String> {
+    match parse_number(text) {
+        Some(number) => moderation_from_number(number),
+        None => Err(format!("{text:?} is not a number")),
     }
 }
 

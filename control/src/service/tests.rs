@@ -220,6 +220,8 @@ fn every_method_arrives_as_its_request() {
             }),
         ),
         ("Resources", json!({}), Request::Resources),
+        ("Ports", json!({}), Request::Ports),
+        ("Metrics", json!({}), Request::Metrics),
         (
             "LogLevel",
             json!({"level": "debug"}),
@@ -541,6 +543,8 @@ fn clients_have_every_method_and_read_its_answer() {
         read(methods::UMCAST),
         read(methods::MODERATION),
         read(methods::RESOURCES),
+        read(methods::PORTS),
+        read(methods::METRICS),
         read(methods::LOG_LEVEL),
         read(methods::RELOAD),
         read(methods::VNICS),

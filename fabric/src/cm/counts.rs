@@ -1,5 +1,7 @@
 //! Counters, with the names of Linux's counters (drivers/infiniband/core/cm.c, `counter_group_names`).
 
+use proto::counters::Description;
+
 use crate::mad::cm::{APR, REQ};
 
 /// Number of message types.
@@ -14,57 +16,55 @@ pub enum Group {
     RxDuplicates,
 }
 
-/// Counters without a message type.
-#[derive(Clone, Copy)]
-pub enum Drop {
-    /// Not a message, or a message with invalid content.
-    Malformed,
-    /// For no known connection.
-    Unmatched,
-    /// For a connection, but not from its peer.
-    WrongSource,
-    /// A source exceeds its rate.
-    RateLimited,
-    /// The queue of datagrams to send is full.
-    QueueFull,
-    /// Half-open connections that made room for others.
-    HalfOpenEvicted,
+proto::reasons! {
+    /// Counters without a message type.
+    pub enum Drop {
+        /// Connection messages dropped: not a message, or a message with invalid content.
+        Malformed => "cm_rx_malformed",
+        /// Connection messages dropped: for no known connection.
+        Unmatched => "cm_rx_unmatched",
+        /// Connection messages dropped: for a connection, but not from its peer.
+        WrongSource => "cm_rx_wrong_source",
+        /// Connection messages dropped: the source exceeds its rate.
+        RateLimited => "cm_rx_rate_limited",
+        /// Connection messages dropped: the queue of datagrams to send is full.
+        QueueFull => "cm_tx_queue_full",
+        /// Half-open connections that made room for others.
+        HalfOpenEvicted => "cm_half_open_evicted",
+    }
 }
 
-const DROPS: [&str; 6] = [
-    "cm_rx_malformed",
-    "cm_rx_unmatched",
-    "cm_rx_wrong_source",
-    "cm_rx_rate_limited",
-    "cm_tx_queue_full",
-    "cm_half_open_evicted",
-];
-
 macro_rules! names {
-    ($($group:literal)*) => {
+    ($($group:literal $text:literal,)*) => {
         [$([
-            concat!("cm_", $group, "_req"),
-            concat!("cm_", $group, "_mra"),
-            concat!("cm_", $group, "_rej"),
-            concat!("cm_", $group, "_rep"),
-            concat!("cm_", $group, "_rtu"),
-            concat!("cm_", $group, "_dreq"),
-            concat!("cm_", $group, "_drep"),
-            concat!("cm_", $group, "_sidr_req"),
-            concat!("cm_", $group, "_sidr_rep"),
-            concat!("cm_", $group, "_lap"),
-            concat!("cm_", $group, "_apr"),
+            (concat!("cm_", $group, "_req"), concat!($text, ": REQ.")),
+            (concat!("cm_", $group, "_mra"), concat!($text, ": MRA.")),
+            (concat!("cm_", $group, "_rej"), concat!($text, ": REJ.")),
+            (concat!("cm_", $group, "_rep"), concat!($text, ": REP.")),
+            (concat!("cm_", $group, "_rtu"), concat!($text, ": RTU.")),
+            (concat!("cm_", $group, "_dreq"), concat!($text, ": DREQ.")),
+            (concat!("cm_", $group, "_drep"), concat!($text, ": DREP.")),
+            (concat!("cm_", $group, "_sidr_req"), concat!($text, ": SIDR_REQ.")),
+            (concat!("cm_", $group, "_sidr_rep"), concat!($text, ": SIDR_REP.")),
+            (concat!("cm_", $group, "_lap"), concat!($text, ": LAP.")),
+            (concat!("cm_", $group, "_apr"), concat!($text, ": APR.")),
         ]),*]
     };
 }
 
-const NAMES: [[&str; MESSAGES]; 4] = names!["tx_msgs" "tx_retries" "rx_msgs" "rx_duplicates"];
+/// Names and descriptions, by [`Group`] and message.
+const MESSAGE_NAMES: [[Description; MESSAGES]; 4] = names![
+    "tx_msgs" "Connection messages sent",
+    "tx_retries" "Connection messages sent again",
+    "rx_msgs" "Connection messages received",
+    "rx_duplicates" "Connection messages received again",
+];
 
 /// All counters.
 #[derive(Debug, Default)]
 pub struct Counts {
     messages: [[u64; MESSAGES]; 4],
-    drops: [u64; 6],
+    drops: [u64; Drop::COUNT],
 }
 
 impl Counts {
@@ -81,8 +81,15 @@ impl Counts {
     }
 
     pub fn list(&self) -> Vec<(&'static str, u64)> {
-        let messages = NAMES.iter().flatten().zip(self.messages.iter().flatten());
-        let drops = DROPS.iter().zip(&self.drops);
-        messages.chain(drops).map(|(n, c)| (*n, *c)).collect()
+        let names = MESSAGE_NAMES.iter().flatten();
+        let messages = names.zip(self.messages.iter().flatten());
+        let messages = messages.map(|((name, _), n)| (*name, *n));
+        messages.chain(Drop::named(&self.drops)).collect()
+    }
+
+    /// Names and descriptions of [`Counts::list`].
+    pub fn descriptions() -> impl Iterator<Item = &'static Description> {
+        let messages = MESSAGE_NAMES.iter().flatten();
+        messages.chain(Drop::DESCRIPTIONS)
     }
 }

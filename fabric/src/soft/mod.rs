@@ -41,6 +41,9 @@ mod underlay_query;
 mod unmanaged;
 mod worker;
 
+use proto::counters::Description;
+
+use crate::cm;
 pub use administrator::Qp1Carrier;
 pub use config::SoftConfig;
 pub use engine::{Answer, LocalQp, RemoteQp};
@@ -51,3 +54,13 @@ pub use ud::{Path, Refusal};
 pub use underlay::{Seen, Unusable, Usable, evaluate};
 pub use underlay_query::see;
 pub use worker::SoftWorker;
+
+/// Names and descriptions of a worker's counters.
+pub fn counter_descriptions() -> impl Iterator<Item = &'static Description> {
+    let packets = counts::PacketCounts::DESCRIPTIONS.iter();
+    let connections = rc::RcCounts::DESCRIPTIONS.iter();
+    let datagrams = packets.chain(Refusal::DESCRIPTIONS);
+    datagrams
+        .chain(connections)
+        .chain(cm::Counts::descriptions())
+}

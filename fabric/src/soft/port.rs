@@ -1,5 +1,7 @@
 //! The port on the control thread: endpoints, groups, and changes of the underlay.
 
+mod resources;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -17,7 +19,6 @@ use super::engine::EngineConfig;
 use super::holder::{self, Lock, Locked};
 use super::mailbox::Mailbox;
 use super::qp::{QueuePair, Service};
-use super::reception::DELIVERIES;
 use super::snapshot::{Endpoints, Groups, Shared, Sockets, SubnetMail, Table};
 use super::socket::{self, Binding};
 use super::underlay::{self, Unusable, Usable};
@@ -28,8 +29,8 @@ use crate::kernel::{random, wake};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
-    Capabilities, CompletionQueueInfo, DeviceAttributes, FabricError, GroupInfo, Port,
-    PortAttributes, PortEvent, QueuePairInfo, Resources, UdEndpoint, UdInit,
+    Capabilities, DeviceAttributes, FabricError, Port, PortAttributes, PortEvent, Resources,
+    UdEndpoint, UdInit,
 };
 use crate::worker::Worker;
 
@@ -576,46 +577,8 @@ impl Port for SoftPort {
         Some(self.endpoints.get(&id.0)?.qp().qpn())
     }
 
-    /// [`crate::Connections::list`] has the queue pairs of connections, which belong to the workers.
     fn resources(&self) -> Resources {
-        let lanes = self.config.workers;
-        let gsi = QueuePairInfo {
-            qpn: Qpn::GSI,
-            kind: "GSI",
-            state: self.gsi.state().name(),
-            pkey: self.pkeys.management().pkey,
-            qkey: self.gsi.qkey(),
-            lanes,
-            endpoint: EndpointId(0),
-        };
-        let endpoints = self.endpoints.values().map(|e| QueuePairInfo {
-            qpn: e.qp().qpn(),
-            kind: "UD",
-            state: e.qp().state().name(),
-            pkey: e.pkey().unwrap_or(e.partition()),
-            qkey: e.qkey(),
-            lanes,
-            endpoint: e.id(),
-        });
-        let qpn = |id: &EndpointId| self.endpoints.get(&id.0).map(|e| e.qp().qpn());
-        let groups = self.groups.iter().flat_map(|(&mgid, ids)| {
-            ids.iter()
-                .filter_map(qpn)
-                .map(move |qpn| GroupInfo { mgid, qpn })
-        });
-        let mut groups: Vec<GroupInfo> = groups.collect();
-        groups.sort_unstable_by_key(|g| (g.mgid, g.qpn));
-        Resources {
-            queue_pairs: std::iter::once(gsi).chain(endpoints).collect(),
-            completion_queues: (0..lanes as u32)
-                .map(|worker| CompletionQueueInfo {
-                    cqn: worker,
-                    cqe: DELIVERIES as u32,
-                    worker,
-                })
-                .collect(),
-            groups,
-        }
+        self.list_resources()
     }
 }
 

@@ -59,7 +59,7 @@ impl Reception<'_> {
 
     fn hand_on(&mut self, owner: usize, path: &Path, bytes: &[u8]) {
         let taken = self.mailboxes[owner].put(*path, bytes);
-        self.counts.rx_handed_on += u64::from(taken);
+        self.counts.packets.rx_handed_on += u64::from(taken);
         if !taken {
             self.counts.refused[Refusal::NoRoom as usize] += 1;
         }
@@ -95,7 +95,7 @@ impl Reception<'_> {
                     class::SUBN_ADM => table.administrator_of(path.src).is_some_and(|a| a.put(mad)),
                     _ => false,
                 });
-                counts.rx_mads_unhandled += u64::from(!taken);
+                counts.packets.rx_mads_unhandled += u64::from(!taken);
             }
         })?;
         if full { Err(Refusal::NoRoom) } else { Ok(()) }
@@ -122,9 +122,9 @@ fn note(
     if received.len() == DELIVERIES {
         return false;
     }
-    counts.rx_packets += 1;
-    counts.rx_bytes += d.payload.len() as u64;
-    counts.rx_multicast += u64::from(d.multicast);
+    counts.packets.rx_packets += 1;
+    counts.packets.rx_bytes += d.payload.len() as u64;
+    counts.packets.rx_multicast += u64::from(d.multicast);
     received.push(UdReceived {
         endpoint: endpoint.id,
         src_qpn: d.src_qpn,

@@ -113,7 +113,7 @@ impl Transmitter {
                         self.segmentation = true;
                     }
                     log::trace!("cannot send to {}: {e}", to.ip);
-                    counts.tx_too_big += u64::from(too_long);
+                    counts.packets.tx_too_big += u64::from(too_long);
                     return Outcome::Failed;
                 }
             }
@@ -121,11 +121,11 @@ impl Transmitter {
     }
 
     fn count_sent(&self, counts: &mut Counts, packets: usize, bytes: usize) {
-        counts.tx_trains += 1;
-        counts.tx_packets += packets as u64;
-        counts.tx_bytes += bytes as u64;
+        counts.packets.tx_trains += 1;
+        counts.packets.tx_packets += packets as u64;
+        counts.packets.tx_bytes += bytes as u64;
         if !self.segmentation && packets > 1 {
-            counts.tx_unsegmented += 1;
+            counts.packets.tx_unsegmented += 1;
         }
     }
 }

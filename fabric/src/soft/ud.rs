@@ -16,61 +16,38 @@ use super::snapshot::{Endpoint, Table};
 use super::train::HEAD;
 use super::wire::{Bth, Deth, ICRC_LEN, opcode};
 
-/// Why a packet was dropped. Each has a counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum Refusal {
-    /// Shorter than its headers, or more payload than the port's maximum.
-    Length,
-    /// Not an opcode of unreliable datagrams.
-    Opcode,
-    /// A transport header version that is not 0.
-    Version,
-    /// The destination address is neither the port's GID nor a group.
-    NotOurGid,
-    /// Unknown destination queue pair.
-    UnknownQpn,
-    /// The queue pair does not receive in its state.
-    State,
-    /// No queue pair is attached to the group.
-    NotMember,
-    /// The source is not the peer of the connection.
-    NotPeer,
-    /// The P_Key is of another partition, or both sides are limited members.
-    PKey,
-    /// The Q_Key is not the queue pair's.
-    QKey,
-    /// The receiver sent the packet.
-    OwnEcho,
-    /// The source is the port's GID, but no worker of the port sent the packet: another local process did.
-    ForgedOwn,
-    /// The ICRC is wrong.
-    Icrc,
-    /// More deliveries in a batch than the limit.
-    NoRoom,
-}
-
-impl Refusal {
-    /// Number of reasons.
-    pub const COUNT: usize = Refusal::NoRoom as usize + 1;
-
-    /// The counters' names, in the order of the discriminants.
-    pub const NAMES: [&'static str; Refusal::COUNT] = [
-        "rx_length_errors",
-        "rx_bad_opcode",
-        "rx_bad_version",
-        "rx_not_our_gid",
-        "rx_unknown_qpn",
-        "rx_bad_state",
-        "rx_not_member",
-        "rx_not_peer",
-        "rx_pkey_violations",
-        "rx_qkey_violations",
-        "rx_own_echo",
-        "rx_forged_own",
-        "rx_icrc_errors",
-        "rx_no_room",
-    ];
+proto::reasons! {
+    /// Why a packet was dropped. Each has a counter.
+    pub enum Refusal {
+        /// Packets dropped: shorter than its headers, or more payload than the port's maximum.
+        Length => "rx_length_errors",
+        /// Packets dropped: not an opcode of unreliable datagrams.
+        Opcode => "rx_bad_opcode",
+        /// Packets dropped: a transport header version that is not 0.
+        Version => "rx_bad_version",
+        /// Packets dropped: the destination address is neither the port's GID nor a group.
+        NotOurGid => "rx_not_our_gid",
+        /// Packets dropped: unknown destination queue pair.
+        UnknownQpn => "rx_unknown_qpn",
+        /// Packets dropped: the queue pair does not receive in its state.
+        State => "rx_bad_state",
+        /// Packets dropped: no queue pair is attached to the group.
+        NotMember => "rx_not_member",
+        /// Packets dropped: the source is not the peer of the connection.
+        NotPeer => "rx_not_peer",
+        /// Packets dropped: the P_Key is of another partition, or both sides are limited members.
+        PKey => "rx_pkey_violations",
+        /// Packets dropped: the Q_Key is not the queue pair's.
+        QKey => "rx_qkey_violations",
+        /// Packets dropped: the receiver sent the packet.
+        OwnEcho => "rx_own_echo",
+        /// Packets dropped: the source is the port's GID, but no worker of the port sent the packet: another local process did.
+        ForgedOwn => "rx_forged_own",
+        /// Packets dropped: the ICRC is wrong.
+        Icrc => "rx_icrc_errors",
+        /// Packets dropped: more deliveries in a batch than the limit.
+        NoRoom => "rx_no_room",
+    }
 }
 
 /// The addresses of a packet.

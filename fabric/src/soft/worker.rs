@@ -191,7 +191,7 @@ impl SoftWorker {
         self.transmitter.segmentation = true;
         // A blocked train was for the old network.
         if self.pending.take().is_some() {
-            self.counts.tx_failed += 1;
+            self.counts.packets.tx_failed += 1;
         }
         let receive = |s: &Arc<[Sockets]>| s.get(self.index).map(|s| Arc::clone(&s.receive));
         let (before, after) = (receive(&old), receive(&self.sockets));
@@ -259,13 +259,13 @@ impl SoftWorker {
     fn arrival(&mut self, now: Instant, i: usize) {
         let (arrival, _) = self.slab.slot(i);
         let arrival = *arrival;
-        self.counts.rx_trains += 1;
+        self.counts.packets.rx_trains += 1;
         if let Some(drops) = arrival.socket_drops {
-            self.counts.rx_socket_drops += u64::from(drops.wrapping_sub(self.socket_drops));
+            self.counts.packets.rx_socket_drops += u64::from(drops.wrapping_sub(self.socket_drops));
             self.socket_drops = drops;
         }
         let (Some(dst), 1..) = (arrival.dst, arrival.segment) else {
-            self.counts.rx_truncated += 1;
+            self.counts.packets.rx_truncated += 1;
             return;
         };
         let path = Path {
@@ -355,11 +355,11 @@ impl SoftWorker {
             match transmitter.send(counts, out, &to, shape, run.memory, seal) {
                 Outcome::Done => run.count,
                 Outcome::Blocked(taken) => {
-                    counts.tx_blocked += 1;
+                    counts.packets.tx_blocked += 1;
                     taken
                 }
                 Outcome::Failed => {
-                    counts.tx_failed += 1;
+                    counts.packets.tx_failed += 1;
                     run.count
                 }
             }
@@ -400,7 +400,7 @@ impl SoftWorker {
         }
         // The MTU may have shrunk since the train was begun.
         let too_big = train.payload.max(train.last) > self.table.payload_max;
-        self.counts.tx_too_big += u64::from(too_big);
+        self.counts.packets.tx_too_big += u64::from(too_big);
         let lane = self.lanes.take(from, train.count);
         let (false, Some((starts, psn))) = (too_big, lane) else {
             return self.failed();
@@ -445,7 +445,7 @@ impl SoftWorker {
         };
         let (address, train) = (p.address, &p.departure.train);
         if train.payload.max(train.last) > address.payload_max {
-            self.counts.tx_too_big += 1;
+            self.counts.packets.tx_too_big += 1;
             return self.failed();
         }
         let Some(header) = header(&table, &p.departure) else {
@@ -462,7 +462,7 @@ impl SoftWorker {
                 Outcome::Failed => {}
                 Outcome::Blocked(packets) => {
                     p.progress.packets = packets;
-                    self.counts.tx_blocked += 1;
+                    self.counts.packets.tx_blocked += 1;
                     return Sent::Blocked;
                 }
             }
@@ -473,7 +473,7 @@ impl SoftWorker {
     }
 
     fn failed(&mut self) -> Sent {
-        self.counts.tx_failed += 1;
+        self.counts.packets.tx_failed += 1;
         Sent::Failed
     }
 

@@ -53,7 +53,7 @@ fn without_segmentation(case: &str, address: &str) {
         qkey,
     };
     assert_eq!(worker.send(from.id, &destination, ticket), Sent::Done);
-    assert_eq!(worker.counts.tx_unsegmented, 1);
+    assert_eq!(worker.counts.packets.tx_unsegmented, 1);
     let mut got = Vec::new();
     while got.len() < 21 {
         let batch = worker.poll(8).unwrap();
@@ -183,7 +183,13 @@ fn restart_while_blocked() {
     }
     assert!(polled(&mut worker).is_empty());
     assert!(worker.has_room());
-    assert_eq!((worker.counts.tx_packets, worker.counts.tx_failed), (0, 1));
+    assert_eq!(
+        (
+            worker.counts.packets.tx_packets,
+            worker.counts.packets.tx_failed
+        ),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -262,7 +268,7 @@ fn handed_on() {
         thread::sleep(std::time::Duration::from_millis(1));
     }
     assert!(got == sent, "{:?}", workers[1].counters());
-    assert!(workers[0].counts.rx_handed_on > 5);
+    assert!(workers[0].counts.packets.rx_handed_on > 5);
     assert!(workers[0].list().is_empty() && workers[1].list().len() == 2);
 }
 
@@ -283,7 +289,7 @@ fn forged_in_the_ports_name() {
     let mad = [7; MAD_LEN];
     for n in 1..=2 {
         fake_gsi::send(&socket, source, own, &mad);
-        while worker.counts.rx_trains < n {
+        while worker.counts.packets.rx_trains < n {
             assert!(worker.poll(8).unwrap().is_empty());
         }
         assert_eq!(
@@ -293,7 +299,7 @@ fn forged_in_the_ports_name() {
             worker.counts
         );
     }
-    assert_eq!(worker.counts.rx_mads_unhandled, 0);
+    assert_eq!(worker.counts.packets.rx_mads_unhandled, 0);
 }
 
 #[test]

@@ -18,7 +18,8 @@ const SENDERS_MAX: usize = 4096;
 /// The state of a membership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The join waits for the broadcast group, whose parameters it needs.
+    /// The join waits for the broadcast group, whose parameters it needs, or for the abilities of the subnet
+    /// administrator.
     Waiting,
     /// The subnet administrator has not answered the request with this JoinState yet.
     Asked(TransactionId, Attempt),
@@ -35,17 +36,6 @@ pub(super) const SENDER_IDLE: Duration = Duration::from_secs(600);
 /// Why a group of IP cannot be joined.
 const NO_BROADCAST_GROUP: &str = "the port is no member of the broadcast group";
 
-/// The memberships of a sender, in the order of the attempts: full member that only sends, which not every
-/// subnet administrator has; non-member that only sends, for which the group must exist; full member to
-/// which no queue pair is attached. The kernel's IPoIB never requests the second, so beside its interface
-/// the second comes first.
-const SENDER: [JoinState; 4] = [
-    JoinState::SEND_ONLY_NON_MEMBER,
-    JoinState::SEND_ONLY_FULL_MEMBER,
-    JoinState::SEND_ONLY_NON_MEMBER,
-    JoinState::FULL,
-];
-
 /// A kind of join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attempt {
@@ -55,8 +45,8 @@ enum Attempt {
     Create,
     /// None: another user of the port has joined. Only the parameters are needed.
     Adopt,
-    /// As a sender, with the entry of [`SENDER`] at this index.
-    Send(usize),
+    /// As a sender; see [`Subnet::senders`].
+    Send(JoinState),
 }
 
 /// A membership of the port, or a request for one.
@@ -156,7 +146,6 @@ impl Subnet {
                 Some(parameters) => Joined::Now(parameters),
                 None => Joined::Refused("the group has an invalid MTU".into()),
             },
-            (State::Waiting, _) => Joined::Pending,
             (State::Asked(_, Attempt::Join | Attempt::Create | Attempt::Adopt), _) => {
                 Joined::Pending
             }
@@ -250,9 +239,19 @@ impl Subnet {
                 return Joined::Refused(NO_BROADCAST_GROUP.into());
             }
         };
-        // The broadcast group exists, or its partition has no IPoIB. Groups below it may not exist.
         let attempt = match (attempt, template) {
+            // The broadcast group exists, or its partition has no IPoIB. Groups below it may not exist.
             (Attempt::Join, Some(_)) => Attempt::Create,
+            (Attempt::Send(state), _) => match self.has_send_only_full_member(now) {
+                None => {
+                    self.set_state(mgid, State::Waiting);
+                    return Joined::Pending;
+                }
+                Some(false) if state == JoinState::SEND_ONLY_FULL_MEMBER => {
+                    self.next_sender(state).map_or(attempt, Attempt::Send)
+                }
+                Some(_) => attempt,
+            },
             (attempt, _) => attempt,
         };
         let state = attempt.join_state();
@@ -298,10 +297,43 @@ impl Subnet {
 
     /// The first attempt to join a group, as a receiver or as a sender only.
     const fn first_attempt(&self, receives: bool) -> Attempt {
-        match (receives, self.port.kernel_interface) {
-            (true, _) => Attempt::Join,
-            (false, true) => Attempt::Send(0),
-            (false, false) => Attempt::Send(1),
+        match receives {
+            true => Attempt::Join,
+            false => Attempt::Send(self.senders()[0]),
+        }
+    }
+
+    /// The memberships of a sender, in the order of the attempts: full member that only sends, which not every
+    /// subnet administrator has; non-member that only sends, for which the group must exist; full member to
+    /// which no queue pair is attached. The kernel's IPoIB never requests the second, so beside its interface
+    /// the second comes first.
+    const fn senders(&self) -> [JoinState; 3] {
+        let (full, non) = (
+            JoinState::SEND_ONLY_FULL_MEMBER,
+            JoinState::SEND_ONLY_NON_MEMBER,
+        );
+        match self.port.kernel_interface {
+            true => [non, full, JoinState::FULL],
+            false => [full, non, JoinState::FULL],
+        }
+    }
+
+    /// The membership of a sender to request after the subnet administrator has refused this one.
+    fn next_sender(&self, refused: JoinState) -> Option<JoinState> {
+        let mut senders = self.senders().into_iter();
+        senders.find(|state| *state == refused)?;
+        senders.next()
+    }
+
+    /// The next kind of join after the subnet administrator has refused this one.
+    fn next_attempt(&self, refused: Attempt, mgid: Gid, receives: bool) -> Option<Attempt> {
+        match refused {
+            // Nobody but the subnet manager creates broadcast groups.
+            Attempt::Join if mgid::broadcast_of(mgid) == Some(mgid) => None,
+            Attempt::Join => Some(Attempt::Create),
+            Attempt::Create | Attempt::Adopt => None,
+            Attempt::Send(_) if receives => Some(Attempt::Join),
+            Attempt::Send(state) => self.next_sender(state).map(Attempt::Send),
         }
     }
 
@@ -357,7 +389,7 @@ impl Subnet {
                 Err(why) => self.failed(mgid, unusable(why)),
             },
             Err(Failure::Status(status::REQ_INVALID | status::INSUF_COMPS)) => {
-                match attempt.next(mgid, receives) {
+                match self.next_attempt(attempt, mgid, receives) {
                     Some(next) => self.request(now, mgid, next),
                     None => self.refused(mgid, attempt),
                 }
@@ -468,7 +500,7 @@ impl Subnet {
     }
 
     /// Joins a group again whose membership or parameters may have changed.
-    fn rejoin(&mut self, now: Instant, mgid: Gid) {
+    pub(super) fn rejoin(&mut self, now: Instant, mgid: Gid) {
         let Some(membership) = self.groups.get(&mgid) else {
             return;
         };
@@ -545,6 +577,15 @@ impl Subnet {
         }
     }
 
+    /// The groups whose joins wait.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = Gid> {
+        let waiting = self
+            .groups
+            .iter()
+            .filter(|(_, m)| m.state == State::Waiting);
+        waiting.map(|(mgid, _)| *mgid)
+    }
+
     /// The memberships, for display.
     pub fn memberships(&self) -> impl Iterator<Item = GroupMembership> {
         self.groups.values().filter_map(Membership::shown)
@@ -560,22 +601,8 @@ impl Attempt {
     const fn join_state(self) -> JoinState {
         match self {
             Attempt::Adopt => JoinState::NONE,
-            Attempt::Send(index) if index < SENDER.len() => SENDER[index],
-            Attempt::Join | Attempt::Create | Attempt::Send(_) => JoinState::FULL,
-        }
-    }
-
-    /// The next kind of join after the subnet administrator has refused this one.
-    fn next(self, mgid: Gid, receives: bool) -> Option<Attempt> {
-        match self {
-            // Nobody but the subnet manager creates broadcast groups.
-            Attempt::Join if mgid::broadcast_of(mgid) == Some(mgid) => None,
-            Attempt::Join => Some(Attempt::Create),
-            Attempt::Create | Attempt::Adopt => None,
-            Attempt::Send(index) if index + 1 < SENDER.len() && !receives => {
-                Some(Attempt::Send(index + 1))
-            }
-            Attempt::Send(_) => receives.then_some(Attempt::Join),
+            Attempt::Send(state) => state,
+            Attempt::Join | Attempt::Create => JoinState::FULL,
         }
     }
 }

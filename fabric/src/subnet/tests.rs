@@ -1,6 +1,7 @@
 //! Ports on a simulated subnet: a subnet administrator with OpenSM's rules, and a network that loses,
 //! delays, doubles and reorders datagrams.
 
+mod abilities;
 pub(crate) mod administrator;
 mod conformance;
 mod crowd;

@@ -152,6 +152,8 @@ pub struct Device {
     /// Attributes of the device.
     pub attributes: DeviceAttributes,
     stock: Mutex<Option<Stock>>,
+    /// The regions of registered memory: local key and bytes.
+    pub regions: Vec<(u32, usize)>,
     /// Shared receive queue for datagrams; `None` if each queue pair has its own queue.
     pub datagrams: Option<Arc<SharedReceiveQueue>>,
     /// Shared receive queue for messages, if there are connections.
@@ -265,7 +267,12 @@ impl Device {
                 count => Some(pool(count, MESSAGE_LEN)?),
             },
         };
+        let pools = [&stock.transmit, &stock.datagrams].into_iter();
+        let regions = pools.chain(&stock.messages).filter_map(|(pool, places)| {
+            Some((places.first()?.lkey(), places.len() * pool.place_len()))
+        });
         Ok(Arc::new(Device {
+            regions: regions.collect(),
             limits,
             attributes,
             stock: Mutex::new(Some(stock)),

@@ -20,7 +20,7 @@ pub struct Look {
     pub seen: Seen,
 }
 
-/// Maximum locked memory of a port's buffers in bytes, without the rings of its queues.
+/// Maximum locked memory of a data thread's buffers on a port in bytes, without the rings of its queues.
 pub const BUFFERS: u64 = device::BUFFERS as u64;
 
 /// Inspects a port.

@@ -64,6 +64,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use proto::counters::Description;
+
 mod config;
 mod connections;
 mod counts;
@@ -95,6 +97,12 @@ pub use config::VerbsConfig;
 #[cfg(fuzzing)]
 pub use connections::fuzzed;
 pub use port::VerbsPort;
+
+/// Names and descriptions of a worker's counters.
+pub fn counter_descriptions() -> impl Iterator<Item = &'static Description> {
+    let packets = counts::Counts::DESCRIPTIONS.iter();
+    packets.chain(connections::counter_descriptions())
+}
 
 /// Locks a mutex, also after a panic of its last owner: the values here are valid at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -251,6 +251,17 @@ fn each_worker_sends_and_the_first_one_is_in_the_groups() {
     let qpns: Vec<Qpn> = listed.queue_pairs.iter().map(|q| q.qpn).collect();
     assert_eq!(qpns, sources);
     assert_eq!(listed.completion_queues.len(), 4);
+    assert_eq!(listed.protection_domains, [0, 1]);
+    let regions = |worker| {
+        let all = listed.memory_regions.iter();
+        all.filter(|region| region.worker == worker && region.mrlen > 0)
+            .count()
+    };
+    // Memory to send from and to receive datagrams in; with connections also messages.
+    let srqs = listed.shared_receive_queues.iter();
+    let messages = srqs.filter(|srq| srq.contents == "messages" && srq.worker == 0);
+    let expected = 2 + messages.count();
+    assert_eq!((regions(0), regions(1)), (expected, expected));
     assert_eq!(listed.groups[0].qpn, from.qpn);
     // The multicast of both is the endpoint's own.
     assert!(a.receive_one(Duration::from_millis(300)).is_none());

@@ -59,8 +59,12 @@ impl Filesystem for Tree {
     }
 
     fn forget(&self, _: &Request, inode: INodeNo, lookups: u64) {
-        if let Ok(Place::Interface(number, _)) = place(inode) {
-            self.interfaces().forgotten(number, lookups);
+        match place(inode) {
+            Ok(Place::Interface(number, _)) => self.interfaces().forgotten(number, lookups),
+            Ok(Place::PortDirectory(number) | Place::PortFile(number)) => {
+                self.paths().forgotten(number, lookups);
+            }
+            _ => {}
         }
     }
 

@@ -16,7 +16,7 @@ use control::{ControlServer, Handler, StreamId, Streamed};
 use proto::PKey;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::samples::child;
+use crate::samples::{child, port};
 
 /// Serves until it is dropped.
 pub struct Fake {
@@ -171,6 +171,9 @@ impl Handler for Served {
                     umcast: interfaces[at].umcast,
                 })
             }
+            Request::Ports => Ok(Reply::Ports {
+                ports: vec![port("eth0")],
+            }),
             Request::ChildAdd(request) => add(&mut interfaces, &request),
             Request::ChildDel(request) => remove(&mut interfaces, &request),
             other => panic!("unexpected method {other:?}"),

@@ -16,13 +16,13 @@ fn the_daemon_may_come_and_go() {
         return;
     };
     let fs = lab.mount();
-    assert_eq!(fs.list("."), ["debug"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband"]);
     assert_eq!(fs.read_error("ib0/mode"), libc::ENOENT);
     let fake = Fake::start(&lab.socket(), vec![interface("ib0", 0x48)]);
-    assert_eq!(fs.list("."), ["debug", "ib0"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband", "ib0"]);
     let mode = File::open(fs.path("ib0/mode")).unwrap();
     drop(fake);
-    assert_eq!(fs.list("."), ["debug"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband"]);
     let gone = std::io::read_to_string(&mode).unwrap_err();
     assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
     let _fake = Fake::start(&lab.socket(), vec![interface("ib0", 0x48)]);

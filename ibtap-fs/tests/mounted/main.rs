@@ -4,6 +4,7 @@
 mod fake;
 mod lab;
 mod life;
+mod ports;
 #[path = "../../src/samples.rs"]
 mod samples;
 mod sysfs;

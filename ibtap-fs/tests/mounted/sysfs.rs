@@ -26,7 +26,7 @@ fn the_tree_is_as_sysfs_and_debugfs_have_it() {
     let Some((_lab, _fake, fs)) = family() else {
         return;
     };
-    assert_eq!(fs.list("."), ["debug", "ib0", "ib0.8001"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband", "ib0", "ib0.8001"]);
     let parent = [
         "addr_len",
         "address",
@@ -163,7 +163,7 @@ fn directories_follow_the_interfaces() {
     let mut mode = File::open(fs.path("ib0.8001/mode")).unwrap();
     let directory = File::open(fs.path("ib0.8001")).unwrap();
     fake.interfaces()[1].name = "storage0".to_owned();
-    assert_eq!(fs.list("."), ["debug", "ib0", "storage0"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband", "ib0", "storage0"]);
     assert_eq!(fs.read_error("ib0.8001/mode"), libc::ENOENT);
     assert_eq!(fs.read("storage0/pkey"), "0x8001\n");
 
@@ -186,7 +186,7 @@ fn directories_follow_the_interfaces() {
     assert_eq!(text, "0x8001\n");
 
     fake.interfaces().remove(1);
-    assert_eq!(fs.list("."), ["debug", "ib0", "ib0.8001"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband", "ib0", "ib0.8001"]);
     mode.seek(SeekFrom::Start(0)).unwrap();
     let gone = mode.read(&mut [0; 9]).unwrap_err();
     assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
@@ -204,7 +204,7 @@ fn interfaces_of_one_name_are_distinguished_by_their_namespaces() {
     fake.interfaces().extend([blue, alone]);
     assert_eq!(
         fs.list("."),
-        ["debug", "ib0", "ib0.8001", "blue:ib0", "ib1"]
+        ["debug", "infiniband", "ib0", "ib0.8001", "blue:ib0", "ib1"]
     );
     assert_eq!(fs.read("ib0/pkey"), "0xffff\n");
     assert_eq!(fs.read("blue:ib0/pkey"), "0x8002\n");
@@ -229,10 +229,10 @@ fn a_listing_of_many_is_whole() {
     });
     fake.interfaces().extend(children);
     let mut listed = fs.list(".");
-    assert_eq!(listed.len(), 3 + 0x200);
+    assert_eq!(listed.len(), 4 + 0x200);
     listed.sort();
     listed.dedup();
-    assert_eq!(listed.len(), 3 + 0x200);
+    assert_eq!(listed.len(), 4 + 0x200);
     eventually("a file of the last interface", || {
         fs.try_read("ib0.82ff/pkey").ok()
     });

@@ -40,7 +40,7 @@ fn children_come_and_go_by_writing() {
             Ok(())
         );
     }
-    assert_eq!(fs.list("."), ["debug", "ib0"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband", "ib0"]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_the_kernel_refuses_has_the_kernels_number() {
     ] {
         assert_eq!(fs.write(file, text), Err(errno), "{text:?} to {file}");
     }
-    assert_eq!(fs.list("."), ["debug", "ib0", "ib0.8001"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband", "ib0", "ib0.8001"]);
     // (The shell's echo does not print the error number.)
     let done = fs.shell(
         &["env", "LC_ALL=C"],
@@ -159,7 +159,7 @@ fn all_may_read_and_only_who_administers_may_write() {
     // Root with all capabilities in its own user namespace.
     let contained = ["unshare", "--user", "--map-root-user"];
     assert_eq!(python(&contained), libc::EPERM.to_string());
-    assert_eq!(fs.list("."), ["debug", "ib0"]);
+    assert_eq!(fs.list("."), ["debug", "infiniband", "ib0"]);
     assert_eq!(python(&["env"]), "made");
     assert_eq!(python(&["unshare", "--net"]), libc::ENOTUNIQ.to_string());
 }

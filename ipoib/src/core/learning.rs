@@ -251,7 +251,9 @@ impl Ipoib {
             Update::GuestMac { mac } => self.apply_guest_mac(now, *mac),
             Update::GuestForgotten { ip } => self.apply_guest_forgotten(*ip),
             Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),
-            Update::Conflict { ip } => self.conflicts.keep(now, *ip),
+            Update::Conflict { ip } => {
+                self.conflicts.hold(now, *ip);
+            }
             Update::SignedNd => self.signed_reported = true,
             Update::Dhcp { xid, client } => {
                 self.services.clients.remember(now, *xid, *client);

@@ -24,7 +24,7 @@ impl DataThread {
     pub(in crate::datapath) fn transmit_ethernet(&mut self, i: usize, now: Time) {
         // Another thread may have learned the destination of the first frame, from the packet that it
         // answers.
-        if !self.control.inbox.receiver.is_empty() {
+        if self.control.inbox.len() > 0 {
             self.commands(now);
         }
         for _ in 0..if self.pace.busy { BURST } else { 1 } {

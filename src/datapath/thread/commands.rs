@@ -10,15 +10,15 @@ use netdev::tap::is_gone;
 use super::super::command::{Command, Report, Snapshot, Tables};
 use super::super::ip::{IpLane, IpSettings, receive};
 use super::super::lane::{LinkId, Served};
-use super::super::stats::{EthernetSnapshot, IpSnapshot, WorkerSnapshot};
+use super::super::stats::{EthernetSnapshot, IpSnapshot, ThreadStats, WorkerSnapshot};
 use super::{At, DataThread, Io, lane_interest, nanoseconds};
 
 impl DataThread {
     pub(in crate::datapath) fn commands(&mut self, now: Time) {
         // Later commands wake the thread again: a flood of updates from other threads must not keep this
         // thread from its own packets.
-        for _ in 0..self.control.inbox.receiver.len() {
-            let Ok(command) = self.control.inbox.receiver.try_recv() else {
+        for _ in 0..self.control.inbox.len() {
+            let Some(command) = self.control.inbox.next() else {
                 return;
             };
             self.command(command, now);
@@ -257,10 +257,12 @@ impl DataThread {
         Snapshot {
             worker: WorkerSnapshot {
                 worker: self.control.index,
-                wakeups: self.pace.wakeups,
-                unserved: self.io.unserved,
-                not_allowed: self.io.allowed.refused,
-                reports_lost: self.control.reports_lost + self.ethernet.management.lost(),
+                thread: ThreadStats {
+                    wakeups: self.pace.wakeups,
+                    unserved: self.io.unserved,
+                    not_allowed: self.io.allowed.refused,
+                    reports_lost: self.control.reports_lost + self.ethernet.management.lost(),
+                },
                 fabric: self.io.fabric.counters(),
             },
             ip: ip.collect(),

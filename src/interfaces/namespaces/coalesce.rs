@@ -6,7 +6,6 @@ use netdev::ethtool;
 use rtnl::EthtoolEvent;
 
 use crate::interface::{InterfaceId, Place};
-use crate::interfaces::settings::MODERATION_MAX;
 use crate::interfaces::{Context, Interfaces};
 
 impl Interfaces {
@@ -54,14 +53,10 @@ impl Interfaces {
             log::debug!("{}: ethtool -C rx-frames {rx_frames}", interface.name);
             let at = interface.port;
             let now = cx.ports[at].moderation;
-            self.set_moderation(
-                cx,
-                at,
-                Moderation {
-                    rx_frames: rx_frames.min(MODERATION_MAX),
-                    ..now
-                },
-            );
+            cx.ports[at].set_moderation(Moderation {
+                rx_frames: rx_frames.min(Moderation::MAX),
+                ..now
+            });
         }
     }
 }

@@ -7,7 +7,7 @@ use fabric::{EndpointId, PortEvent};
 use vnic::port::Event;
 
 use crate::datapath::LinkId;
-use crate::ethernet::{Ethernet, carried_mtu, mtu_of, now};
+use crate::ethernet::{Ethernet, now};
 use crate::interface::InterfaceId;
 use crate::interfaces::{Context, Interfaces, management};
 use crate::port::PortId;
@@ -20,7 +20,11 @@ impl Interfaces {
                 management::open_missing_management(self, cx, at);
                 self.configure_missing_switches(cx, at);
             }
-            PortEvent::MtuChange(payload) => self.vnic_payload_changed(cx, at, *payload),
+            PortEvent::MtuChange(_) => {
+                for id in self.ethernet_ids(|i, _| i.port == at) {
+                    self.follow_vnic_payload(cx, id);
+                }
+            }
             // Handled for all endpoints together.
             PortEvent::Group { .. } | PortEvent::ClientReregister => return,
             // Handled for all interfaces of the port together.
@@ -33,7 +37,9 @@ impl Interfaces {
     pub fn sync_vnic_groups(&mut self, cx: &mut Context, id: InterfaceId) {
         if let Some((interface, ethernet)) = self.ethernet_mut(id) {
             let at = interface.port;
-            if ethernet.sync_groups(interface, &mut cx.ports[at], &mut cx.events) {
+            let changed = ethernet.sync_groups(interface, &mut cx.ports[at], &mut cx.events);
+            self.follow_vnic_payload(cx, id);
+            if changed {
                 self.set_carriers(cx, at);
             }
         }
@@ -102,35 +108,12 @@ impl Interfaces {
         due.into_iter().for_each(|at| self.set_carriers(cx, at));
     }
 
-    /// The payload size of the port's packets changed, in bytes.
-    fn vnic_payload_changed(&mut self, cx: &mut Context, at: PortId, payload: u32) {
-        for id in self.ethernet_ids(|i, _| i.port == at) {
-            let Some((interface, ethernet)) = self.ethernet_mut(id) else {
-                continue;
-            };
-            let most = *ethernet.allowed_mtu().end();
-            let had_most = interface.mtu == most;
-            ethernet.carried_mtu = carried_mtu(payload);
-            let (name, asked) = (&interface.name, ethernet.spec.mtu);
-            let is_static = ethernet.spec.switch.is_some();
-            if is_static {
-                // No manager sets the MTU of this switch.
-                ethernet.info.eth_mtu = mtu_of(ethernet.carried_mtu);
-            }
-            ethernet.update_lanes(interface, &cx.ports[at]);
-            if is_static {
-                let most = *ethernet.allowed_mtu().end();
-                // An MTU that was the largest follows; others are only reduced.
-                let mtu = match asked {
-                    Some(asked) => asked.min(most),
-                    None if had_most => most,
-                    None => interface.mtu.min(most),
-                };
-                log::info!("{name}: the largest MTU is now {most}, the MTU {mtu}");
-                self.try_mtu(cx, id, mtu);
-            } else {
-                self.keep_vnic_mtu(cx, id);
-            }
+    /// Follows the size of UD payloads, which the port and the group of the switch limit.
+    fn follow_vnic_payload(&mut self, cx: &mut Context, id: InterfaceId) {
+        if let Some((interface, ethernet)) = self.ethernet_mut(id)
+            && let Some(mtu) = ethernet.follow_payload(interface, &cx.ports[interface.port])
+        {
+            self.try_mtu(cx, id, mtu);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::lab::{
 };
 
 /// A packet that is too large for a datagram, answered.
-fn large(from: &Machine, to: &Machine) {
+pub(super) fn large(from: &Machine, to: &Machine) {
     from.ok(&format!(
         "ping -q -c 3 -i 0.1 -W 5 -M do -s 60000 {}",
         to.v4()

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{BROADCAST, beside_a_kernel, is_member, reach_afresh, start};
+use super::{BROADCAST, Kernel, LARGE, beside_a_kernel, is_member, reach_afresh, start};
 use crate::lab::{
     Framing, Machine, Node, SOON, Sa, carrier, eventually, goes_on, on_subnet, reach, traffic,
 };
@@ -85,16 +85,23 @@ fn c64_c116_after_the_port_was_down_the_broadcast_group_comes_first() {
     });
 }
 
+/// The administrator says that it has no SendOnlyFullMember: nobody asks for it.
 #[test]
 fn c79_refused_senders_do_not_fill_the_log() {
-    beside_a_kernel(|subnet, sa, _, ours| {
+    on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
+        sa.rule(&json!({
+            "method": "Get", "attribute": "ClassPortInfo", "set": {"capabilities2": 0},
+        }));
+        let kernel = Kernel::start(&subnet.kernel, "datagram");
         let machine = &subnet.machine;
+        let ours = start(machine, "");
+        reach(machine, kernel.machine);
         let group = |n: usize| format!("ff12:401b:ffff::f07:{n:x}01");
         (1..=20).for_each(|n| refuse(sa, machine, &group(n)));
         let lines = ours.daemon.output().lines().count();
         // One packet after the other: a packet for a group that was refused long ago asks again.
         machine.ok("ip route replace 239.0.0.0/8 dev ib0
-            for turn in $(seq 200); do
+            for turn in $(seq 40); do
                 for group in $(seq 20); do echo x >/dev/udp/239.7.$group.1/9; done
             done");
         let mut asked = sa.requests(machine.number(), "Set", "MCMemberRecord");
@@ -104,6 +111,9 @@ fn c79_refused_senders_do_not_fill_the_log() {
             .map(|join| join["mgid"].as_str().expect("text"));
         let groups: std::collections::BTreeSet<&str> = groups.collect();
         assert_eq!(groups.len(), 20, "{groups:?}");
+        let states = asked.iter().filter_map(|join| join["join_state"].as_u64());
+        let states: std::collections::BTreeSet<u64> = states.collect();
+        assert_eq!(states.into_iter().collect::<Vec<_>>(), [1, 4]);
         let output = ours.daemon.output();
         let new: Vec<&str> = output.lines().skip(lines).collect();
         assert!(new.len() <= 1, "{new:#?}");

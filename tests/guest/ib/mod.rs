@@ -5,6 +5,7 @@ mod beside;
 mod connections;
 mod faults;
 mod joining;
+mod lids;
 mod soft;
 mod verbs;
 mod vnic;
@@ -54,12 +55,16 @@ impl<'a> Kernel<'a> {
     /// The kernel has neither crashed nor complained.
     fn is_sound(&self) {
         let log = self.machine.ok("dmesg");
-        let complaint = log.lines().find(|line| {
+        let is_complaint = |line: &&str| {
             ["BUG:", "WARNING:", "Oops"]
                 .iter()
                 .any(|word| line.contains(word))
-        });
-        assert_eq!(complaint, None, "{log}");
+        };
+        let mut after = log.lines().skip_while(|line| !is_complaint(line));
+        if let Some(complaint) = after.next() {
+            let more: Vec<&str> = after.take(40).collect();
+            panic!("the kernel complains: {complaint}\n{}", more.join("\n"));
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::LARGE;
 use crate::lab::{
-    Framing, Machine, Node, P_KEY_CHANGE, SOON, Sa, Side, all_arrives, carrier, eventually, gid_of,
-    on_subnet, reach,
+    CLIENT_REREGISTER, Framing, Machine, Node, P_KEY_CHANGE, SOON, Sa, Side, all_arrives, carrier,
+    eventually, gid_of, on_subnet, reach,
 };
 
 /// Switch 1 in the default partition, switch 2 in partition 0x8001. `ib0` is the name that the shared checks use.
@@ -58,6 +58,29 @@ fn has_group(sa: &Sa, machines: [&Machine; 2], pkey: u16, vesw: u16) -> bool {
     })
 }
 
+/// The groups of the switches get another MTU: of the interface's, and of the largest that `ibtap show` names.
+fn follows_the_groups(sa: &Sa, machines: [&Machine; 2]) {
+    for (code, mtu) in [(4, 2005), (5, 4053)] {
+        sa.ask(&json!({"do": "set", "values": {"mtu": code}}));
+        for machine in machines {
+            machine.port_event(CLIENT_REREGISTER);
+        }
+        for machine in machines {
+            eventually(SOON, &format!("an MTU of {mtu}"), || {
+                let shown = machine.ask("show ib0").remove(0);
+                (machine.mtu("ib0") == mtu && shown["mtu_max"] == mtu).then_some(())
+            });
+        }
+        let [a, b] = machines;
+        reach(a, b);
+        let full = mtu - 20 - 8;
+        a.ok(&format!(
+            "ping -q -c 2 -i 0.2 -W 5 -M do -s {full} {}",
+            b.v4()
+        ));
+    }
+}
+
 #[test]
 fn switches_in_two_partitions_carry_ethernet() {
     on_subnet(Framing::Mlid, LARGE, |subnet, sa| {
@@ -72,6 +95,7 @@ fn switches_in_two_partitions_carry_ethernet() {
                 has_group(sa, [a, b], pkey, vesw).then_some(())
             });
         }
+        follows_the_groups(sa, [a, b]);
         // Without the partition, switch 2 is gone, and switch 1 goes on.
         let red_carrier = |on: &str| {
             eventually(SOON, &format!("carrier {on} on red0"), || {

@@ -113,13 +113,15 @@ impl Machine {
     }
 
     /// Reloads the driver of its InfiniBand port, with `parameters`. `ib_ipoib` and the connection manager are not
-    /// loaded afterwards.
+    /// loaded afterwards, and the kernel's log is empty: `rdma_rxe` sometimes refuses to destroy the completion queues
+    /// of an `ib_ipoib` that is unloaded, which the kernel logs as a warning.
     pub(super) fn renew_port(&self, parameters: &str) {
         self.ok(&format!(
             "
             for module in ib_ipoib rdma_ucm rdma_cm iw_cm ib_cm; do rmmod $module 2>/dev/null; done
             rdma link del rxe0 2>/dev/null
             rmmod rdma_rxe_ib 2>/dev/null
+            dmesg -c >/dev/null
             set -e
             modprobe rdma_rxe_ib {parameters}
             rdma link add rxe0 type rxe netdev eth0
@@ -132,6 +134,15 @@ impl Machine {
     pub fn set_port(&self, parameter: &str, value: &str) {
         let folder = "/sys/module/rdma_rxe_ib/parameters";
         self.ok(&format!("echo {value} >{folder}/{parameter}"));
+    }
+
+    /// Gives its InfiniBand port another LID, with [`Framing::Mgid`](super::Framing::Mgid) only.
+    pub fn change_lid(&self, lid: usize) {
+        // The neighbours find the LID at its address.
+        let address = super::gid_of(lid);
+        self.ok(&format!("ip addr add {address}/64 dev eth0 nodad"));
+        self.set_port("lid", &format!("\"rxe0 {lid}\""));
+        self.port_event(super::LID_CHANGE);
     }
 
     /// Causes an asynchronous event of its InfiniBand port.

@@ -41,6 +41,7 @@ pub use running::Running;
 pub use sa::Sa;
 pub use stage::{Stage, on_both_stages, on_stage};
 pub use station::{Done, Station};
+use subnet::LID_CHANGE;
 pub use subnet::{CLIENT_REREGISTER, Framing, P_KEY_CHANGE, Subnet, gid_of, on_subnet};
 
 /// Time limit for events that take a moment, in an emulated machine on a busy host.

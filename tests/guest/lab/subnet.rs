@@ -1,5 +1,5 @@
 //! An InfiniBand subnet: two virtual machines with InfiniBand ports, a host of this machine, and a scripted subnet
-//! administrator. There are two subnets, each created for the first test that needs it; tests take turns.
+//! administrator. There are three subnets, each created for the first test that needs it; tests take turns.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -10,11 +10,11 @@ use super::stage::switch_with_host;
 use super::{Local, Machine, Node, Sa, Station};
 
 /// LIDs are the numbers of the nodes. A host and two machines for each subnet.
-const HOSTS: [usize; SUBNETS] = [0x20, 0x21];
-const MACHINES: [[usize; 2]; SUBNETS] = [[0x11, 0x12], [0x13, 0x14]];
+const HOSTS: [usize; SUBNETS] = [0x20, 0x21, 0x22];
+const MACHINES: [[usize; 2]; SUBNETS] = [[0x11, 0x12], [0x13, 0x14], [0x15, 0x16]];
 
 /// Number of subnets.
-const SUBNETS: usize = 2;
+const SUBNETS: usize = 3;
 
 /// Framing of the packets on the subnet's Ethernet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,24 @@ pub fn on_subnet(framing: Framing, sa_options: &str, test: impl FnOnce(&Subnet, 
     let sa = subnet.start_sa(sa_options);
     let scratch = subnet.shared.scratch();
     let capture = Capture::start(&subnet.switch, &subnet.kernel.port(), scratch);
-    capture.watch(|| test(subnet, &sa));
+    capture.watch(|| {
+        let _shown = ShownOnFailure(&subnet.machine);
+        test(subnet, &sa);
+    });
+}
+
+/// Prints the underlay of a machine if the test fails: its packets are not in the capture.
+struct ShownOnFailure<'a>(&'a Machine);
+
+impl Drop for ShownOnFailure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let done = self
+                .0
+                .run("ip -s address show eth0; ip neigh; ip route; cat /proc/net/snmp; dmesg | tail -n 20");
+            eprintln!("--- the underlay of the machine:\n{}{}", done.out, done.err);
+        }
+    }
 }
 
 /// The subnets that no test uses, and the number of those that exist.
@@ -188,6 +205,7 @@ impl Subnet {
 
 /// Asynchronous events of a port (`enum ib_event_type`).
 pub const P_KEY_CHANGE: u32 = 12;
+pub(super) const LID_CHANGE: u32 = 11;
 const SM_CHANGE: u32 = 13;
 /// See [`P_KEY_CHANGE`].
 pub const CLIENT_REREGISTER: u32 = 17;

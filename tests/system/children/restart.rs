@@ -98,6 +98,11 @@ fn what_ethtool_and_aliases_say_stays() {
         a.start(&["--persist"]);
         states(a);
     }
+    // A configured value comes before the one that the TAP has kept.
+    a.stop();
+    a.start(&["--persist", "--rx-usecs", "50", "--rx-frames", "16"]);
+    assert_eq!(a.ask("coalesce ib0")[0]["rx_usecs"], 50);
+    assert_eq!(a.ask("coalesce ib0.8001")[0]["rx_frames"], 16);
     // A setting that was turned off can be turned on.
     a.ok("ethtool -K ib0 tso on");
     assert_eq!(feature(a, "ib0", "tcp-segmentation-offload"), "on");

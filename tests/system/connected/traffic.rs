@@ -268,6 +268,17 @@ fn conn_lists_connections_for_people_and_for_programs() {
     // Without a name: all interfaces; with the name of a missing one: none.
     assert_eq!(a.ask("conn").len(), listed.len());
     assert_eq!(a.ibtap("conn ib7").code, Some(1));
+    // The same connections are resources of the port.
+    let qpn = listed[0].number("qpn");
+    let found = a.ask(&format!("res lqpn {qpn}"));
+    let ids = &found[0]["cm_ids"];
+    assert_eq!(ids.as_array().map(Vec::len), Some(1), "{found:?}");
+    assert_eq!(
+        (&ids[0]["qpn"], &ids[0]["peer_gid"]),
+        (&qpn.into(), &gids[1])
+    );
+    assert_eq!(found[0]["queue_pairs"][0]["type"], "RC");
+    assert_eq!(found[0]["queue_pairs"].as_array().map(Vec::len), Some(1));
 }
 
 /// The counters explained in docs/connected-mode.md.

@@ -13,9 +13,10 @@ use tempfile::TempDir;
 use crate::lab::packet::{frames, ud_of_frame};
 use crate::lab::{Background, SOON, Station, eventually};
 
-/// Maximum time until a lease is renewed. dhclient repeats a lost Renew after 10 s and after 20 s more (RFC 8415,
-/// section 7.6). On a machine where other tests fill the queues shared by all namespaces, one may be lost.
-const RENEWED: Duration = Duration::from_secs(40);
+/// Time limit for leases and renewals. dhclient repeats a lost message after about 10 s and after 20 s more (RFC 8415,
+/// section 7.6; RFC 2131, section 4.1). On a machine where other tests fill the queues shared by all namespaces, one
+/// may be lost.
+const LEASED: Duration = Duration::from_secs(40);
 
 /// A script of this folder.
 pub fn script(name: &str) -> String {
@@ -258,7 +259,7 @@ impl Client {
 
     /// Waits for its first lease and returns the address.
     pub fn await_lease(&self) -> String {
-        eventually(SOON, "a lease", || {
+        eventually(LEASED, "a lease", || {
             self.address_of(&["bound", "BOUND", "REBOOT", "BOUND6"])
         })
     }
@@ -268,7 +269,7 @@ impl Client {
         if self.release.is_none() {
             self.signal(Signal::USR1);
         }
-        eventually(RENEWED, "a renewed lease", || {
+        eventually(LEASED, "a renewed lease", || {
             self.address_of(&["renew", "RENEW", "RENEW6"])
         })
     }

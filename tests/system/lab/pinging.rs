@@ -1,5 +1,6 @@
 //! A ping in the background, and its gaps.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
@@ -26,10 +27,11 @@ const ANSWER: &str = "bytes from";
 pub struct Answers {
     /// Source and destination.
     pub what: String,
-    /// Number of requests sent. Requests that the kernel refused for want of a neighbour may be missing.
-    pub sent: usize,
     /// Number of answered requests.
     pub answered: usize,
+    /// Sequence numbers of requests without an answer. Requests that the kernel refused for want of a neighbour may be
+    /// missing, and so are those that were under way when ping was stopped.
+    pub unanswered: Vec<usize>,
     /// Longest time without an answer, between two answers or after the last.
     pub longest_gap: Duration,
 }
@@ -37,7 +39,7 @@ pub struct Answers {
 impl Answers {
     /// Checks that nearly every request was answered.
     pub fn lost_at_most(&self, limit: usize) {
-        let lost = self.sent.saturating_sub(self.answered);
+        let lost = self.unanswered.len();
         assert!(lost <= limit, "{}: lost {lost}: {self:?}", self.what);
         assert!(self.answered > 10, "{}: too short: {self:?}", self.what);
     }
@@ -87,28 +89,42 @@ impl Pinging {
     }
 }
 
+/// An answer may take this long, when it is still awaited as ping is stopped.
+const UNDER_WAY: f64 = 1.0;
+
 /// Parses lines "[1700000000.123456] 64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=0.2 ms" and the last one,
 /// "120 packets transmitted, 118 received, …".
 fn read(what: String, output: &str, ended: Duration) -> Answers {
-    let mut times: Vec<f64> = output
+    let lines: Vec<(f64, usize)> = output
         .lines()
         .filter(|line| line.contains(ANSWER) && !line.contains("DUP!"))
-        .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
+        .filter_map(|line| {
+            let (time, rest) = line.strip_prefix('[')?.split_once(']')?;
+            let (_, number) = rest.split_once("icmp_seq=")?;
+            let number = number.split_whitespace().next()?;
+            Some((time.parse().ok()?, number.parse().ok()?))
+        })
         .collect();
-    let answered = times.len();
-    times.push(ended.as_secs_f64());
-    let sent = output
-        .lines()
-        .find_map(|line| line.split(" packets transmitted").next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no summary: {output}"));
+    let mut times: Vec<f64> = lines.iter().map(|(time, _)| *time).collect();
+    let numbers: BTreeSet<usize> = lines.iter().map(|(_, number)| *number).collect();
+    let ended = ended.as_secs_f64();
+    let sent = match (times.last(), numbers.last()) {
+        (Some(time), Some(highest)) if ended - time < UNDER_WAY => *highest,
+        _ => output
+            .lines()
+            .find_map(|line| line.split(" packets transmitted").next()?.parse().ok())
+            .unwrap_or_else(|| panic!("no summary: {output}")),
+    };
+    times.push(ended);
     let longest = times
         .windows(2)
         .map(|pair| pair[1] - pair[0])
         .fold(0.0, f64::max);
+    let unanswered = (1..=sent).filter(|number| !numbers.contains(number));
     Answers {
         what,
-        sent,
-        answered,
+        answered: lines.len(),
+        unanswered: unanswered.collect(),
         longest_gap: Duration::from_secs_f64(longest),
     }
 }

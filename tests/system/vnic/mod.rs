@@ -17,6 +17,7 @@ mod node;
 mod switches;
 mod tags;
 mod traffic;
+mod wireshark;
 
 use serde_json::Value;
 

@@ -17,7 +17,7 @@ use super::underlay::ENCAPSULATION;
 
 const CHECK: &str = "rdma";
 
-/// Locked memory of a port, about, in bytes: its buffers, and the same for the rings of its queues.
+/// Locked memory of a data thread on a port, about, in bytes: its buffers, and the same for the rings of its queues.
 const LOCKED: u64 = 2 * look::BUFFERS;
 
 /// Facts of this check.
@@ -84,7 +84,7 @@ pub fn judge(facts: &Facts, config: &VerbsConfig, locking: Locking) -> Vec<Findi
         Err(why) => Finding::new(CHECK, Level::Fail, "rdma-core", why)
             .advise("apt-get install libibverbs1 librdmacm1 ibverbs-providers"),
     });
-    findings.extend(locked_memory(locking));
+    findings.extend(locked_memory(locking, config.workers));
     match &facts.look {
         Ok(look) => {
             findings.extend(port(name, look, config));
@@ -134,15 +134,16 @@ fn module(name: &str) -> Finding {
     Finding::new("kernel", level, name, found).advise(format!("modprobe {name}"))
 }
 
-/// Judges the limit of locked memory. A device pins its memory; only CAP_IPC_LOCK disables the limit (kernel
+/// Judges the limit of locked memory for a port with this number of data threads. A device pins its memory; only CAP_IPC_LOCK disables the limit (kernel
 /// drivers/infiniband/core/umem.c, `ib_umem_get`).
-fn locked_memory(locking: Locking) -> Option<Finding> {
+fn locked_memory(locking: Locking, data_threads: usize) -> Option<Finding> {
     let limit = locking.limit.filter(|_| !locking.unlimited)?;
-    (limit < LOCKED).then(|| {
+    let needed = LOCKED.saturating_mul(data_threads as u64);
+    (limit < needed).then(|| {
         let found = format!(
-            "{} KiB may be locked, but a port of an RDMA device needs about {} KiB",
+            "{} KiB may be locked, but a port of an RDMA device with {data_threads} data thread(s) needs about {} KiB",
             limit >> 10,
-            LOCKED >> 10
+            needed >> 10
         );
         Finding::new("rights", Level::Fail, "memlock", found)
             .advise("LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited")

@@ -18,6 +18,8 @@ pub struct Target {
     pub name: PortName,
     /// Its settings.
     pub port: PortConfig,
+    /// Its data threads.
+    pub data_threads: usize,
     /// The daemon's interfaces on the port.
     pub interfaces: Vec<InterfaceInfo>,
     /// The interfaces that a daemon would create on the port, with their P_Keys.
@@ -32,30 +34,40 @@ pub fn of_daemon(
 ) -> Vec<Target> {
     let mut targets: Vec<Target> = Vec::new();
     for interface in interfaces {
-        let Some(name) = PortName::of_running(&interface.port) else {
-            continue;
-        };
-        match targets.iter_mut().find(|t| t.name == name) {
-            Some(target) => target.interfaces.push(interface.clone()),
-            None => targets.push(Target {
-                interfaces: vec![interface.clone()],
-                ..of_running(name, interface.gid, config)
-            }),
+        let (gid, queues) = (interface.gid, interface.queues);
+        if let Some(target) = running(&mut targets, &interface.port, gid, queues, config) {
+            target.interfaces.push(interface.clone());
         }
     }
     for vnic in vnics {
-        if let Some(name) = PortName::of_running(&vnic.port)
-            && targets.iter().all(|t| t.name != name)
-        {
-            targets.push(of_running(name, vnic.gid, config));
-        }
+        running(&mut targets, &vnic.port, vnic.gid, vnic.queues, config);
     }
     targets
+}
+
+/// The target of a running port, on which an interface has this number of TAP queues. `None` if the text names no port.
+fn running<'a>(
+    targets: &'a mut Vec<Target>,
+    port: &str,
+    gid: Gid,
+    queues: u32,
+    config: Option<&Config>,
+) -> Option<&'a mut Target> {
+    let name = PortName::of_running(port)?;
+    let known = targets.iter().position(|t| t.name == name);
+    let index = known.unwrap_or_else(|| {
+        targets.push(of_running(name, gid, config));
+        targets.len() - 1
+    });
+    let target = &mut targets[index];
+    target.data_threads = target.data_threads.max(queues as usize);
+    Some(target)
 }
 
 fn of_running(name: PortName, gid: Gid, config: Option<&Config>) -> Target {
     let configured = config.and_then(|c| c.ports.get(&name));
     Target {
+        data_threads: 1,
         port: configured.cloned().unwrap_or_else(|| PortConfig {
             gid: choice_of(gid),
             ..PortConfig::default()
@@ -91,6 +103,12 @@ pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
         .map(|(name, port)| Target {
             name: name.clone(),
             port: port.clone(),
+            data_threads: {
+                let of_ipoib = config.ipoib.iter().filter(|i| i.port == *name);
+                let of_vnics = config.vnics.iter().filter(|v| v.port == *name);
+                let queues = of_ipoib.map(|i| i.queue_count());
+                name.data_threads(queues.chain(of_vnics.map(|v| v.queue_count())))
+            },
             interfaces: Vec::new(),
             wanted: {
                 let on_port = config.ipoib.iter().filter(|i| i.port == *name);
@@ -103,6 +121,7 @@ pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
 /// A port with default settings.
 pub fn of_name(name: PortName) -> Target {
     Target {
+        data_threads: name.default_queues(),
         name,
         port: PortConfig::default(),
         interfaces: Vec::new(),

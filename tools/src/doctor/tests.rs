@@ -176,6 +176,28 @@ fn kinds_of_interfaces_that_hardly_work() {
     }
 }
 
+/// `wg0` of wireguard-go is a TUN interface, that of the kernel has the kind "wireguard".
+#[test]
+fn a_tunnel_with_a_list_of_peers_is_a_good_underlay() {
+    let port = PortConfig {
+        peers: vec!["10.88.0.2".parse().unwrap()],
+        ..PortConfig::default()
+    };
+    for (hardware_type, kind) in [(65534, "tun"), (65534, "wireguard"), (1, "macsec")] {
+        let tunnel = link_with(|l| {
+            (l.hardware_type, l.kind) = (hardware_type, Some(kind.into()));
+            (l.mtu, l.multicast) = (1420, false);
+        });
+        let found = underlay::judge("wg0", &tunnel, &port);
+        assert_eq!(worst(&found).level, Level::Note, "{found:?}");
+        let of_mtu = found.into_iter().find(|f| f.check == "mtu").unwrap();
+        let advice = of_mtu.advice.unwrap();
+        assert!(advice.contains("the interface below wg0"), "{advice}");
+        assert!(!advice.contains("9000"), "{advice}");
+        assert_eq!(worst(&judged(&tunnel)).level, Level::Warn, "no peers");
+    }
+}
+
 #[test]
 fn the_mtu_below_and_what_is_left_of_it() {
     let level = |mtu| {

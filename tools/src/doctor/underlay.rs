@@ -17,6 +17,13 @@ pub const ENCAPSULATION: u32 = 4;
 /// The smallest MTU for IPv6 (RFC 8200, 5), in bytes.
 const IPV6_MTU_MIN: u32 = 1280;
 
+/// Kinds of interfaces with a hardware address that encrypt or encapsulate the packets of another interface.
+const TUNNELS: [&str; 4] = ["macsec", "vxlan", "geneve", "gretap"];
+
+/// ARPHRD_ETHER and ARPHRD_LOOPBACK (include/uapi/linux/if_arp.h).
+const ETHER: u16 = 1;
+const LOOPBACK: u16 = 772;
+
 /// Facts of this check.
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -51,7 +58,7 @@ pub fn judge(name: &str, facts: &Facts, port: &PortConfig) -> Vec<Finding> {
         ];
     };
     let mut findings = vec![state(name, link)];
-    findings.extend(kind(name, link));
+    findings.extend(kind(name, link, port));
     findings.extend(facts.master.as_ref().and_then(|m| belongs(name, m)));
     findings.extend(mtu(name, facts, port));
     findings.extend(offloads(name, link, &facts.features));
@@ -82,16 +89,17 @@ fn state(name: &str, link: &Link) -> Finding {
     Finding::new(CHECK, Level::Ok, name, found)
 }
 
-fn kind(name: &str, link: &Link) -> Option<Finding> {
-    /// ARPHRD_ETHER and ARPHRD_LOOPBACK (include/uapi/linux/if_arp.h).
-    const ETHER: u16 = 1;
-    const LOOPBACK: u16 = 772;
+fn kind(name: &str, link: &Link, port: &PortConfig) -> Option<Finding> {
     let finding = |found: String| Finding::new(CHECK, Level::Warn, name, found);
     if link.hardware_type == LOOPBACK {
         return Some(
             finding("is the loopback interface, which reaches no other host".into())
                 .advise("name the Ethernet interface that reaches the other hosts"),
         );
+    }
+    // With a list of peers, the port needs no multicast.
+    if !port.peers.is_empty() {
+        return None;
     }
     if link.hardware_type != ETHER {
         return Some(
@@ -135,6 +143,21 @@ fn belongs(name: &str, master: &Link) -> Option<Finding> {
     })
 }
 
+/// Advice for more room in the packets of an underlay.
+fn larger(name: &str, link: &Link) -> String {
+    let is_tunnel = link.hardware_type != ETHER
+        || (link.kind.as_deref()).is_some_and(|kind| TUNNELS.contains(&kind));
+    match is_tunnel {
+        true => format!(
+            "larger packets are faster: raise the MTU of the interface below {name}, then the MTU of {name}, \
+             on every host. The MTU of {name} must be smaller: WireGuard adds up to 80 bytes to a packet, MACsec 32"
+        ),
+        false => format!(
+            "larger packets are faster: ip link set {name} mtu 9000, on every host and switch"
+        ),
+    }
+}
+
 fn mtu(name: &str, facts: &Facts, port: &PortConfig) -> Option<Finding> {
     let (choice, link_mtu) = (port.gid, port.link_mtu);
     let usable = match evaluate(name, &facts.seen, choice, link_mtu, None) {
@@ -154,9 +177,9 @@ fn mtu(name: &str, facts: &Facts, port: &PortConfig) -> Option<Finding> {
             "ip link set {name} mtu 1500 or more, on every host"
         ))
     } else if ip < 2044 && link_mtu == LinkMtu::Auto {
-        Finding::new("mtu", Level::Note, name, found).advise(format!(
-            "larger packets are faster: ip link set {name} mtu 9000, on every host and switch"
-        ))
+        let link = facts.seen.link.as_ref();
+        let note = Finding::new("mtu", Level::Note, name, found);
+        note.advise(link.map_or_else(String::new, |link| larger(name, link)))
     } else {
         Finding::new("mtu", Level::Ok, name, found)
     })

@@ -22,7 +22,7 @@ const UDADDY_PORT: u16 = 7174;
 /// Each command implements one of these programs, as the server or, with --connect, as the client. All
 /// received data is checked.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ibtap-peer", version, max_term_width = 80, after_help = EXIT_STATUS)]
+#[command(name = "ibtap-peer", version = control::version::version(), max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(disable_help_subcommand = true)]
 pub struct Cli {
     /// Program

@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 /// Reference carriers and load generators of ibtap.
 #[derive(Parser)]
-#[command(name = "ibtap-perf", version, max_term_width = 80)]
+#[command(name = "ibtap-perf", version = control::version::version(), max_term_width = 80)]
 struct Args {
     #[command(subcommand)]
     command: Command,

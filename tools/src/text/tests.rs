@@ -1,9 +1,8 @@
 use super::*;
 use control::api::{
-    ChildInfo, CompletionQueueInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer,
-    EchoTimeout, Event, GroupRecord, Happening, HardwareAddress, LinkAddress, LinkInfo, LinkLayer,
-    MemberInfo, Mode, Moderation, NeighbourState, PingReply, PingSummary, PkeyTable, PortState,
-    QueuePairInfo, WorkerStats,
+    ChildInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer, EchoTimeout, Event,
+    GroupRecord, Happening, HardwareAddress, LinkAddress, LinkLayer, Mode, Moderation,
+    NeighbourState, PingReply, PingSummary, PkeyTable, PortState, WorkerStats,
 };
 use fabric::{Gid, PKey, QKey, Qpn};
 
@@ -352,85 +351,6 @@ MAC                STATE      IDLE  IP
 ";
     assert_eq!(guests(&[guest]), expected);
     assert_eq!(guests(&[]), "");
-}
-
-#[test]
-fn resources_are_lines_as_rdma_prints_them() {
-    let mut port = ResourcesInfo {
-        port: "soft/eth0".into(),
-        link: Some(LinkInfo {
-            state: PortState::Active,
-            link_layer: LinkLayer::Ethernet,
-            lid: None,
-            sm_lid: None,
-            sm_sl: None,
-            gid: gid(),
-            gid_index: None,
-            guid: "0000:00ff:fe00:0002".into(),
-            link_mtu: 4096,
-            firmware: None,
-            netdev: Some("eth0".into()),
-        }),
-        queue_pairs: vec![QueuePairInfo {
-            qpn: Qpn::new(0x12),
-            kind: "UD".into(),
-            state: "RTS".into(),
-            pkey: PKey::DEFAULT,
-            qkey: Some(QKey::IPOIB_DEFAULT),
-            peer_qpn: None,
-            lanes: 2,
-            interface: Some("ib0".into()),
-        }],
-        completion_queues: vec![CompletionQueueInfo {
-            cqn: 0,
-            cqe: 1024,
-            worker: 0,
-        }],
-        groups: vec![MemberInfo {
-            mgid: "ff12::1".parse().unwrap(),
-            qpn: Qpn::new(0x12),
-        }],
-    };
-    let rc = QueuePairInfo {
-        qpn: Qpn::new(0x34),
-        kind: "RC".into(),
-        qkey: None,
-        peer_qpn: Some(Qpn::new(0x56)),
-        lanes: 1,
-        ..port.queue_pairs[0].clone()
-    };
-    port.queue_pairs.push(rc);
-    let expected = "\
-link soft/eth0 state ACTIVE link_layer Ethernet guid 0000:00ff:fe00:0002 gid fe80::ff:fe00:2 mtu 4096 netdev eth0
-link soft/eth0 qpn 0x000012 type UD state RTS pkey 0xffff qkey 0x00000b1b lanes 2 netdev ib0
-link soft/eth0 qpn 0x000034 type RC state RTS pkey 0xffff rqpn 0x000056 lanes 1 netdev ib0
-link soft/eth0 cqn 0 cqe 1024 worker 0
-link soft/eth0 mgid ff12::1 qpn 0x000012
-";
-    assert_eq!(resources(&[port]), expected);
-    let infiniband = LinkInfo {
-        state: PortState::Down,
-        link_layer: LinkLayer::InfiniBand,
-        lid: Some(3),
-        sm_lid: Some(1),
-        sm_sl: Some(2),
-        gid: "fe80::2:c903:e7:7e12".parse().unwrap(),
-        gid_index: Some(0),
-        guid: "0002:c903:00e7:7e12".into(),
-        link_mtu: 2048,
-        firmware: Some("12.28.2006".into()),
-        netdev: None,
-    };
-    let port = ResourcesInfo {
-        port: "mlx5_0/1".into(),
-        link: Some(infiniband),
-        ..ResourcesInfo::default()
-    };
-    assert_eq!(
-        resources(&[port]),
-        "link mlx5_0/1 state DOWN link_layer InfiniBand lid 0x0003 sm_lid 0x0001 sm_sl 2 guid 0002:c903:00e7:7e12 gid \
-         fe80::2:c903:e7:7e12 gid_index 0 mtu 2048 fw 12.28.2006\n"
-    );
 }
 
 #[test]

@@ -137,32 +137,19 @@ const PARTIAL_OF_PORT: usize = 16;
 /// Time to wait for missing pieces, in milliseconds.
 const PATIENCE_MS: u64 = 2000;
 
-/// Counters of a [`Reassembler`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FragmentCounts {
-    /// Complete messages.
-    pub messages: u64,
-    /// Datagrams that are not valid pieces.
-    pub malformed: u64,
-    /// Messages dropped because two of their pieces contradict each other.
-    pub contradicted: u64,
-    /// Messages dropped because pieces were missing for too long.
-    pub timed_out: u64,
-    /// Messages dropped to make room for newer ones.
-    pub evicted: u64,
-}
-
-impl FragmentCounts {
-    /// Names and values.
-    #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 5] {
-        [
-            ("messages", self.messages),
-            ("bad_pieces", self.malformed),
-            ("contradicted", self.contradicted),
-            ("timed_out", self.timed_out),
-            ("evicted", self.evicted),
-        ]
+proto::counters! {
+    /// Counters of a [`Reassembler`].
+    pub struct FragmentCounts {
+        /// Complete messages.
+        messages,
+        /// Datagrams that are not valid pieces.
+        malformed => "bad_pieces",
+        /// Messages dropped because two of their pieces contradict each other.
+        contradicted,
+        /// Messages dropped because pieces were missing for too long.
+        timed_out,
+        /// Messages dropped to make room for newer ones.
+        evicted,
     }
 }
 

@@ -79,29 +79,17 @@ pub enum Refused {
     Repeated,
 }
 
-/// Numbers of refused datagrams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SealCounts {
-    /// [`Refused::NoMac`].
-    pub no_mac: u64,
-    /// [`Refused::NoKey`].
-    pub no_key: u64,
-    /// [`Refused::WrongMac`].
-    pub wrong_mac: u64,
-    /// [`Refused::Repeated`].
-    pub repeated: u64,
-}
-
-impl SealCounts {
-    /// Names and values.
-    #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 4] {
-        [
-            ("no_mac", self.no_mac),
-            ("no_key", self.no_key),
-            ("wrong_mac", self.wrong_mac),
-            ("repeated", self.repeated),
-        ]
+proto::counters! {
+    /// Numbers of refused datagrams.
+    pub struct SealCounts {
+        /// Datagrams refused because they have no MAC.
+        no_mac,
+        /// Datagrams refused because they have a MAC and this node has no key.
+        no_key,
+        /// Datagrams refused because their MAC is wrong.
+        wrong_mac,
+        /// Datagrams refused because their counter was used before, or is too old.
+        repeated,
     }
 }
 

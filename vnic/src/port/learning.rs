@@ -12,7 +12,7 @@ use crate::Lid;
 use crate::directory::NodeAddress;
 use crate::packet::Refusal;
 
-/// Maximum number of pending updates.
+/// Maximum number of pending updates, without those about places that are kept.
 const UPDATES_MAX: usize = 4096;
 /// Maximum number of updates per millisecond, after a burst of [`UPDATES_MAX`]. Bounds the cost of an
 /// address storm for the other replicas. They get a lost update when the address is seen again.
@@ -52,6 +52,14 @@ impl Updates {
         self.room -= 1;
         self.list.push(update);
         true
+    }
+
+    /// Adds an update about a place that is kept. A flood must not suppress it: replicas that keep different
+    /// places cannot repair each other for a while. [`Damping`](proto::damping::Damping) limits the number.
+    fn push_kept(&mut self, update: Update) {
+        if self.list.len() < 2 * UPDATES_MAX {
+            self.list.push(update);
+        }
     }
 }
 
@@ -116,14 +124,16 @@ impl VeswPort {
     fn node_moves(&mut self, now: Time, lid: Lid, from: NodeAddress, to: NodeAddress) {
         match self.node_damping.change(now, lid, from, to) {
             Verdict::Follow | Verdict::FollowQuietly => self.learn_node(now, lid, to),
-            Verdict::Keep { first, home } => {
-                if let Some(home) = home {
-                    self.learn_node(now, lid, home);
-                }
+            Verdict::Keep => {}
+            Verdict::Hold { place, first } => {
+                self.nodes.learn(second(now), lid, place);
+                self.updates.push_kept(Update::NodeKept {
+                    lid,
+                    address: place,
+                });
                 if first {
-                    let (kept, other) = kept_and_other(from, to, home);
+                    let (kept, other) = (place, if place == to { from } else { to });
                     self.events.push(Event::LidConflict { lid, kept, other });
-                    self.updates.push(now, Update::NodeKept { lid });
                 }
             }
         }
@@ -134,7 +144,7 @@ impl VeswPort {
     #[inline]
     pub(super) fn hear_far(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
         if is_group(mac) || mac == [0; 6] || mac == self.settings.mac {
-            return self.no_source(now, mac, lid);
+            return self.no_source(mac, lid);
         }
         if !self.settings.learning {
             return self.hear_far_without_learning(now, mac, lid);
@@ -160,13 +170,13 @@ impl VeswPort {
 
     /// Handles a source address that must not be learned. Reports the interface's own address.
     #[cold]
-    fn no_source(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
+    fn no_source(&mut self, mac: Mac, lid: Lid) -> bool {
         if mac == self.settings.mac {
             let (kept, other) = (Place::Here, Place::At(lid));
             if self.conflict_reported != Some(mac) {
                 self.conflict_reported = Some(mac);
                 self.events.push(Event::MacConflict { mac, kept, other });
-                self.updates.push(now, Update::MacKept { mac });
+                self.updates.push_kept(Update::MacKept { mac, place: kept });
             }
         }
         true
@@ -223,18 +233,19 @@ impl VeswPort {
                 self.publish_mac(now, mac, to);
                 true
             }
-            Verdict::Keep { first, home } => {
+            Verdict::Keep => {
                 self.counters.mac_damped += 1;
-                if let Some(home) = home {
-                    self.put(now, mac, home, true);
-                    self.publish_mac(now, mac, home);
-                }
+                false
+            }
+            Verdict::Hold { place, first } => {
+                self.counters.mac_damped += 1;
+                self.put(now, mac, place, true);
+                self.updates.push_kept(Update::MacKept { mac, place });
                 if first {
-                    let (kept, other) = kept_and_other(from, to, home);
+                    let (kept, other) = (place, if place == to { from } else { to });
                     self.events.push(Event::MacConflict { mac, kept, other });
-                    self.updates.push(now, Update::MacKept { mac });
                 }
-                home == Some(to)
+                place == to
             }
         }
     }
@@ -308,8 +319,10 @@ impl VeswPort {
                     Some(_) => Some(Place::Here),
                     None => self.far.lookup(mac).map(Place::At),
                 };
-                if let Some(from) = known.filter(|known| *known != place) {
-                    self.mac_damping.note(now, mac, from, place);
+                if let Some(from) = known.filter(|known| *known != place)
+                    && !self.mac_damping.note(now, mac, from, place)
+                {
+                    return;
                 }
                 if mac != self.settings.mac {
                     self.put(now, mac, place, false);
@@ -317,12 +330,23 @@ impl VeswPort {
                 // The other replicas have this update.
                 self.table_of(place).set_published(second(now), mac);
             }
-            Update::MacKept { mac } if mac == self.settings.mac => {
+            Update::MacKept { mac, .. } if mac == self.settings.mac => {
                 self.conflict_reported = Some(mac)
             }
-            Update::MacKept { mac } => self.mac_damping.keep(now, mac),
+            Update::MacKept { mac, place } => {
+                if self.mac_damping.hold(now, mac) {
+                    self.put(now, mac, place, false);
+                }
+            }
             Update::Node { lid, address } => self.apply_node(now, lid, address),
-            Update::NodeKept { lid } => self.node_damping.keep(now, lid),
+            Update::NodeKept { lid, address } => {
+                let listed_elsewhere =
+                    self.nodes.check(second(now), lid, address) == Origin::Forged;
+                if !listed_elsewhere && self.node_damping.hold(now, lid) {
+                    self.nodes.learn(second(now), lid, address);
+                    self.forget_last();
+                }
+            }
             Update::DuplicateReported => self.duplicate_reported = true,
             Update::CrowdedReported => self.crowded_reported = true,
         }
@@ -335,21 +359,14 @@ impl VeswPort {
             Origin::Forged => return,
             Origin::New => self.nodes.learn(second(now), lid, address),
             Origin::Moved(from) => {
-                self.node_damping.note(now, lid, from, address);
+                if !self.node_damping.note(now, lid, from, address) {
+                    return;
+                }
                 self.nodes.learn(second(now), lid, address);
             }
         }
         self.nodes.set_published(second(now), lid);
         self.forget_last();
-    }
-}
-
-/// The place that is kept after too many changes, and the other one of the last change.
-fn kept_and_other<P: PartialEq>(from: P, to: P, home: Option<P>) -> (P, P) {
-    match home {
-        Some(home) if home == to => (home, from),
-        Some(home) => (home, to),
-        None => (from, to),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use proto::lru::{Lru, Place, Placed};
-use proto::{AddressHandle, Qpn};
+use proto::{AddressHandle, Gid, Qpn};
 
 use super::macs::Second;
 use super::types::NodeInfo;
@@ -110,10 +110,20 @@ impl Nodes {
         self.released.extend(handles);
     }
 
-    /// Checks a packet from `source` with the source LID `lid`.
+    /// Checks a packet from `source` with the source LID `lid`. On InfiniBand, the fabric does not know the GID of each
+    /// sender: it is unspecified then. Nothing is learned from such a packet.
     #[inline]
-    pub fn check(&mut self, second: Second, lid: Lid, source: NodeAddress) -> Origin {
-        let Some(slot) = self.by_lid.get(&lid.get()).copied() else {
+    pub fn check(&mut self, second: Second, lid: Lid, mut source: NodeAddress) -> Origin {
+        let known = self.by_lid.get(&lid.get()).copied();
+        if source.gid == Gid::UNSPECIFIED {
+            let address = known.map(|slot| self.address(slot));
+            match address.filter(|address| address.qpn == source.qpn) {
+                Some(address) => source = address,
+                None if self.closed => return Origin::Forged,
+                None => return Origin::Known,
+            }
+        }
+        let Some(slot) = known else {
             return match self.closed {
                 true => Origin::Forged,
                 false => Origin::New,
@@ -328,8 +338,6 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
-    use proto::Gid;
-
     use super::*;
 
     fn address(node: u8, qpn: u32) -> NodeAddress {
@@ -389,6 +397,29 @@ mod tests {
         assert_eq!(t.expire(3, usize::MAX), 1);
         assert!(!t.knows(Lid::new(9)));
         assert_eq!(t.released.pop(), Some(AddressHandle(3)));
+    }
+
+    #[test]
+    fn a_sender_without_a_gid_is_not_learned() {
+        let nameless = |qpn| NodeAddress {
+            gid: Gid::UNSPECIFIED,
+            qpn: Qpn::new(qpn),
+        };
+        let mut t = listed(false, &[]);
+        t.learn(1, Lid::new(7), address(7, 0x70));
+        let mut check = |second, lid, from| t.check(second, Lid::new(lid), from);
+        assert_eq!(check(1, 7, nameless(0x70)), Origin::Known);
+        assert_eq!(check(2, 7, nameless(0x70)), Origin::Again(None));
+        assert_eq!(check(3, 7, nameless(0x71)), Origin::Known);
+        assert_eq!(check(3, 9, nameless(0x90)), Origin::Known);
+        assert_eq!(t.find(Lid::new(7)), Some(address(7, 0x70)));
+        assert!(!t.knows(Lid::new(9)));
+
+        let mut t = listed(true, &[(7, address(7, 0x70))]);
+        let mut check = |lid, from| t.check(1, Lid::new(lid), from);
+        assert_eq!(check(7, nameless(0x70)), Origin::Known);
+        assert_eq!(check(7, nameless(0x71)), Origin::Forged);
+        assert_eq!(check(9, nameless(0x90)), Origin::Forged);
     }
 
     #[test]

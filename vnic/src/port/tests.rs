@@ -2,6 +2,7 @@
 
 mod counting;
 mod crowd;
+mod floods;
 mod learning;
 mod receive;
 mod replicas;

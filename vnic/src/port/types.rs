@@ -180,6 +180,8 @@ pub enum Update {
     MacKept {
         /// Address.
         mac: Mac,
+        /// Location where it stays.
+        place: Place,
     },
     /// A packet of a member was received.
     Node {
@@ -192,6 +194,8 @@ pub enum Update {
     NodeKept {
         /// LID.
         lid: Lid,
+        /// Address where it stays.
+        address: NodeAddress,
     },
     /// [`Event::DuplicateLid`] was reported.
     DuplicateReported,

@@ -12,12 +12,13 @@ Exit status: 0 after SIGTERM, SIGINT or umount; 1 wrong usage, or the mount
 point is missing, not a directory, or in use; 2 error of the kernel.";
 
 /// Shows the interfaces of a running ibtapd as files, as sysfs and debugfs do for the kernel's IPoIB.
+/// Ports of the software fabric have the files of /sys/class/infiniband.
 ///
 /// Reads and writes of these files are requests to the daemon's control socket. Runs in the
 /// foreground until SIGTERM, SIGINT or `umount`. The daemon may stop and start meanwhile. All users
 /// may read; writing needs root with CAP_NET_ADMIN.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ibtap-fs", version, max_term_width = 80, after_help = AFTER)]
+#[command(name = "ibtap-fs", version = crate::version::version(), max_term_width = 80, after_help = AFTER)]
 pub struct FsArgs {
     /// Directory on which to mount the files
     #[arg(value_name = "MOUNTPOINT")]

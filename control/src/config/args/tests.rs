@@ -47,7 +47,7 @@ fn an_underlay_alone_is_enough() {
 fn options_and_file_describe_the_same_configuration() {
     let config = run(
         "--underlay eth0 --name st0 --mode connected --connections 64 --pkey 0x8001 --qpn random --mtu 2044 --mss 0x578 --queues 2 \
-         --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
+         --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --rx-usecs 50 --rx-frames 16 --persist --down \
          --dhcp rfc4390 --claims qpn --refuse-requests --inspect warn --trust-checksums --reflect --netns blue --vlan-pkey --child 0x8002,3 --child 0x8004 \
          --socket /tmp/s --log-level debug",
     );
@@ -59,6 +59,8 @@ fn options_and_file_describe_the_same_configuration() {
         peers = ["192.0.2.2", "192.0.2.3"]
         link_mtu = "exact"
         busy_poll = 20
+        rx_usecs = 50
+        rx_frames = "16"
         [[ipoib]]
         name = "st0"
         underlay = "eth0"
@@ -296,6 +298,8 @@ fn a_file_excludes_options_that_describe_interfaces() {
         "--kernel-peers",
         "--cm umad",
         "--busy-poll 0",
+        "--rx-usecs 0",
+        "--rx-frames 0",
         "--down",
         "--persist",
         "--mss train",

@@ -9,7 +9,7 @@ use proto::{GidChoice, GidPrefix, LinkMtu, MssChoice, PKey, QKey, SaChoice};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::config::values::{self, BusyPoll, QpnChoice};
-use crate::config::{ManagementKeys, PortName};
+use crate::config::{ManagementKeys, MetricsAddress, PortName};
 
 /// A value that is checked while it is read, so that errors have its place. A number may be a TOML number
 /// or a string such as "0x8001".
@@ -22,6 +22,7 @@ pub(super) struct Peer(pub(super) IpAddr);
 pub(super) struct Mtu(pub(super) u32);
 pub(super) struct Queues(pub(super) usize);
 pub(super) struct Connections(pub(super) usize);
+pub(super) struct ModerationValue(pub(super) u32);
 
 pub(super) trait Scalar: Sized {
     const EXPECTED: &'static str;
@@ -71,6 +72,13 @@ impl Scalar for ManagementKeys {
     const EXPECTED: &'static str = "the path of a file with a key";
     fn from_text(text: &str) -> Result<ManagementKeys, String> {
         ManagementKeys::read(Path::new(text))
+    }
+}
+
+impl Scalar for MetricsAddress {
+    const EXPECTED: &'static str = "an address with a port, or a path";
+    fn from_text(text: &str) -> Result<MetricsAddress, String> {
+        text.parse()
     }
 }
 
@@ -192,6 +200,16 @@ impl Scalar for Connections {
     }
     fn from_number(number: u64) -> Result<Connections, String> {
         values::connections_from_number(number).map(Connections)
+    }
+}
+
+impl Scalar for ModerationValue {
+    const EXPECTED: &'static str = "a number";
+    fn from_text(text: &str) -> Result<ModerationValue, String> {
+        values::parse_moderation(text).map(ModerationValue)
+    }
+    fn from_number(number: u64) -> Result<ModerationValue, String> {
+        values::moderation_from_number(number).map(ModerationValue)
     }
 }
 

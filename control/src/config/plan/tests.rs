@@ -144,6 +144,16 @@ fn ports_change_with_their_devices() {
         plan(ONE, &busy).steps,
         [Step::Port(on("eth0"), PortChange::BusyPoll(five))]
     );
+    // Both keys are one change.
+    let moderated = format!("[port.eth0]\nrx_usecs = 50\nrx_frames = 16\n{ONE}");
+    let moderation = Moderation {
+        rx_usecs: 50,
+        rx_frames: 16,
+    };
+    assert_eq!(
+        plan(ONE, &moderated).steps,
+        [Step::Port(on("eth0"), PortChange::Moderation(moderation))]
+    );
 }
 
 #[test]

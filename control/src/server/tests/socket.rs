@@ -43,7 +43,7 @@ fn a_live_daemon_is_not_replaced_but_named() {
     let error = ControlServer::bind(&path).map(drop).unwrap_err();
     assert!(matches!(error, BindError::Taken { pid: Some(42), .. }));
     let expected = format!(
-        "ibtapd (process 42) already listens on the control socket {}; stop it, or choose another \
+        "ibtapd (process 42) already listens on the socket {}; stop it, or choose another \
          path with --socket",
         path.display()
     );

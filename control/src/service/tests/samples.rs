@@ -1,12 +1,14 @@
 //! A reply of each kind, with all possible keys.
 
+mod ports;
+
 use proto::{Gid, PKey, QKey, Qpn};
 use serde_json::{Value, json};
 
 use crate::api::*;
 
 /// Every method with one reply, with parameters for a daemon that serves `ib0`.
-pub fn calls() -> [(&'static str, Value); 24] {
+pub fn calls() -> [(&'static str, Value); 26] {
     [
         ("Version", json!({})),
         ("Show", json!({"interface": "ib0"})),
@@ -31,6 +33,8 @@ pub fn calls() -> [(&'static str, Value); 24] {
             json!({"interface": "ib0", "rx_usecs": 10, "rx_frames": 16}),
         ),
         ("Resources", json!({})),
+        ("Ports", json!({})),
+        ("Metrics", json!({})),
         ("LogLevel", json!({"level": "trace"})),
         ("Reload", json!({})),
         ("Vnics", json!({})),
@@ -386,6 +390,8 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         Request::Version
         | Request::Pkeys(_)
         | Request::Resources
+        | Request::Ports
+        | Request::Metrics
         | Request::LogLevel(_)
         | Request::Reload
         | Request::Monitor(_)
@@ -466,7 +472,13 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
             rx_frames: request.rx_frames.unwrap_or(16),
         }),
         Request::Resources => Reply::Resources {
-            resources: vec![resources()],
+            resources: vec![ports::resources()],
+        },
+        Request::Ports => Reply::Ports {
+            ports: vec![ports::port()],
+        },
+        Request::Metrics => Reply::Metrics {
+            text: "# TYPE up gauge\nup 1\n# EOF\n".into(),
         },
         Request::LogLevel(_) => Reply::LogLevel {},
         Request::Reload => Reply::Reload(Reloaded {
@@ -640,43 +652,5 @@ fn connection() -> ConnectionInfo {
         window: 64,
         srtt_ns: Some(50_000),
         pid: 4711,
-    }
-}
-
-fn resources() -> ResourcesInfo {
-    ResourcesInfo {
-        port: "soft/eth0".into(),
-        link: Some(LinkInfo {
-            state: PortState::Active,
-            link_layer: LinkLayer::InfiniBand,
-            lid: Some(3),
-            sm_lid: Some(1),
-            sm_sl: Some(0),
-            gid: gid(),
-            gid_index: Some(0),
-            guid: "0002:c903:00e7:7e12".into(),
-            link_mtu: 4096,
-            firmware: Some("12.28.2006".into()),
-            netdev: Some("eth0".into()),
-        }),
-        queue_pairs: vec![QueuePairInfo {
-            qpn: Qpn::new(0x4a),
-            kind: "UD".into(),
-            state: "RTS".into(),
-            pkey: PKey::DEFAULT,
-            qkey: Some(QKey::IPOIB_DEFAULT),
-            peer_qpn: Some(Qpn::new(0x22)),
-            lanes: 2,
-            interface: Some("ib0".into()),
-        }],
-        completion_queues: vec![CompletionQueueInfo {
-            cqn: 0,
-            cqe: 1024,
-            worker: 0,
-        }],
-        groups: vec![MemberInfo {
-            mgid: broadcast(),
-            qpn: Qpn::new(0x4a),
-        }],
     }
 }

@@ -81,6 +81,13 @@ const SRQ_LIMIT: usize = 8;
 const SRQ_BYTES: usize = 64 << 20;
 const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
 
+/// The number of receive buffers of a worker, and their length in bytes, for the largest message.
+pub fn receive_buffers(message_max: usize) -> (usize, usize) {
+    let buffer_len = message_max.next_multiple_of(8).max(8);
+    let buffers = (SRQ_BYTES / buffer_len).clamp(*SRQ_BUFFERS.start(), *SRQ_BUFFERS.end());
+    (buffers, buffer_len)
+}
+
 /// Maximum number of connections whose acknowledgement may leave with packets of others. A search for
 /// each run must stay short.
 const OWING_MAX: usize = 8;
@@ -228,8 +235,7 @@ impl Engine {
             half_open_max: HALF_OPEN_MAX,
             connections_max: config.connections_max,
         });
-        let buffer_len = config.message_max.next_multiple_of(8).max(8);
-        let buffers = (SRQ_BYTES / buffer_len).clamp(*SRQ_BUFFERS.start(), *SRQ_BUFFERS.end());
+        let (buffers, buffer_len) = receive_buffers(config.message_max);
         let mut srq = Srq::new(buffers, buffer_len);
         let srq_limit = buffers / SRQ_LIMIT;
         srq.arm(srq_limit);

@@ -102,7 +102,7 @@ impl SoftWorker {
                     self.waiting.push_back(waiting);
                     continue;
                 }
-                Found::Failed => self.counts.tx_failed += 1,
+                Found::Failed => self.counts.packets.tx_failed += 1,
                 Found::Ready(address) => {
                     let mut pending = Pending {
                         departure: waiting.departure,
@@ -111,7 +111,7 @@ impl SoftWorker {
                     };
                     if self.carry(&mut waiting.memory, &mut pending) == Sent::Blocked {
                         // It waited long enough.
-                        self.counts.tx_failed += 1;
+                        self.counts.packets.tx_failed += 1;
                     }
                 }
             }

@@ -8,8 +8,10 @@ use proto::{Gid, IbMtu, Instant, Lid, PKey, QKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{broadcast, port_gid};
+use crate::mad::sa::class_port_info::capability;
 use crate::mad::sa::{
-    self, JoinState, McMemberRecord, PathRecord, Rate, Record, Selected, mc_member, status,
+    self, ClassPortInfo, JoinState, McMemberRecord, PathRecord, Rate, Record, Selected, mc_member,
+    status,
 };
 use crate::mad::{Header, MAD_LEN, SaHeader, method};
 use crate::rmpp::{Sender, flag};
@@ -38,6 +40,19 @@ pub struct Misbehaviour {
     pub other_group: bool,
     /// Refuses this JoinState.
     pub refuses: u8,
+    /// The answer to the question for the abilities, if it is not that of OpenSM.
+    pub abilities: Option<Abilities>,
+}
+
+/// Answers to the question for the abilities.
+#[derive(Clone, Copy, Debug)]
+pub enum Abilities {
+    /// Without SendOnlyFullMember.
+    None,
+    /// None.
+    Silence,
+    /// This status.
+    Status(u16),
 }
 
 /// A group.
@@ -145,6 +160,23 @@ impl Administrator {
                     .entry((record.dgid, attribute, port))
                     .or_default() += 1;
                 self.path(record)
+            }
+            sa::CLASS_PORT_INFO => {
+                *self
+                    .requests
+                    .entry((Gid::UNSPECIFIED, attribute, port))
+                    .or_default() += 1;
+                let info = ClassPortInfo::parse(data).unwrap();
+                let full = capability::SEND_ONLY_FULL_MEMBER;
+                match self.faults.abilities {
+                    None => Ok(bytes(&ClassPortInfo {
+                        capability_mask2: full,
+                        ..info
+                    })),
+                    Some(Abilities::None) => Ok(bytes(&info)),
+                    Some(Abilities::Silence) => return Vec::new(),
+                    Some(Abilities::Status(status)) => Err(status),
+                }
             }
             _ => Ok(data.to_vec()),
         };

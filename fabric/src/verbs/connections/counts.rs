@@ -3,52 +3,33 @@
 /// The name of the counter of requests.
 pub const REQUESTS: &str = "cm_rx_msgs_req";
 
-/// Counters of one worker since its creation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// Requests received.
-    pub requests: u64,
-    /// Requests rejected without asking the consumer: no listener, another partition, or a path MTU
-    /// above the port's.
-    pub not_served: u64,
-    /// Requests rejected because their source exceeds its rate.
-    pub rate_limited: u64,
-    /// Requests rejected because the limit of connections is reached.
-    pub table_full: u64,
-    /// Events of rdma_cm for connections that no longer exist.
-    pub unmatched: u64,
-    /// Post lists.
-    pub post_lists: u64,
-    /// Post lists that the device refused, wholly or in part.
-    pub post_failed: u64,
-    /// Completions that match nothing outstanding.
-    pub stray_completions: u64,
-    /// Messages received by queue pairs that no longer exist.
-    pub stray_messages: u64,
-    /// Queue pairs that failed because the peer did not acknowledge.
-    pub retry_exceeded: u64,
-    /// Queue pairs that failed because the peer had no receive buffer too often or for too long.
-    pub rnr_exceeded: u64,
-    /// Queue pairs destroyed before all posted work came back.
-    pub not_drained: u64,
-}
-
-impl Counts {
-    /// All counters with their names; the kernel's name where there is one.
-    pub fn named(&self) -> [(&'static str, u64); 12] {
-        [
-            (REQUESTS, self.requests),
-            ("cm_not_served", self.not_served),
-            ("cm_rx_rate_limited", self.rate_limited),
-            ("cm_table_full", self.table_full),
-            ("cm_rx_unmatched", self.unmatched),
-            ("rc_post_lists", self.post_lists),
-            ("rc_post_failed", self.post_failed),
-            ("rc_stray_completions", self.stray_completions),
-            ("rc_stray_messages", self.stray_messages),
-            ("retry_exceeded_err", self.retry_exceeded),
-            ("retry_rnr_exceeded_err", self.rnr_exceeded),
-            ("rc_not_drained", self.not_drained),
-        ]
+proto::counters! {
+    /// Counters of one worker since its creation.
+    pub struct Counts {
+        /// Requests received.
+        requests => REQUESTS,
+        /// Requests rejected without asking the consumer: no listener, another partition, or a path MTU
+        /// above the port's.
+        not_served => "cm_not_served",
+        /// Requests rejected because their source exceeds its rate.
+        rate_limited => "cm_rx_rate_limited",
+        /// Requests rejected because the limit of connections is reached.
+        table_full => "cm_table_full",
+        /// Events of rdma_cm for connections that no longer exist.
+        unmatched => "cm_rx_unmatched",
+        /// Post lists.
+        post_lists => "rc_post_lists",
+        /// Post lists that the device refused, wholly or in part.
+        post_failed => "rc_post_failed",
+        /// Completions that match nothing outstanding.
+        stray_completions => "rc_stray_completions",
+        /// Messages received by queue pairs that no longer exist.
+        stray_messages => "rc_stray_messages",
+        /// Queue pairs that failed because the peer did not acknowledge.
+        retry_exceeded => "retry_exceeded_err",
+        /// Queue pairs that failed because the peer had no receive buffer too often or for too long.
+        rnr_exceeded => "retry_rnr_exceeded_err",
+        /// Queue pairs destroyed before all posted work came back.
+        not_drained => "rc_not_drained",
     }
 }

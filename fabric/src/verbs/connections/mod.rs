@@ -41,6 +41,13 @@ pub use receive::Messages;
 pub use umad::fuzzed;
 pub use umad::{CmAgent, services};
 pub use view::{Member, View};
+
+/// Names and descriptions of the counters of connections.
+pub fn counter_descriptions() -> impl Iterator<Item = &'static Description> {
+    let own = counts::Counts::DESCRIPTIONS.iter();
+    own.chain([&umad::NOT_A_MESSAGE])
+        .chain(crate::cm::Counts::descriptions())
+}
 pub use worker::{Lent, bounds};
 
 use crate::cm::Limits;
@@ -51,6 +58,7 @@ use counts::{Counts, REQUESTS};
 use device::Device;
 use listeners::Listeners;
 use lookup::{Key, Table};
+use proto::counters::Description;
 use proto::{CloseReason, ConnectionEvent, Gid, Instant};
 use state::{Input, State};
 

@@ -33,7 +33,7 @@ use agent::Datagrams;
 use manager::{Fault, Manager};
 
 pub use agent::CmAgent;
-pub use manager::Line;
+pub use manager::{Line, NOT_A_MESSAGE};
 pub use path::Own;
 
 /// Maximum number of half-open connections requested by peers.

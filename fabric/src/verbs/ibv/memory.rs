@@ -157,6 +157,11 @@ impl Place {
     /// Mask of the seven bits of the pool's number.
     const POOL_MASK: u32 = 0x7f;
 
+    /// The key of local accesses to its region.
+    pub fn lkey(&self) -> u32 {
+        self.region.lkey
+    }
+
     /// Index in its pool, from 0.
     pub const fn index(&self) -> u32 {
         self.index

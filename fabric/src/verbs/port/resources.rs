@@ -1,7 +1,10 @@
 //! The resources of a port, as `rdma resource show` lists them.
 
 use super::VerbsPort;
-use crate::port::{CompletionQueueInfo, GroupInfo, QueuePairInfo, Resources};
+use crate::port::{
+    CompletionQueueInfo, GroupInfo, MemoryRegionInfo, QueuePairInfo, Resources,
+    SharedReceiveQueueInfo,
+};
 use crate::verbs::endpoint::UdEndpointState;
 
 impl VerbsPort {
@@ -26,10 +29,12 @@ impl VerbsPort {
                 queue_pair(e, pair.qp.qpn(), state)
             }));
         }
-        let devices = self.device.iter().flat_map(|(device, _)| device.workers());
-        let cqs = (0..)
-            .zip(devices)
-            .flat_map(|(worker, d)| [&d.receive_cq, &d.send_cq].map(|cq| (worker, cq)));
+        let workers = || {
+            let devices = self.device.iter().flat_map(|(device, _)| device.workers());
+            (0..).zip(devices)
+        };
+        let cqs =
+            workers().flat_map(|(worker, d)| [&d.receive_cq, &d.send_cq].map(|cq| (worker, cq)));
         let completion_queues = cqs.map(|(worker, cq)| CompletionQueueInfo {
             cqn: cq.number(),
             cqe: cq.capacity() as u32,
@@ -39,7 +44,27 @@ impl VerbsPort {
             let qpn = self.endpoints.get(&id.0)?.qpn;
             Some(GroupInfo { mgid, qpn })
         });
+        let queues = workers().flat_map(|(worker, d)| {
+            let queues = [("datagrams", &d.datagrams), ("messages", &d.messages)];
+            queues.map(|(contents, queue)| (worker, contents, queue.as_ref()))
+        });
+        let shared_receive_queues = queues.filter_map(|(worker, contents, queue)| {
+            Some(SharedReceiveQueueInfo {
+                contents,
+                srqe: queue?.capacity() as u32,
+                worker,
+            })
+        });
+        let regions = workers().flat_map(|(worker, d)| d.regions.iter().map(move |r| (worker, r)));
+        let memory_regions = regions.map(|(worker, (lkey, bytes))| MemoryRegionInfo {
+            lkey: *lkey,
+            mrlen: *bytes as u64,
+            worker,
+        });
         Resources {
+            shared_receive_queues: shared_receive_queues.collect(),
+            memory_regions: memory_regions.collect(),
+            protection_domains: workers().map(|(worker, _)| worker).collect(),
             queue_pairs,
             completion_queues: completion_queues.collect(),
             groups: groups.collect(),

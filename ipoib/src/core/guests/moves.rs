@@ -34,12 +34,13 @@ impl Ipoib {
         match self.conflicts.change(now, ip, one, other) {
             Verdict::Follow => Change::Announced,
             Verdict::FollowQuietly => Change::Quiet,
-            Verdict::Keep { first, .. } => {
+            Verdict::Keep => Change::Refused,
+            Verdict::Hold { first, .. } => {
                 if first {
                     self.counters.address_conflicts += 1;
                     self.report(Event::AddressConflict { ip, one, other });
-                    self.publish(Update::Conflict { ip });
                 }
+                self.publish(Update::Conflict { ip });
                 Change::Refused
             }
         }

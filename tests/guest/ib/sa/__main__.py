@@ -5,6 +5,7 @@ change its behaviour while it runs: each line on that socket is a request, and e
     {"do": "clear"}                      removes all rules
     {"do": "set", "values": {...}}       mtu, rate, lifetime, qkey, sl, tclass, flow_label or hop_limit of groups and paths
     {"do": "group", "mgid": "...", "values": {...}}    the same for one group; also mlid
+    {"do": "lid", "gid": "...", "lid": 49}    the port has another LID
     {"do": "partitions", "pkeys": [...]} groups of other partitions are deleted
     {"do": "restart", "mlid": 49408}     forgets groups, members and subscriptions; later MLIDs begin with this one
     {"do": "fill", "groups": 10000}      creates so many groups
@@ -214,6 +215,8 @@ class Server:
         elif do == "group":
             group = self.subnet.groups[socket.inet_pton(socket.AF_INET6, request["mgid"])]
             group.update(only(request["values"], {**subnet.DEFAULTS, "mlid": 0}))
+        elif do == "lid":
+            self.subnet.lids[socket.inet_pton(socket.AF_INET6, request["gid"])] = request["lid"]
         elif do == "partitions":
             self.subnet.set_partitions(request["pkeys"])
         elif do == "restart":

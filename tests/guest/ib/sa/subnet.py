@@ -33,6 +33,8 @@ class Subnet:
     def __init__(self, lid, pkeys, mlid, values):
         self.lid, self.values = lid, {**DEFAULTS, **values}
         self.ports = {lid}
+        # LIDs of ports whose LID is not that of their GID.
+        self.lids = {}
         self.services = {}
         # Events (trap, GID) for subscribers.
         self.events = []
@@ -59,6 +61,10 @@ class Subnet:
         self.values.update(values)
         for group in self.groups.values():
             group.update(values)
+
+    def lid_of(self, gid):
+        """0 if the GID belongs to no port of the subnet."""
+        return self.lids.get(gid) or wire.lid_of(gid)
 
     def create(self, given, permanent=False):
         mgid = given["mgid"]
@@ -140,7 +146,7 @@ class Subnet:
         mgid, gid = asked["mgid"], asked["port_gid"]
         if not {"mgid", "port_gid", "join_state"} <= components or not asked["join_state"]:
             raise Refusal(records.COMPONENTS)
-        if mgid[0] != 0xFF or wire.lid_of(gid) not in self.ports:
+        if mgid[0] != 0xFF or self.lid_of(gid) not in self.ports:
             raise Refusal(records.INVALID)
         group = self.groups.get(mgid)
         if group is None:
@@ -205,7 +211,7 @@ class Subnet:
                 raise Refusal(records.COMPONENTS)
             dgid = wire.gid_of(asked["dlid"])
         group = self.groups.get(dgid)
-        dlid = group["mlid"] if group else wire.lid_of(dgid)
+        dlid = group["mlid"] if group else self.lid_of(dgid)
         pkey = asked["pkey"] if "pkey" in components else 0xFFFF
         # A path to a port that nobody has seen exists nevertheless: the port has asked for nothing yet.
         if not dlid or pkey | 0x8000 not in self.partitions:
@@ -214,7 +220,7 @@ class Subnet:
             raise Refusal(records.NO_RECORDS)
         path = {name: (group or self.values)[name] for name in OF_PATHS}
         path.update({name + "_selector": EXACTLY for name in ("mtu", "rate", "lifetime")})
-        path.update(dgid=dgid, sgid=sgid, dlid=dlid, slid=wire.lid_of(sgid), pkey=pkey, reversible=1)
+        path.update(dgid=dgid, sgid=sgid, dlid=dlid, slid=self.lid_of(sgid), pkey=pkey, reversible=1)
         if "service_id" in components:
             path["service_id"] = asked["service_id"]
         return [path]

@@ -364,6 +364,22 @@ fn locked_memory_counts_without_cap_ipc_lock() {
 }
 
 #[test]
+fn each_data_thread_locks_memory() {
+    let for_two = Locking {
+        limit: Some(2 * LOCKED),
+        unlimited: false,
+    };
+    let level = |workers| {
+        let config = VerbsConfig {
+            workers,
+            ..config()
+        };
+        worst(&facts(), &config, for_two).level
+    };
+    assert_eq!((level(2), level(3)), (Level::Ok, Level::Fail));
+}
+
+#[test]
 fn who_manages_the_connections_of_an_infiniband_port() {
     let infiniband = |kernel_cm, kernel_cm_shut_out| Facts {
         missing: vec!["rdma_ucm"],

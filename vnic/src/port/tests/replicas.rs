@@ -9,7 +9,7 @@ use crate::port::{Event, Forward, Meta, Place, Settings, Update, VeswPort};
 const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
 /// Two replicas of port 5; the first one reports addresses behind the interface.
-fn pair() -> [VeswPort; 2] {
+pub fn pair() -> [VeswPort; 2] {
     [true, false].map(|reports| {
         let settings = Settings {
             reports,

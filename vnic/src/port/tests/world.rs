@@ -13,21 +13,21 @@ use proto::{Mac, Qpn, Time};
 const WORLDS: u64 = 60;
 
 /// Pseudo-random numbers (Marsaglia, "Xorshift RNGs").
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 33) as usize % n
     }
 
-    fn percent(&mut self, n: usize) -> bool {
+    pub fn percent(&mut self, n: usize) -> bool {
         self.below(100) < n
     }
 }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
+use proto::counters::Description;
 use proto::{Gid, Instant, Psn, Qpn, RejectReason, ServiceId};
 
 use super::super::device::{self, Address, Event, Source};
@@ -25,6 +26,12 @@ use crate::verbs::ibv::RcParameters;
 
 /// The status of an event for a peer without a path: EHOSTUNREACH.
 const NO_PATH: i32 = -113;
+
+/// The counter of dropped datagrams.
+pub const NOT_A_MESSAGE: Description = (
+    "cm_rx_not_a_message",
+    "Management datagrams dropped: received with an error, of a wrong length, or without a peer for the answer.",
+);
 
 /// A datagram.
 pub type Datagram = [u8; MAD_LEN];
@@ -510,7 +517,7 @@ impl Manager {
     /// Counters by name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.cm.counters();
-        all.push(("cm_rx_not_a_message", self.dropped));
+        all.push((NOT_A_MESSAGE.0, self.dropped));
         all
     }
 

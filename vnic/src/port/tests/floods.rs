@@ -1,0 +1,99 @@
+//! Floods of forged frames that two replicas of a port receive. Their updates cross and get lost.
+
+use proto::{Mac, Qpn, Time};
+
+use super::replicas::pair;
+use super::world::Random;
+use crate::Lid;
+use crate::port::testing::*;
+use crate::port::{Meta, Update, VeswPort};
+
+const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+/// LID of the member with the guest.
+const HOME: u32 = 7;
+/// Milliseconds between two frames of the guest.
+const EVERY: u64 = 20;
+/// Milliseconds after a flood until all replicas must find the guest again.
+const SOON: u64 = 2000;
+
+fn hear(port: &mut VeswPort, now: u64, source: Mac, lid: u32, meta: &Meta) {
+    let packet = packet(&header(lid, ALL), &frame(BROADCAST, source));
+    assert!(port.from_fabric(Time(now), meta, &packet).is_ok());
+}
+
+/// A forged frame: another LID for the guest, another queue pair for its LID, or a made-up guest.
+fn forge(random: &mut Random, port: &mut VeswPort, now: u64) {
+    let any = random.below(64) as u32;
+    match random.below(8) {
+        0 => hear(port, now, GUEST, 100 + any, &from(100 + any, true)),
+        1 => {
+            let meta = Meta {
+                src_qpn: Qpn::new(0x900 + any),
+                ..from(HOME, true)
+            };
+            hear(port, now, GUEST, HOME, &meta);
+        }
+        _ => {
+            let [a, b] = (random.below(1 << 16) as u16).to_be_bytes();
+            hear(port, now, [0x02, 9, 9, 9, a, b], HOME, &from(HOME, true));
+        }
+    }
+}
+
+/// Both replicas apply what the other one has published before.
+fn cross(now: u64, replicas: &mut [VeswPort; 2]) {
+    let published: Vec<Vec<Update>> = replicas
+        .iter_mut()
+        .map(|r| r.drain_updates().collect())
+        .collect();
+    for (updates, to) in published.iter().zip(replicas.iter_mut().rev()) {
+        for update in updates {
+            to.apply(Time(now), update);
+        }
+    }
+}
+
+/// Three floods with a pause after each. Only one replica receives the frames of the guest.
+fn floods(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut replicas = pair();
+    for replica in &mut replicas {
+        hear(replica, 0, GUEST, HOME, &from(HOME, true));
+    }
+    let mut now = SOON;
+    for flood in 0..3 {
+        let over = now + 500 + random.below(1500) as u64;
+        let until = over + SOON + random.below(5000) as u64;
+        while now < until {
+            now += 1;
+            if now.is_multiple_of(EVERY) {
+                hear(&mut replicas[0], now, GUEST, HOME, &from(HOME, true));
+            }
+            for _ in 0..if now < over { 30 } else { 0 } {
+                let at = random.below(2);
+                forge(&mut random, &mut replicas[at], now);
+            }
+            if random.percent(30) {
+                cross(now, &mut replicas);
+            }
+            if now == over + SOON {
+                cross(now, &mut replicas);
+                for (at, replica) in replicas.iter_mut().enumerate() {
+                    let case = format!("seed {seed}, flood {flood}, replica {at}");
+                    let sent = send_at(replica, now, &frame(GUEST, mac(5)));
+                    assert_eq!(sent.dlid(), Some(Lid::new(HOME)), "{case}");
+                    assert_eq!(
+                        replica.find(Lid::new(HOME)),
+                        Some(address(HOME)),
+                        "{case}: address of the LID"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_flood_all_replicas_return_to_the_owner() {
+    (1..=30).for_each(floods);
+}
