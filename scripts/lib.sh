@@ -132,7 +132,8 @@ need_test_tools() {
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
         saquery=infiniband-diags promtool=prometheus \
-        prometheus-node-exporter=prometheus-node-exporter "$@"
+        prometheus-node-exporter=prometheus-node-exporter mmdebstrap=mmdebstrap lintian=lintian lowdown=lowdown \
+        dpkg-shlibdeps=dpkg-dev "$@"
     # These packages enable daemons at the next boot; disable them.
     [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true
     [ -n "$promtool" ] || systemctl disable prometheus >/dev/null 2>&1 || true

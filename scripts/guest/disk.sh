@@ -3,7 +3,8 @@
 
 DISK=$CACHE/systemd.ext4
 DISK_PACKAGES=(
-    dbus ethtool init-system-helpers iperf3 iproute2 iputils-ping kmod netbase procps systemd systemd-sysv udev
+    dbus ethtool init-system-helpers iperf3 iproute2 iputils-arping iputils-ping kmod netbase procps systemd
+    systemd-sysv tcpdump udev wireguard-tools
 )
 
 # need_disk: one process creates the disk; others wait and find it.
@@ -37,10 +38,11 @@ build_disk() (
     mkdir -p "$disk"/{host,control}
     echo guest >"$disk/etc/hostname"
     echo '127.0.0.1 localhost guest' >"$disk/etc/hosts"
-    echo uninitialized >"$disk/etc/machine-id"
+    # Without an id, systemd would take every boot for the first one, and configure all units.
+    tr -d - </proc/sys/kernel/random/uuid >"$disk/etc/machine-id"
     # Nothing else waits for a terminal or a timer.
     for unit in getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer \
-        dpkg-db-backup.timer fstrim.timer systemd-timesyncd.service; do
+        dpkg-db-backup.timer fstrim.timer systemd-timesyncd.service proc-sys-fs-binfmt_misc.automount; do
         ln -sf /dev/null "$disk/etc/systemd/system/$unit"
     done
     cat >"$disk/etc/systemd/system/guest.service" <<'UNIT'

@@ -23,7 +23,8 @@ GUEST_PROGRAMS=(
 GUEST_MODULES=(
     9p 9pnet_virtio ext4 virtio_blk virtio_pci virtio_mmio virtio_net virtio_rng
     crc32_generic crc32_pclmul crc32c_generic ib_ipoib ib_umad ib_uverbs rdma_rxe rdma_rxe_ib rdma_ucm
-    8021q bonding bridge dummy ifb macsec tun veth
+    8021q bonding bridge dummy fuse ifb macsec tun veth
+    aesni_intel ctr drbg esp4 gcm ghash_generic seqiv sha512_generic wireguard xfrm_user
     act_mirred cls_matchall cls_u32 sch_ingress sch_netem sch_tbf
     nf_tables nft_limit nft_numgen
 )

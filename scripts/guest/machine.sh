@@ -2,6 +2,9 @@
 # The folder $CACHE/run/NAME has the state of a guest, and is the guest's /control: processes (supervisor, qemu),
 # console output, commands and their results.
 
+# Time limit for booting with systemd, which takes 30 s on an idle processor.
+SYSTEMD_LIMIT=300
+
 guest_folder() {
     echo "$CACHE/run/$1"
 }
@@ -30,7 +33,7 @@ start_guest() {
                 continue
                 ;;
             --systemd)
-                disk=$DISK
+                disk=$DISK limit=$SYSTEMD_LIMIT
                 shift
                 continue
                 ;;
@@ -77,6 +80,9 @@ start_guest() {
         need_disk
         # A snapshot: writes are lost with the guest.
         arguments+=(-drive "file=$disk,if=virtio,format=raw,snapshot=on")
+    else
+        # A kernel that panics ends the guest.
+        arguments+=(-no-reboot)
     fi
     if [ ${#ports[@]} -gt 0 ]; then
         need_infiniband
@@ -101,7 +107,7 @@ start_guest() {
     mkfifo "$folder/bell"
     arguments=(
         qemu-system-x86_64 -name "$name" -machine q35 -accel "$(guest_accelerator)" -cpu "$(guest_processor)"
-        -smp "$cpus" -m "$memory" -nodefaults -display none -no-reboot
+        -smp "$cpus" -m "$memory" -nodefaults -display none
         -kernel "$KERNEL" -initrd "$INITRAMFS"
         -append "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on cryptomgr.notests${disk:+ disk systemd.show_status=0}"
         -serial "file:$folder/console"
@@ -183,6 +189,17 @@ supervise() {
         [ "$SECONDS" -lt "$end" ] || die "the guest's supervisor did not start"
         nap 0.02
     done
+}
+
+# reboot_guest NAME: a guest with systemd keeps its disk.
+reboot_guest() {
+    local folder
+    guest_runs "$1" || die "no guest called $1 runs"
+    folder=$(guest_folder "$1")
+    rm "$folder/ready"
+    echo 'systemctl reboot' >"$folder/reboot.cmd"
+    ring "$folder" "run reboot"
+    await_boot "$1" "$SYSTEMD_LIMIT" ''
 }
 
 # await_boot NAME LIMIT VERBOSE

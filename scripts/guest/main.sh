@@ -50,6 +50,10 @@ guest_command() {
             boot_guest "$@"
             ;;
         exec) exec_in_guest "$@" ;;
+        reboot)
+            [ $# -eq 1 ] || die "reboot needs the guest's name"
+            reboot_guest "$@"
+            ;;
         stop) for name in "$@"; do stop_guest "$name"; done ;;
         list) list_guests ;;
         run)

@@ -14,4 +14,5 @@ mod interop;
 mod ipoib;
 mod recovery;
 mod siblings;
+mod systemd;
 mod vnic;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::lab::{Host, Lab, Pinging, SOON, Station, eventually};
+use crate::lab::{Host, Lab, Pinging, SOON, Station, eventually, patient};
 
 /// Maximum gap in the traffic after a fail-over.
 const FAILED_OVER: Duration = Duration::from_secs(3);
@@ -39,7 +39,7 @@ fn goes_on(a: &Host, b: &Host, mut fail_over: impl FnMut(usize)) {
         pings.iter().for_each(Pinging::goes_on);
     }
     for ping in pings {
-        ping.stop().gap_below(FAILED_OVER);
+        ping.stop().gap_below(patient(FAILED_OVER));
     }
     b.reaches_all(&[a.v4(), a.v6()]);
     a.reaches_all(&[b.v4(), b.v6()]);

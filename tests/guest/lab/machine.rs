@@ -1,4 +1,4 @@
-//! A virtual machine with an RDMA device, driven by `scripts/rxe-guest` and `scripts/ib-guest`.
+//! A virtual machine, driven by `scripts/rxe-guest` and `scripts/ib-guest`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::shared::Shared;
 use super::{Done, Node, Running, Station, UNDERLAY_MTU};
 
-/// See the module. Its interface on the Ethernet is `eth0`, with the RDMA device `rxe0`; the folder with the
-/// programs is `/host`.
+/// See the module. Its interface on the Ethernet is `eth0`, with the RDMA device `rxe0` if it has one; the folder with
+/// the programs is `/host`.
 pub struct Machine {
     number: usize,
     name: String,
@@ -24,6 +24,8 @@ pub(super) enum Link {
     Ethernet,
     /// An InfiniBand port, whose LID is the machine's number: `rdma_rxe_ib`.
     InfiniBand,
+    /// No RDMA device. Debian's systemd is the first process.
+    Systemd,
 }
 
 /// A shell command that waits for the device.
@@ -52,7 +54,7 @@ impl Machine {
             link,
         };
         let mut boot = match link {
-            Link::Ethernet => script("rxe-guest"),
+            Link::Ethernet | Link::Systemd => script("rxe-guest"),
             Link::InfiniBand => script("ib-guest"),
         };
         boot.args(["boot", &machine.name])
@@ -63,11 +65,9 @@ impl Machine {
             .arg("--share")
             .arg(shared.programs());
         match link {
-            Link::Ethernet => boot
-                .args(["--addr", &format!("{}/24", machine.underlay_v4())])
-                .args(["--addr", &format!("{}/64", machine.underlay_v6())])
-                .arg("--rxe"),
+            Link::Ethernet => machine.add_addresses(&mut boot).arg("--rxe"),
             Link::InfiniBand => boot.args(["--lid", &number.to_string()]),
+            Link::Systemd => machine.add_addresses(&mut boot).arg("--systemd"),
         };
         let status = boot.stdin(Stdio::null()).status().expect("bash is there");
         if status.success() {
@@ -75,6 +75,18 @@ impl Machine {
         } else {
             Err(status)
         }
+    }
+
+    fn add_addresses<'c>(&self, boot: &'c mut Command) -> &'c mut Command {
+        boot.args(["--addr", &format!("{}/24", self.underlay_v4())])
+            .args(["--addr", &format!("{}/64", self.underlay_v6())])
+    }
+
+    /// Reboots it, with [`Link::Systemd`] only. Its disk stays as it is.
+    pub(super) fn reboot(&self) {
+        let mut reboot = script("rxe-guest");
+        let done = Done::of(reboot.args(["reboot", &self.name]));
+        assert!(done.code == Some(0), "reboot: {done:?}");
     }
 
     /// Name of its port at the bridge.
@@ -148,6 +160,22 @@ impl Machine {
     /// Causes an asynchronous event of its InfiniBand port.
     pub fn port_event(&self, event: u32) {
         self.set_port("event", &format!("\"rxe0 {event}\""));
+    }
+
+    /// Runs a test program, with arguments. All its tests must pass, and none may skip itself; returns their number.
+    pub fn passes(&self, program: &str, limit: Duration) -> usize {
+        let run = format!("RUST_BACKTRACE=0 {program} --test-threads 1 --show-output");
+        let done = self.run_for(&run, limit);
+        // The output has the reasons of skipped tests.
+        eprint!("{}", done.err);
+        assert_eq!(done.code, Some(0), "{program}: {}", done.out);
+        let skips = [&done.out, &done.err].map(|text| text.contains("SKIPPED"));
+        assert_eq!(
+            skips, [false; 2],
+            "{program} leaves out tests: {}",
+            done.out
+        );
+        done.out.matches("... ok").count()
     }
 
     fn exec(&self, script: &str, limit: Duration) -> Command {

@@ -1,4 +1,4 @@
-//! Hosts of this machine and virtual machines with `rdma_rxe` on Ethernets and on an InfiniBand subnet.
+//! Hosts of this machine and virtual machines: with `rdma_rxe` on Ethernets, on an InfiniBand subnet, with systemd.
 
 mod capture;
 mod daemons;
@@ -7,6 +7,7 @@ mod machine;
 mod node;
 mod running;
 mod sa;
+mod served;
 mod shared;
 mod stage;
 mod subnet;
@@ -39,6 +40,7 @@ pub use patience::eventually;
 pub use programs::{ibtap, ibtap_peer};
 pub use running::Running;
 pub use sa::Sa;
+pub use served::{Served, UNITS, VERSIONS, on_systemd};
 pub use stage::{Stage, on_both_stages, on_stage};
 pub use station::{Done, Station};
 use subnet::LID_CHANGE;

@@ -11,7 +11,7 @@ use super::machine::script;
 use super::programs;
 
 /// Status of the scripts if virtual machines are impossible.
-const NO_GUESTS: i32 = 77;
+pub(super) const NO_GUESTS: i32 = 77;
 
 /// See the module.
 pub(super) struct Shared {
@@ -71,14 +71,14 @@ impl Shared {
         &self.programs
     }
 
-    /// Adds the tests of `fabric` that need an RDMA device to that folder.
-    pub fn add_fabric_tests(&self) {
-        static ADDED: OnceLock<()> = OnceLock::new();
-        ADDED.get_or_init(|| {
-            for name in ["suite", "verbs"] {
-                share(programs::fabric_tests(name), &self.programs.join(name));
-            }
-        });
+    /// Adds the program of a test target to that folder.
+    pub fn add_tests(&self, target: &str) {
+        static ADDING: Mutex<()> = Mutex::new(());
+        let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = self.programs.join(target);
+        if !copy.exists() {
+            share(programs::tests(target), &copy);
+        }
     }
 
     /// Registers a command to be run after any end of this process; words are separated by spaces.

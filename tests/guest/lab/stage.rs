@@ -50,7 +50,9 @@ impl Stage {
 
     /// Gives the virtual machine the tests of `fabric`, as `/host/suite` and `/host/verbs`.
     pub fn add_fabric_tests(&self) {
-        self.shared.add_fabric_tests();
+        for target in ["suite", "verbs"] {
+            self.shared.add_tests(target);
+        }
     }
 
     fn watch(&self, test: impl FnOnce(&Stage)) {

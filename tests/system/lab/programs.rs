@@ -9,7 +9,18 @@ use serde_json::Value;
 
 /// `ibtapd`, built by cargo for these tests.
 pub fn ibtapd() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_ibtapd"))
+    static IBTAPD: OnceLock<PathBuf> = OnceLock::new();
+    IBTAPD.get_or_init(|| copied("ibtapd").unwrap_or_else(|| env!("CARGO_BIN_EXE_ibtapd").into()))
+}
+
+/// A program in the folder of `IBTAP_PROGRAMS`, on a machine without cargo.
+fn copied(program: &str) -> Option<PathBuf> {
+    Some(Path::new(&std::env::var_os("IBTAP_PROGRAMS")?).join(program))
+}
+
+/// The folder of this project.
+pub fn source() -> PathBuf {
+    copied("source").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
 }
 
 /// The folder with the programs of an older version, from `IBTAP_BEFORE`.
@@ -45,6 +56,9 @@ pub fn ibtap_peer() -> &'static Path {
 /// the same profile and target directory. They build the whole workspace, like scripts/test: built alone,
 /// each package would have other features and be built again. A no-op if everything is up to date.
 fn of_workspace(program: &str) -> PathBuf {
+    if let Some(copied) = copied(program) {
+        return copied;
+    }
     let done = cargo("build", "dev")
         .args(["--quiet", "--workspace", "--bin", program])
         .status()
@@ -53,19 +67,20 @@ fn of_workspace(program: &str) -> PathBuf {
     folder().join(program)
 }
 
-/// Tests of `fabric` that need an RDMA device: the program of a target, `suite` or `verbs`.
+/// The program of a test target that also runs in virtual machines: `suite`, `verbs` or `system`.
 #[allow(dead_code, reason = "only the tests in guests run them")]
-pub fn fabric_tests(target: &str) -> &'static Path {
+pub fn tests(target: &str) -> &'static Path {
     static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         // The whole workspace, like scripts/test: this unites the features of its packages.
         let done = cargo("test", "test")
-            .args(["--workspace", "--test", "suite", "--test", "verbs"])
+            .arg("--workspace")
+            .args(["suite", "verbs", "system"].map(|target| format!("--test={target}")))
             .args(["--no-run", "--message-format", "json"])
             .stderr(Stdio::inherit())
             .output()
             .expect("cargo runs");
-        assert!(done.status.success(), "cannot build the tests of fabric");
+        assert!(done.status.success(), "cannot build the tests");
         let output = String::from_utf8_lossy(&done.stdout);
         let messages = output
             .lines()

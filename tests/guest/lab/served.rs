@@ -1,0 +1,238 @@
+//! A virtual machine with systemd, where `ibtapd` is a packaged service, and a host of this machine as its peer. Both
+//! are created for the first test; tests take turns.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::machine::{Link, script};
+use super::shared::{NO_GUESTS, Shared, say};
+use super::stage::switch_with_host;
+use super::{Local, Machine, Node, SOFT, Side, programs};
+
+/// See the module.
+pub struct Served {
+    /// The peer.
+    pub host: Local,
+    /// The virtual machine. Its `/host` has the packages.
+    pub machine: Machine,
+    shared: &'static Shared,
+}
+
+/// Versions of the packages, in folders of `/host`.
+pub const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
+
+/// Units of the packages.
+pub const UNITS: [&str; 3] = ["ibtapd", "ibtap-em", "ibtap-fs"];
+
+const HOST: usize = 4;
+const MACHINE: usize = 14;
+
+/// Time limit for installing packages, and for restarting services.
+const LONG: Duration = Duration::from_secs(180);
+
+/// Requests of 100 ms: an answer may take this long in an emulated machine on a busy host.
+const UNDER_WAY: usize = 10;
+
+/// The configuration file of the package, without comments.
+const CONFIGURATION: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+
+/// Runs a test on the machine, whose services are stopped. Prints the reason if virtual machines are impossible.
+pub fn on_systemd(test: impl FnOnce(&Served)) {
+    static SERVED: Mutex<Option<Served>> = Mutex::new(None);
+    let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if served.is_none() {
+        *served = Served::make();
+    }
+    let Some(served) = &*served else {
+        say("SKIPPED: this test needs a virtual machine with systemd, see above");
+        return;
+    };
+    served.reset();
+    test(served);
+}
+
+impl Served {
+    fn make() -> Option<Served> {
+        let shared = Shared::with("rxe-guest")?;
+        let (switch, host) = switch_with_host(HOST, shared);
+        let booted = std::thread::scope(|scope| {
+            let packages = scope.spawn(|| make_packages(shared.programs()));
+            let booted = Machine::boot(&switch, MACHINE, Link::Systemd, shared);
+            packages.join().expect("no panic");
+            booted
+        });
+        // The namespace of the switch ends with this process.
+        std::mem::forget(switch);
+        match booted {
+            Ok(machine) => Some(Served {
+                host,
+                machine,
+                shared,
+            }),
+            Err(status) if status.code() == Some(NO_GUESTS) => None,
+            Err(status) => panic!("rxe-guest boot: {status}"),
+        }
+    }
+
+    fn reset(&self) {
+        self.long(&format!(
+            "
+            systemctl -q stop {units} 2>/dev/null
+            [ ! -e /etc/ibtap/ibtapd.toml ] || printf '%s' '{CONFIGURATION}' >/etc/ibtap/ibtapd.toml
+            rm -rf /etc/systemd/system/*ibtap*.d
+            systemctl daemon-reload
+            systemctl reset-failed
+            ip -all netns del
+            true
+            ",
+            units = UNITS.join(" ")
+        ));
+    }
+
+    /// Reboots the machine.
+    pub fn reboot(&self) {
+        self.machine.reboot();
+    }
+
+    /// Gives the machine the whole-system tests, their programs, and the scripts of this project in `/host/source`.
+    pub fn add_system_tests(&self) {
+        self.shared.add_tests("system");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let copy = self.shared.programs().join("source");
+        fs::create_dir_all(&copy).expect("a folder");
+        let copied = Command::new("cp")
+            .args(["-r", "-t"])
+            .arg(copy)
+            .args(["Cargo.toml", "scripts"].map(|name| source.join(name)))
+            .status();
+        assert!(copied.expect("coreutils are there").success());
+    }
+
+    /// Runs a script that takes long, and must succeed; returns its output.
+    pub fn long(&self, script: &str) -> String {
+        let done = self.machine.run_for(script, LONG);
+        assert!(done.code == Some(0), "{script}: {done:?}");
+        done.out
+    }
+
+    /// Installs packages of a version.
+    pub fn install(&self, version: &str, packages: &[&str]) {
+        let file = |package| format!("/host/{version}/{package}_*.deb");
+        let files: Vec<_> = packages.iter().map(file).collect();
+        self.long(&format!("dpkg -i {} 2>&1", files.join(" ")));
+    }
+
+    /// Installs packages unless any version of them is there: an emulated machine needs many seconds for it.
+    pub fn have(&self, packages: &[&str]) {
+        let known = |package: &&&str| {
+            let query = format!("dpkg -s {package} >/dev/null 2>&1");
+            self.machine.run(&query).code == Some(0)
+        };
+        let missing: Vec<_> = packages.iter().filter(|p| !known(p)).copied().collect();
+        if !missing.is_empty() {
+            self.install(VERSIONS[0], &missing);
+        }
+    }
+
+    /// Starts `ibtapd`, whose `ib0` is on the underlay `eth0`; starts the peer, and waits until both reach each other.
+    pub fn start(&self) -> Side<'_> {
+        self.have(&["ibtap"]);
+        self.long("systemctl start ibtapd");
+        self.reach_peer()
+    }
+
+    /// Gives `ib0` of the running service its addresses, starts the peer, and waits until both reach each other.
+    pub fn reach_peer(&self) -> Side<'_> {
+        self.machine.configure("ib0");
+        let peer = Side::start(&self.host, SOFT);
+        self.machine.reaches(&self.host.v4());
+        self.machine.reaches(&self.host.v6());
+        peer
+    }
+
+    /// The value of a property of a unit, as systemctl shows it.
+    pub fn property(&self, unit: &str, property: &str) -> String {
+        let shown = self.machine.ok(&format!(
+            "systemctl show --value --property {property} {unit}"
+        ));
+        shown.trim().to_owned()
+    }
+
+    /// Pings the peer every 10 ms while a script of the machine ends and starts the daemon, and for a while before and
+    /// after it. Only requests that are under way when the daemon ends may be lost.
+    pub fn keeps_pings(&self, what: &str, disturb: &str) {
+        let peer = self.host.v4();
+        let script = format!(
+            "
+            ping -n -i 0.01 {peer} >/tmp/ping 2>&1 &
+            ping=$!
+            answers() {{ grep -c 'bytes from' /tmp/ping; }}
+            more() {{ local end=$(($(answers) + $1)); until [ $(answers) -ge $end ]; do sleep 0.2; done; }}
+            more 100
+            set -e
+            {disturb}
+            more 300
+            kill -INT $ping
+            wait $ping || true
+            cat /tmp/ping
+            "
+        );
+        let output = self.long(&script);
+        let answers: Vec<(usize, f64)> = output.lines().filter_map(answer).collect();
+        let highest = answers.iter().map(|(number, _)| *number).max();
+        let lost: Vec<usize> = (1..=highest.expect("an answer"))
+            .filter(|wanted| !answers.iter().any(|(number, _)| number == wanted))
+            .collect();
+        let longest = answers.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
+        println!(
+            "{what}: {} answers, the last after {longest} ms",
+            answers.len()
+        );
+        assert!(
+            lost.len() <= UNDER_WAY,
+            "{what}: lost {lost:?} of {highest:?}"
+        );
+    }
+}
+
+/// Sequence number and time of "64 bytes from 10.9.0.4: icmp_seq=1 ttl=64 time=0.2 ms".
+fn answer(line: &str) -> Option<(usize, f64)> {
+    let word = |name: &str| {
+        let (_, rest) = line.split_once(name)?;
+        rest.split_whitespace().next()
+    };
+    Some((
+        word("icmp_seq=")?.parse().ok()?,
+        word("time=")?.parse().ok()?,
+    ))
+}
+
+/// Packages of the programs under test, in a folder for each version.
+fn make_packages(folder: &Path) {
+    // Builds them.
+    for program in [
+        programs::ibtap_em(),
+        programs::ibtap_fs(),
+        programs::ibtap_peer(),
+    ] {
+        assert_eq!(program.parent(), programs::ibtap().parent());
+    }
+    let built = programs::ibtapd()
+        .parent()
+        .expect("a program is in a folder");
+    for version in VERSIONS {
+        let made = script("package")
+            .args(["deb", "--fast", "--version", version, "--bin"])
+            .arg(built)
+            .arg("--out")
+            .arg(folder.join(version))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+            .expect("bash is there");
+        assert!(made.success(), "scripts/package: {made}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Installation, upgrade and removal.
+
+use crate::lab::{Node, Served, UNITS, VERSIONS, on_systemd};
+
+/// Names of the running programs, without those of tests.
+fn running(served: &Served) -> String {
+    served
+        .machine
+        .run("ps -o comm= -C ibtapd,ibtap-em,ibtap-fs")
+        .out
+}
+
+#[test]
+fn packages_serve_after_installation_and_leave_nothing_after_purge() {
+    on_systemd(|served| {
+        let machine = &served.machine;
+        let packages = ["ibtap", "ibtap-em", "ibtap-fs"];
+        let purge = format!("dpkg --purge {} 2>&1", packages.join(" "));
+        served.long(&purge);
+        served.install(VERSIONS[0], &packages);
+        for unit in UNITS {
+            assert_eq!(served.property(unit, "ActiveState"), "inactive");
+            assert_eq!(served.property(unit, "UnitFileState"), "disabled");
+        }
+
+        // The commands of docs/install.md.
+        served.long(
+            "ibtapd --check-config /etc/ibtap/ibtapd.toml
+            systemctl enable --now ibtapd ibtap-em ibtap-fs 2>&1",
+        );
+        served.reach_peer();
+        for unit in UNITS {
+            assert_eq!(served.property(unit, "ActiveState"), "active");
+        }
+        let users = machine.ok("ps -o user=,comm= -C ibtapd,ibtap-em,ibtap-fs | sort | tr -s ' '");
+        assert_eq!(users, "ibtap ibtap-em\nibtap ibtapd\nroot ibtap-fs\n");
+        machine.ok("grep ACTIVE /run/ibtap-fs/infiniband/soft_eth0/ports/1/state");
+
+        served.long(&purge.replace("--purge", "--remove"));
+        assert_eq!(running(served), "");
+        machine.ok(
+            "test -e /etc/ibtap/ibtapd.toml && test ! -e /run/ibtap && test ! -e /run/ibtap-fs",
+        );
+        machine.ok("! ip link show ib0 && ! grep ibtap-fs /proc/mounts");
+
+        // A removed package comes back as it was.
+        served.install(VERSIONS[1], &["ibtap"]);
+        assert_eq!(served.property("ibtapd", "UnitFileState"), "enabled");
+        served.long("systemctl start ibtapd; cp /etc/ibtap/ibtapd.toml /etc/ibtap/storage.toml");
+
+        served.long(&purge);
+        assert_eq!(running(served), "");
+        let left = machine.ok(
+            "find / -xdev -iname '*ibtap*' ! -path '/tmp/*' ! -path '/proc/*'
+            find /run /dev /sys/class/net -iname '*ibtap*' -o -name 'ib0*'
+            grep ibtap /etc/passwd /etc/group /etc/shadow
+            dpkg -l 'ibtap*' 2>/dev/null | grep ibtap
+            systemctl list-units --all --no-legend 'ibtap*'",
+        );
+        assert_eq!(left, "");
+    });
+}
+
+#[test]
+fn an_upgrade_restarts_a_running_daemon_and_keeps_its_configuration() {
+    on_systemd(|served| {
+        let machine = &served.machine;
+        served.install(VERSIONS[0], &["ibtap"]);
+        machine.ok("echo '# a comment of the administrator' >>/etc/ibtap/ibtapd.toml");
+        // An installation of before the user ibtap.
+        machine.ok("mkdir -p /etc/systemd/system/ibtapd.service.d
+            printf '[Service]\nUser=root\n' >/etc/systemd/system/ibtapd.service.d/root.conf
+            systemctl daemon-reload");
+        served.long("systemctl enable --now ibtapd 2>&1");
+        let _peer = served.reach_peer();
+        let process = || served.property("ibtapd", "MainPID");
+        let user = || machine.ok("ps -o user= -C ibtapd").trim().to_owned();
+        let (before, index) = (process(), machine.ok("cat /sys/class/net/ib0/ifindex"));
+        assert_eq!(user(), "root");
+
+        let package = |version| format!("/host/{version}/ibtap_*.deb");
+        let upgrade = format!(
+            "rm -r /etc/systemd/system/ibtapd.service.d
+            dpkg -i {}",
+            package(VERSIONS[1])
+        );
+        served.keeps_pings("upgrade from root to the user ibtap", &upgrade);
+        assert_ne!(process(), before);
+        assert_eq!(user(), "ibtap");
+        assert_eq!(machine.ok("cat /sys/class/net/ib0/ifindex"), index);
+        let version = machine.ok("dpkg-query -W -f '${Version}' ibtap");
+        assert_eq!(version, format!("{}-1", VERSIONS[1]));
+        machine.ok("grep -q 'a comment of the administrator' /etc/ibtap/ibtapd.toml");
+
+        // A stopped daemon stays stopped.
+        served.long(&format!(
+            "systemctl stop ibtapd; dpkg -i {} 2>&1",
+            package(VERSIONS[1])
+        ));
+        assert_eq!(served.property("ibtapd", "ActiveState"), "inactive");
+    });
+}

@@ -1,0 +1,185 @@
+//! The life of the service.
+
+use crate::lab::{Node, SOON, Served, eventually, on_systemd};
+
+/// The service's process, and the index of its interface.
+fn process_and_index(served: &Served) -> (String, String) {
+    let index = served.machine.ok("cat /sys/class/net/ib0/ifindex");
+    (served.property("ibtapd", "MainPID"), index)
+}
+
+/// Adds settings to the unit's section `Service`.
+fn add_settings(served: &Served, settings: &str) {
+    served.machine.ok(&format!(
+        "mkdir -p /etc/systemd/system/ibtapd.service.d
+        printf '[Service]\n{settings}\n' >/etc/systemd/system/ibtapd.service.d/test.conf
+        systemctl daemon-reload"
+    ));
+}
+
+#[test]
+fn restarts_and_crashes_keep_interface_and_pings() {
+    on_systemd(|served| {
+        let _peer = served.start();
+        for (what, disturb) in [
+            ("restart", "systemctl restart ibtapd"),
+            (
+                "kill -9",
+                "old=$(systemctl show --value -p MainPID ibtapd)
+                kill -KILL $old
+                until systemctl -q is-active ibtapd && \\
+                    [ $(systemctl show --value -p MainPID ibtapd) != $old ]; do sleep 0.1; done",
+            ),
+        ] {
+            let before = process_and_index(served);
+            served.keeps_pings(what, disturb);
+            let after = process_and_index(served);
+            assert_ne!(after.0, before.0, "{what}: another process");
+            assert_eq!(after.1, before.1, "{what}: the same interface");
+        }
+        assert_eq!(served.property("ibtapd", "NRestarts"), "1");
+    });
+}
+
+#[test]
+fn a_reload_waits_for_its_result_and_a_broken_file_causes_no_restarts() {
+    on_systemd(|served| {
+        let machine = &served.machine;
+        let _peer = served.start();
+        let file = "/etc/ibtap/ibtapd.toml";
+        let before = process_and_index(served);
+        let write = |text: &str| machine.ok(&format!("printf '{text}' >{file}"));
+        let interface = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+
+        write(&format!("{interface}mode = \"connected\"\n"));
+        machine.ok("systemctl reload ibtapd");
+        assert_eq!(machine.mtu("ib0"), 65_520);
+
+        let needs_restart = format!("{interface}qpn = 0x1234\n");
+        for (text, reason) in [("nonsense = 1\n", "nonsense"), (&needs_restart, "restart")] {
+            write(text);
+            let reload = machine.run("systemctl reload ibtapd");
+            assert_eq!(reload.code, Some(1), "{text}: {reload:?}");
+            let journal = machine.ok("journalctl -b -u ibtapd -o cat -n 20");
+            assert!(journal.contains(reason), "{journal}");
+            assert_eq!(process_and_index(served), before);
+            machine.reaches(&served.host.v4());
+        }
+
+        write("nonsense = 1\n");
+        let restart = machine.run("systemctl restart ibtapd");
+        assert_eq!(restart.code, Some(1), "{restart:?}");
+        assert_eq!(served.property("ibtapd", "ActiveState"), "failed");
+        // systemd would restart the service after 1 s.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(served.property("ibtapd", "ActiveState"), "failed");
+        assert_eq!(served.property("ibtapd", "NRestarts"), "0");
+        let errors = machine.ok("journalctl -b -u ibtapd -p err -o cat");
+        assert!(errors.contains("nonsense"), "{errors}");
+
+        write(interface);
+        served.long("systemctl start ibtapd");
+        machine.configure("ib0");
+        machine.reaches(&served.host.v4());
+    });
+}
+
+#[test]
+fn the_watchdog_restarts_a_daemon_that_hangs_and_keeps_its_interface() {
+    on_systemd(|served| {
+        let machine = &served.machine;
+        let _peer = served.start();
+        add_settings(served, "WatchdogSec=8");
+        served.long("systemctl restart ibtapd");
+        machine.reaches(&served.host.v4());
+        let (process, index) = process_and_index(served);
+        machine.ok(&format!("kill -STOP {process}"));
+        eventually(SOON * 2, "another process", || {
+            let running = served.property("ibtapd", "ActiveState") == "active";
+            (running && served.property("ibtapd", "MainPID") != process).then_some(())
+        });
+        let journal = machine.ok("journalctl -b -u ibtapd -o cat");
+        assert!(journal.contains("Watchdog timeout"), "{journal}");
+        assert_eq!(process_and_index(served).1, index);
+        machine.reaches(&served.host.v4());
+    });
+}
+
+#[test]
+fn log_lines_have_priorities_and_the_units_the_promised_exposure() {
+    on_systemd(|served| {
+        let machine = &served.machine;
+        served.have(&["ibtap", "ibtap-em", "ibtap-fs"]);
+        machine.ok("sed -i '1i log_level = \"debug\"' /etc/ibtap/ibtapd.toml");
+        let _peer = served.start();
+        let lines = |priority: &str| {
+            machine.ok(&format!(
+                "journalctl -b -o cat _SYSTEMD_INVOCATION_ID=$(systemctl show --value -p InvocationID ibtapd) -p {priority}..{priority}"
+            ))
+        };
+        assert!(lines("info").contains("serving"), "{}", lines("info"));
+        assert!(!lines("debug").is_empty() && !lines("debug").contains("serving"));
+        for priority in ["emerg", "err", "warning"] {
+            assert_eq!(lines(priority), "");
+        }
+
+        for (unit, most) in [("ibtapd", 1.8), ("ibtap-em", 0.4), ("ibtap-fs", 3.7)] {
+            let table = machine.ok(&format!(
+                "systemd-analyze security --no-pager {unit}.service"
+            ));
+            let (_, level) = table
+                .rsplit_once("exposure level for ")
+                .expect("the last line");
+            let level = level.split_whitespace().nth(1).expect("a number");
+            let level: f64 = level.parse().expect("a number");
+            assert!(level <= most, "{unit}: {level}");
+        }
+        let verified = machine.ok(
+            "systemd-analyze verify --man=no ibtapd.service ibtap-em.service ibtap-fs.service 2>&1",
+        );
+        assert_eq!(verified, "");
+    });
+}
+
+/// A service that starts when the network is online, and notes what it finds.
+const DEPENDENT: &str = "[Unit]
+After=network-online.target
+Wants=network-online.target
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c \"ip address show dev ib0 >/root/seen\"
+[Install]
+WantedBy=multi-user.target
+";
+
+/// The network manager is systemd-networkd, with the files of docs/service.md.
+#[test]
+fn the_interface_is_there_after_a_boot_before_services_that_need_the_network() {
+    on_systemd(|served| {
+        let machine = &served.machine;
+        served.have(&["ibtap"]);
+        let (v4, v6) = (machine.v4(), machine.v6());
+        machine.ok(&format!(
+            "cd /etc/systemd
+            printf '[Match]\nName=eth0\n[Network]\nKeepConfiguration=yes\n' >network/eth0.network
+            printf '[Match]\nName=ib0\n[Network]\nAddress={v4}/24\nAddress={v6}/64\n' >network/ib0.network
+            printf '%s' '{DEPENDENT}' >system/dependent.service
+            systemctl -q enable ibtapd dependent systemd-networkd systemd-networkd-wait-online@ib0"
+        ));
+        served.reboot();
+        let seen = eventually(SOON, "the end of the boot", || {
+            let state = machine.run("systemctl is-system-running").out;
+            (state.trim() == "running").then(|| machine.ok("cat /root/seen"))
+        });
+        assert!(seen.contains(&format!("inet {v4}/24")), "{seen}");
+        assert!(seen.contains("LOWER_UP"), "{seen}");
+        let _peer = crate::lab::Side::start(&served.host, crate::lab::SOFT);
+        machine.reaches(&served.host.v4());
+        machine.reaches(&served.host.v6());
+        assert_eq!(served.property("ibtapd", "NRestarts"), "0");
+        served.long(
+            "systemctl -q disable --now dependent systemd-networkd systemd-networkd.socket systemd-networkd-wait-online@ib0
+            rm /etc/systemd/system/dependent.service /etc/systemd/network/*",
+        );
+    });
+}
