@@ -30,6 +30,8 @@ pub struct Run<'a> {
     pub stride: usize,
     /// Number of packets.
     pub count: usize,
+    /// The packet is a management datagram. Its sender repeats it if no answer comes.
+    pub is_management: bool,
 }
 
 impl Engine {
@@ -70,6 +72,7 @@ impl Engine {
                 memory: packets.memory,
                 stride: packets.stride,
                 count,
+                is_management: false,
             });
             c.qp.transmitted(now, shared, taken.min(count));
             c.ready = true;
@@ -140,6 +143,7 @@ impl Engine {
                     memory: &mut self.gsi.packet[..],
                     stride: MAD_PACKET_LEN,
                     count: 1,
+                    is_management: true,
                 };
                 if send(run) == 0 {
                     return false;
