@@ -27,6 +27,7 @@ if [ $# -gt 0 ]; then
     # What the packages' scripts would do.
     ldconfig
     systemd-sysusers 2>/dev/null || true
+    [ -s /etc/machine-id ] || dbus-uuidgen --ensure=/etc/machine-id
     id messagebus >/dev/null 2>&1 || useradd --system messagebus
     [ ! -d /usr/share/ifupdown2 ] || chmod +x /usr/share/ifupdown2/__main__.py
     mkdir -p /run/dbus /run/network /run/systemd

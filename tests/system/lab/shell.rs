@@ -25,14 +25,19 @@ impl Shell {
             .iter()
             .map(|folder| unpacked(folder).display().to_string())
             .collect();
-        let machine = host.spawn(&format!(
+        let words = format!(
             "unshare --mount --pid --fork --kill-child --mount-proc sh {} {} {}",
             script.display(),
             host.socket().display(),
             layers.join(" ")
-        ));
-        let shell = Shell { machine, number };
+        );
+        let log = host.file("shell.log");
+        let machine = host.spawn_into(&words, &log);
+        let mut shell = Shell { machine, number };
         eventually(SOON, "the shell's machine", || {
+            let ended = shell.machine.0.try_wait().expect("a child");
+            let said = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert_eq!(ended, None, "{}", said());
             (shell.run("test -e /run/ready").code == Some(0)).then_some(())
         });
         shell
