@@ -107,13 +107,39 @@ need_tools() {
     command -v apt-get >/dev/null \
         || die "missing: ${missing[*]}; there is no apt-get here: install them by hand"
     say "installing ${missing[*]}"
-    local log="${TMPDIR:-/tmp}/$RUN-apt.log"
+    apt_install "${missing[@]}" || die "apt-get could not install ${missing[*]}; see $APT_LOG"
+    rm -f "$APT_LOG"
+}
+
+# apt_install PACKAGE|OPTION...: writes to APT_LOG, which stays after a failure.
+APT_LOG="${TMPDIR:-/tmp}/$RUN-apt.log"
+apt_install() {
     export DEBIAN_FRONTEND=noninteractive
     # apt-get update does not wait for another one.
     { flock 9 && apt-get update -q \
-        && without_services apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${missing[@]}"; } \
-        >"$log" 2>&1 9>/run/lock/ibtap-apt.lock || die "apt-get could not install ${missing[*]}; see $log"
-    rm -f "$log"
+        && without_services apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "$@"; } \
+        >"$APT_LOG" 2>&1 9>/run/lock/ibtap-apt.lock
+}
+
+# unpack FOLDER PACKAGE...: unpacks packages, and what they need and the machine does not have, into
+# $TARGET/unpacked/FOLDER: packages that conflict with others or would take over the machine. Again after the machine's
+# packages have changed.
+unpack() {
+    local root=$TARGET/unpacked/$1 deb
+    shift
+    [ ! "$root/complete" -nt /var/lib/dpkg/status ] || return 0
+    say "unpacking $*"
+    rm -rf "$root" "$root.debs"
+    # The folders that are links in an installed system.
+    mkdir -p "$root.debs/partial" "$root"/usr/{bin,lib,lib64,sbin}
+    ln -s usr/{bin,lib,lib64,sbin} "$root"
+    apt_install --download-only --reinstall -o "Dir::Cache::archives=$root.debs" "$@" \
+        || die "apt-get could not download $*; see $APT_LOG"
+    for deb in "$root.debs"/*.deb; do
+        dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink -C "$root"
+    done
+    rm -rf "$root.debs" "$APT_LOG"
+    touch "$root/complete"
 }
 
 need_basic_tools() {
@@ -133,6 +159,9 @@ need_test_tools() {
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
         saquery=infiniband-diags promtool=prometheus \
         prometheus-node-exporter=prometheus-node-exporter "$@"
+    unpack managers dbus systemd network-manager ifupdown keepalived netplan.io
+    # Conflicts with ifupdown.
+    unpack ifupdown2 ifupdown2
     # These packages enable daemons at the next boot; disable them.
     [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true
     [ -n "$promtool" ] || systemctl disable prometheus >/dev/null 2>&1 || true

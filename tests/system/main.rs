@@ -29,6 +29,7 @@ mod ipv4_underlay;
 mod kernel_peer;
 mod local_users;
 mod macvlan;
+mod managers;
 mod metrics;
 mod mode;
 mod monitor;
