@@ -18,6 +18,7 @@ mod children;
 mod config;
 mod configured;
 mod connected;
+mod containers;
 mod control;
 mod dhcp;
 mod doctor;
