@@ -135,7 +135,8 @@ need_test_tools() {
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
         saquery=infiniband-diags promtool=prometheus \
         prometheus-node-exporter=prometheus-node-exporter busybox=busybox podman=podman crun=crun \
-        /usr/lib/podman/netavark=netavark podman-compose=podman-compose lxc-start=lxc \
+        /usr/lib/podman/netavark=netavark podman-compose=podman-compose lxc-start=lxc qemu-system-x86_64=qemu-system-x86 \
+        virt-xml-validate=libvirt-clients xmllint=libxml2-utils \
         /usr/lib/cni/macvlan=containernetworking-plugins "$@"
     # These packages enable daemons at the next boot; disable them.
     [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true

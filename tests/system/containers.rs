@@ -2,14 +2,18 @@
 //! `packaging`.
 
 use std::path::Path;
+use std::time::Duration;
 
-use crate::lab::{Lab, SOON, Shell, eventually, ibtap, ibtapd};
+use crate::lab::{Lab, Shell, eventually, ibtap, ibtapd};
 use crate::pages::{below, both_do, two_hosts};
 
 /// Makes the root file system of a container in a folder: busybox, `ip`, `ping` and these programs, with
 /// their libraries.
 fn make_root(shell: &Shell, folder: &str, programs: &[&Path]) {
-    let programs: Vec<_> = programs.iter().map(|path| path.display().to_string()).collect();
+    let programs: Vec<_> = programs
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     shell.ok(&format!(
         "mkdir -p {folder} && cd {folder}
          mkdir dev etc proc run sys tmp var bin sbin
@@ -62,12 +66,13 @@ EOF
 fn import(shell: &Shell) {
     shell.ok(PODMAN);
     make_root(shell, "/run/root", &[ibtapd(), ibtap()]);
-    shell.ok(
-        r#"cd /run/root
+    shell.ok(r#"cd /run/root
            tar -c . | podman import -q --change 'ENTRYPOINT ["/bin/ibtapd"]' - ibtap
-           tar -c . | podman import -q --change 'ENTRYPOINT ["/bin/sleep", "600"]' - pause"#,
-    );
+           tar -c . | podman import -q --change 'ENTRYPOINT ["/bin/sleep", "600"]' - pause"#);
 }
+
+/// Time limit for a container to be useful; each look starts an engine.
+const STARTED: Duration = Duration::from_secs(60);
 
 /// A file of `packaging`.
 fn packaged(name: &str) -> String {
@@ -135,7 +140,7 @@ fn the_kubernetes_pod_serves_its_node() {
          podman kube play /run/pod.yaml",
         packaged("kubernetes.yaml")
     ));
-    eventually(SOON, "ib0 of the pod", || {
+    eventually(STARTED, "ib0 of the pod", || {
         (shell.run("ibtap show ib0").code == Some(0)).then_some(())
     });
     node.configure("ib0");
@@ -151,7 +156,7 @@ fn the_compose_file_makes_two_hosts() {
     import(&shell);
     let compose = format!("podman-compose -f {}", packaged("compose.yaml"));
     shell.ok(&format!("{compose} up -d"));
-    eventually(SOON, "host2 of the file", || {
+    eventually(STARTED, "host2 of the file", || {
         let ping = format!("{compose} exec -T host1 ping -c 1 10.9.0.2");
         (shell.run(&ping).code == Some(0)).then_some(())
     });

@@ -51,5 +51,6 @@ mod subnet;
 mod subnet_lab;
 mod takeover;
 mod underlay;
+mod virtual_machines;
 mod vlan;
 mod vnic;

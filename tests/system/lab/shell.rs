@@ -55,7 +55,9 @@ impl Shell {
     /// Runs a script with `sh -e` and `N` set to this host's number. Variables that the script exports are set
     /// in the next one.
     pub fn run(&self, script: &str) -> Done {
-        let folder = programs::ibtap().parent().expect("a program is in a folder");
+        let folder = programs::ibtap()
+            .parent()
+            .expect("a program is in a folder");
         let path = std::env::var("PATH").unwrap_or_default();
         let process = self.alive.as_ref().expect("it is open").0.id();
         let script = format!(
@@ -63,7 +65,14 @@ impl Shell {
         );
         let mut command = Command::new("timeout");
         command
-            .args(["--kill-after=2", "180", "nsenter", "--mount", "--net", "--cgroup"])
+            .args([
+                "--kill-after=2",
+                "180",
+                "nsenter",
+                "--mount",
+                "--net",
+                "--cgroup",
+            ])
             .arg(format!("--pid=/proc/{process}/ns/pid_for_children"))
             .args(["--target", &process.to_string()])
             .args(["sh", "-e", "-c", &script])
