@@ -148,17 +148,22 @@ need_basic_tools() {
 }
 
 need_test_tools() {
-    local smcroute opensm promtool exporter
+    local smcroute opensm promtool exporter podman lxc
     smcroute=$(command -v smcroutectl || true)
     opensm=$(command -v opensm || true)
     promtool=$(command -v promtool || true)
     exporter=$(command -v prometheus-node-exporter || true)
+    podman=$(command -v podman || true)
+    lxc=$(command -v lxc-start || true)
     need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
         saquery=infiniband-diags promtool=prometheus \
-        prometheus-node-exporter=prometheus-node-exporter "$@"
+        prometheus-node-exporter=prometheus-node-exporter busybox=busybox podman=podman crun=crun \
+        /usr/lib/podman/netavark=netavark podman-compose=podman-compose lxc-start=lxc qemu-system-x86_64=qemu-system-x86 \
+        virt-xml-validate=libvirt-clients xmllint=libxml2-utils \
+        /usr/lib/cni/macvlan=containernetworking-plugins "$@"
     unpack managers dbus systemd network-manager ifupdown keepalived netplan.io
     # Conflicts with ifupdown.
     unpack ifupdown2 ifupdown2
@@ -166,6 +171,9 @@ need_test_tools() {
     [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true
     [ -n "$promtool" ] || systemctl disable prometheus >/dev/null 2>&1 || true
     [ -n "$exporter" ] || systemctl disable prometheus-node-exporter >/dev/null 2>&1 || true
+    [ -n "$podman" ] || systemctl disable podman.socket podman podman-restart podman-auto-update.timer \
+        podman-auto-update >/dev/null 2>&1 || true
+    [ -n "$lxc" ] || systemctl disable lxc lxc-net lxc-monitord >/dev/null 2>&1 || true
     [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true
 }
 

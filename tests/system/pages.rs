@@ -1,5 +1,5 @@
 //! The commands of the pages `docs/ip-link.md`, `docs/bridges.md` and `docs/vnic.md`, typed as printed, and
-//! the configurations of all pages. `managers.rs` types those of network managers.
+//! the configurations of all pages. `containers`, `managers` and `virtual_machines` type further pages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,17 +29,23 @@ fn commands(name: &str) -> Vec<String> {
     blocks(&page(&folder().join(name)), "sh")
 }
 
-/// The commands of a section of a page.
-pub fn commands_of<const N: usize>(name: &str, section: &str) -> [String; N] {
+/// The blocks in a language below a heading `##` of a page.
+pub fn below(name: &str, heading: &str, language: &str) -> Vec<String> {
     let page = page(&folder().join(name));
-    let title = format!("\n## {section}\n");
-    let (_, rest) = page.split_once(&title).expect("the section");
-    let section = rest.split("\n## ").next().expect("a first piece");
-    blocks(section, "sh").try_into().expect("that many blocks")
+    let (_, rest) = page
+        .split_once(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("{name} has no heading {heading:?}"));
+    blocks(rest.split("\n## ").next().expect("a first piece"), language)
+}
+
+/// The commands below a heading `##` of a page.
+pub fn commands_of<const N: usize>(name: &str, heading: &str) -> [String; N] {
+    let commands = below(name, heading, "sh");
+    commands.try_into().expect("that many blocks")
 }
 
 /// Two running hosts without addresses on `ib0`, with a shell each.
-fn two_hosts() -> Option<(Lab, [Shell; 2])> {
+pub fn two_hosts() -> Option<(Lab, [Shell; 2])> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {

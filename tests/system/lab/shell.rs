@@ -5,55 +5,72 @@ use std::process::Command;
 
 use super::{Background, Done, Host, SOON, eventually, ibtap, ibtapd};
 
-/// Dropping it ends all programs that it started.
+/// A shell that shares no files, processes and control groups with other hosts: both of two hosts may have
+/// namespaces or containers with the same name, and the control socket has its default path. Dropping it ends
+/// all programs that it started.
 pub struct Shell {
-    machine: Background,
+    machine: Option<Background>,
     number: usize,
+    group: String,
 }
 
 impl Shell {
-    /// A shell with its own `/run`, and `N` set to `number`.
+    /// Opens a shell; `N` in its scripts is `number`.
     pub fn open(host: &Host, number: usize) -> Shell {
         Shell::with_packages(host, number, &[])
     }
 
-    /// The same on a machine that also has its own `/etc`, `/usr` and `/var` with packages, which `scripts/test` has
-    /// unpacked into these folders.
+    /// The same on a machine with packages, which `scripts/test` has unpacked into these folders.
     pub fn with_packages(host: &Host, number: usize, folders: &[&str]) -> Shell {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/lab/private_root.sh");
         let layers: Vec<String> = folders
             .iter()
             .map(|folder| unpacked(folder).display().to_string())
             .collect();
+        let group = host.namespace().name().to_owned();
         let words = format!(
-            "unshare --mount --pid --fork --kill-child --mount-proc sh {} {} {}",
+            "unshare --mount sh {} {} {group} {}",
             script.display(),
             host.socket().display(),
             layers.join(" ")
         );
         let log = host.file("shell.log");
         let machine = host.spawn_into(&words, &log);
-        let mut shell = Shell { machine, number };
+        let mut shell = Shell {
+            machine: Some(machine),
+            number,
+            group,
+        };
+        // Before that, the files are those of the machine.
         eventually(SOON, "the shell's machine", || {
-            let ended = shell.machine.0.try_wait().expect("a child");
+            let machine = shell.machine.as_mut().expect("it is open");
+            let ended = machine.0.try_wait().expect("a child");
             let said = || std::fs::read_to_string(&log).unwrap_or_default();
             assert_eq!(ended, None, "{}", said());
-            (shell.run("test -e /run/ready").code == Some(0)).then_some(())
+            (shell.enter("cat /proc/1/comm").out == "sleep\n").then_some(())
         });
         shell
     }
 
-    /// Runs a script with `sh -e` and `N` set to this host's number.
+    /// Runs a script with `sh -e` and `N` set to this host's number. Variables that the script exports are set
+    /// in the next one.
     pub fn run(&self, script: &str) -> Done {
+        self.enter(&format!(
+            "[ ! -e /run/exported ] || . /run/exported\n{script}\nexport -p >/run/exported"
+        ))
+    }
+
+    fn enter(&self, script: &str) -> Done {
         let folder = ibtap().parent().expect("a program is in a folder");
         let path = std::env::var("PATH").unwrap_or_default();
-        let id = self.machine.0.id();
+        let machine = self.machine.as_ref().expect("it is open").0.id();
         let mut command = Command::new("timeout");
         command
-            .args(["--kill-after=2", "60", "nsenter", "--mount", "--net"])
+            .args(["--kill-after=2", "180", "nsenter"])
+            .args(["--mount", "--net", "--cgroup"])
             // unshare has made this namespace for its child, not for itself.
-            .arg(format!("--pid=/proc/{id}/ns/pid_for_children"))
-            .args(["--target", &id.to_string()])
+            .arg(format!("--pid=/proc/{machine}/ns/pid_for_children"))
+            .args(["--target", &machine.to_string()])
             .args(["sh", "-e", "-c", script])
             .env("N", self.number.to_string())
             .env("PATH", format!("{}:{path}", folder.display()));
@@ -76,8 +93,24 @@ impl Shell {
 impl Drop for Shell {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = self.run("tail -n 40 /run/programs.log").out;
+            let log = self.enter("tail -n 40 /run/programs.log").out;
             eprintln!("--- programs of the shell {}:\n{log}", self.number);
+        }
+        self.machine = None;
+        // The kernel ends the other processes meanwhile.
+        let script = format!(
+            "mount -t cgroup2 cgroup2 /sys/fs/cgroup
+             for i in $(seq 100); do
+                 find /sys/fs/cgroup/{} -depth -type d -exec rmdir {{}} + 2>/dev/null && exit
+                 sleep 0.1
+             done
+             exit 1",
+            self.group
+        );
+        let done = Done::of(Command::new("unshare").args(["--mount", "sh", "-c", &script]));
+        if done.code != Some(0) {
+            // A panic while a test's panic unwinds would abort the whole run.
+            eprintln!("cannot remove the control group {}: {done:?}", self.group);
         }
     }
 }
