@@ -131,7 +131,7 @@ need_test_tools() {
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
-        saquery=infiniband-diags promtool=prometheus \
+        saquery=infiniband-diags tmux=tmux promtool=prometheus \
         prometheus-node-exporter=prometheus-node-exporter "$@"
     # These packages enable daemons at the next boot; disable them.
     [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true

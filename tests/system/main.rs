@@ -49,6 +49,7 @@ mod snooping;
 mod subnet;
 mod subnet_lab;
 mod takeover;
+mod top;
 mod underlay;
 mod vlan;
 mod vnic;
