@@ -25,8 +25,12 @@ pub fn draw(model: &mut Model, now: Duration, buffer: &mut Buffer, look: Look) {
         5..8 => (1, 1),
         _ => (3, 2),
     };
-    for (y, line) in (0..top).zip([title, rates, tabs]) {
-        line(model, now, &mut canvas, y);
+    if top > 0 {
+        title(model, &mut canvas, 0);
+    }
+    if top > 1 {
+        rates(model, now, &mut canvas, 1);
+        tabs(model, &mut canvas, 2);
     }
     let table = top..area.height.saturating_sub(bottom);
     draw_table(model, &mut canvas, table.start, table.end);
@@ -56,9 +60,11 @@ pub fn text(model: &mut Model, now: Duration, width: u16) -> String {
         area,
         look: Look::new(false),
     };
-    for (y, line) in (0..).zip([title, rates, tabs]) {
-        line(model, now, &mut canvas, y);
-    }
+    title(model, &mut canvas, 0);
+    rates(model, now, &mut canvas, 1);
+    let (name, count, seconds) = (model.view.names().0, count(model), now.as_secs_f64());
+    let heading = format!("{name}, after {seconds:.1} s: {count}");
+    canvas.put(0, 2, &heading, width, Style::new());
     draw_table(model, &mut canvas, 3, area.height);
     let lines = buffer.content().chunks(usize::from(width).max(1));
     let line = |cells: &[ratatui::buffer::Cell]| {
@@ -69,7 +75,7 @@ pub fn text(model: &mut Model, now: Duration, width: u16) -> String {
 }
 
 /// The daemon, and the interval.
-fn title(model: &mut Model, _now: Duration, canvas: &mut Canvas<'_>, y: u16) {
+fn title(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let daemon = match &model.daemon {
         Some(daemon) => format!(
             "ibtapd {} process {}",
@@ -89,7 +95,7 @@ fn title(model: &mut Model, _now: Duration, canvas: &mut Canvas<'_>, y: u16) {
 }
 
 /// The rates of all interfaces together, or since when the daemon is away.
-fn rates(model: &mut Model, now: Duration, canvas: &mut Canvas<'_>, y: u16) {
+fn rates(model: &Model, now: Duration, canvas: &mut Canvas<'_>, y: u16) {
     if let Some(since) = model.away {
         let seconds = now.saturating_sub(since).as_secs();
         let text = format!("ibtapd is away for {seconds} s; trying again");
@@ -127,46 +133,37 @@ fn rates(model: &mut Model, now: Duration, canvas: &mut Canvas<'_>, y: u16) {
     canvas.put(0, y, &text, canvas.area.width, style);
 }
 
-/// The views; the number of rows and the filter.
-fn tabs(model: &mut Model, _now: Duration, canvas: &mut Canvas<'_>, y: u16) {
-    let view = model.view;
-    let subject = model.subject().map(|name| printable(name) + " ");
-    let (filter, selected, total) = {
-        let table = model.table();
-        (
-            table.filter().to_owned(),
-            table.selected_count(),
-            table.total(),
-        )
-    };
-    let count = match filter.is_empty() {
-        true => format!("{total}"),
-        false => format!("{selected} of {total} {}", printable(&filter)),
-    };
-    let count = subject.unwrap_or_default() + &count;
-    let is_wide = canvas.area.width > 63 + u16::try_from(count.chars().count()).unwrap_or(0);
+/// The views; the number of rows.
+fn tabs(model: &mut Model, canvas: &mut Canvas<'_>, y: u16) {
+    let (view, width) = (model.view, canvas.area.width);
+    let count = count(model);
+    let is_wide = usize::from(width) > 63 + count.chars().count();
     let mut x = 0;
     for (at, tab) in View::ALL.into_iter().enumerate() {
-        let name = if is_wide {
-            tab.names().0
-        } else {
-            tab.names().1
-        };
+        let (wide, narrow) = tab.names();
         let style = match tab == view {
             true => canvas.look.label(),
             false => Style::new(),
         };
-        let width = canvas.area.width;
-        x = canvas.put(
-            x,
-            y,
-            &format!("{}{}{name}", at + 1, if is_wide { " " } else { "" }),
-            width,
-            style,
-        );
-        x = x.saturating_add(if is_wide { 2 } else { 1 });
+        let (text, space) = match is_wide {
+            true => (format!("{} {wide}", at + 1), 2),
+            false => (format!("{}{narrow}", at + 1), 1),
+        };
+        x = canvas.put(x, y, &text, width, style).saturating_add(space);
     }
     canvas.right(x, y, &count, Style::new());
+}
+
+/// The interface of the view, the number of rows, and the filter.
+fn count(model: &mut Model) -> String {
+    let subject = model.subject().map(|name| printable(name) + " ");
+    let table = model.table();
+    let (filter, selected, total) = (table.filter(), table.selected_count(), table.total());
+    let count = match filter.is_empty() {
+        true => format!("{total}"),
+        false => format!("{selected} of {total} {}", printable(filter)),
+    };
+    subject.unwrap_or_default() + &count
 }
 
 /// The heading, and the rows from line `start` on, before line `end`.
@@ -191,6 +188,14 @@ fn draw_table(model: &mut Model, canvas: &mut Canvas<'_>, start: u16, end: u16) 
         x += width + 1;
     }
     let height = usize::from(end - start - 1);
+    if table.selected_count() == 0 && height > 0 {
+        let text = if table.total() == 0 {
+            "none"
+        } else {
+            "none with this filter"
+        };
+        canvas.put(0, start + 1, text, canvas.area.width, look.dim());
+    }
     let rows = table.visible(height);
     for (y, (row, is_at_cursor)) in (start + 1..).zip(rows) {
         if is_at_cursor {

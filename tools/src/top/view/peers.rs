@@ -1,5 +1,7 @@
 //! Rows of neighbours, of addresses, and of connections.
 
+use std::net::IpAddr;
+
 use control::api::{ConnectionInfo, NeighbourInfo, VnicMac};
 
 use super::{RX_BYTES, TX_BYTES, detail};
@@ -8,28 +10,34 @@ use crate::top::cell::Cell;
 use crate::top::counts::{Kind, Source};
 use crate::top::table::Row;
 
-fn joined<T: ToString>(items: &[T]) -> String {
-    let items: Vec<_> = items.iter().map(ToString::to_string).collect();
-    items.join(",")
+fn joined(ips: &[IpAddr]) -> String {
+    let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
+    ips.join(",")
+}
+
+/// The first address, and the number of the others.
+fn first(ips: &[IpAddr]) -> Option<Cell> {
+    Some(match ips {
+        [] => return None,
+        [ip] => Cell::text(ip.to_string()),
+        [ip, others @ ..] => Cell::text(format!("{ip} +{}", others.len())),
+    })
 }
 
 /// The rows of [`View::Neighbours`].
 pub fn neighbours(neighbours: &[NeighbourInfo]) -> Vec<Row> {
-    let row = |n: &NeighbourInfo| {
-        let ips = joined(&n.ips);
-        Row {
-            key: n.mac.to_string(),
-            cells: vec![
-                Cell::text(if ips.is_empty() { "-" } else { &ips }),
-                Cell::text(n.mac.to_string()),
-                Cell::text(n.state.to_string()),
-                Cell::milliseconds(n.idle_ms),
-                Cell::text(n.qpn.to_string()),
-                Cell::text(n.gid.to_string()),
-            ],
-            detail: format!("{ips} QPN {} GID {}", n.qpn, n.gid),
-            alert: false,
-        }
+    let row = |n: &NeighbourInfo| Row {
+        key: n.mac.to_string(),
+        cells: vec![
+            first(&n.ips).unwrap_or(Cell::Unknown),
+            Cell::text(n.mac.to_string()),
+            Cell::text(n.state.to_string()),
+            Cell::milliseconds(n.idle_ms),
+            Cell::text(n.qpn.to_string()),
+            Cell::text(n.gid.to_string()),
+        ],
+        detail: format!("{} QPN {} GID {}", joined(&n.ips), n.qpn, n.gid),
+        alert: false,
     };
     neighbours.iter().map(row).collect()
 }
@@ -82,17 +90,12 @@ fn connection_key(c: &ConnectionInfo) -> String {
 /// The rows of [`View::Connections`]; `sources` are those of the connections, in the same order.
 pub fn connections(connections: &[ConnectionInfo], sources: &[Source]) -> Vec<Row> {
     let row = |(c, source): (&ConnectionInfo, &Source)| {
-        let ips = joined(&c.ips);
         let bits = |names| Cell::number(source.rate(names).map(|bytes| 8.0 * bytes));
         let retransmits = source.rate(&["retransmits"]);
         Row {
             key: source.owner.clone(),
             cells: vec![
-                Cell::text(if ips.is_empty() {
-                    c.peer_gid.to_string()
-                } else {
-                    ips.clone()
-                }),
+                first(&c.ips).unwrap_or_else(|| Cell::text(c.peer_gid.to_string())),
                 Cell::text(qualified(&c.interface, c.netns.as_deref())),
                 Cell::text(c.role.to_string()),
                 Cell::text(&c.state),
@@ -111,6 +114,7 @@ pub fn connections(connections: &[ConnectionInfo], sources: &[Source]) -> Vec<Ro
                 Some(format!("QPN {}", c.qpn)),
                 c.peer_qpn.map(|qpn| format!("peer QPN {qpn}")),
                 Some(format!("peer GID {}", c.peer_gid)),
+                Some(joined(&c.ips)),
             ]),
             alert: retransmits > Some(0.0),
         }
