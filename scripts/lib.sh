@@ -159,7 +159,7 @@ need_test_tools() {
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
-        saquery=infiniband-diags promtool=prometheus \
+        saquery=infiniband-diags tmux=tmux promtool=prometheus \
         prometheus-node-exporter=prometheus-node-exporter busybox=busybox podman=podman crun=crun \
         /usr/lib/podman/netavark=netavark podman-compose=podman-compose lxc-start=lxc qemu-system-x86_64=qemu-system-x86 \
         virt-xml-validate=libvirt-clients xmllint=libxml2-utils \

@@ -51,6 +51,7 @@ mod snooping;
 mod subnet;
 mod subnet_lab;
 mod takeover;
+mod top;
 mod underlay;
 mod virtual_machines;
 mod vlan;

@@ -16,6 +16,7 @@ mod output;
 mod resources;
 mod sa;
 mod text;
+mod top;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,10 @@ fn run(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Doctor(args) => doctor::run(&args, &cli.socket, Format::of(&cli)),
         Command::Sa(args) => sa::run(&args, Format::of(&cli)),
+        Command::Top(args) => {
+            top::run(&args, &cli.socket, Format::of(&cli))?;
+            Ok(EXIT_OK)
+        }
         Command::Decode(args) => Ok(decode::run(&args, cli.json)),
         command => ask::run(&cli, &command),
     }
