@@ -46,8 +46,9 @@ impl Shell {
             number,
             group,
         };
+        // Before that, the files are those of the machine.
         eventually(SOON, "a shell with processes of its own", || {
-            (shell.run("cat /proc/1/comm").out == "sleep\n").then_some(())
+            (shell.enter("cat /proc/1/comm").out == "sleep\n").then_some(())
         });
         shell
     }
@@ -55,14 +56,17 @@ impl Shell {
     /// Runs a script with `sh -e` and `N` set to this host's number. Variables that the script exports are set
     /// in the next one.
     pub fn run(&self, script: &str) -> Done {
+        self.enter(&format!(
+            "[ ! -e /run/exported ] || . /run/exported\n{script}\nexport -p >/run/exported"
+        ))
+    }
+
+    fn enter(&self, script: &str) -> Done {
         let folder = programs::ibtap()
             .parent()
             .expect("a program is in a folder");
         let path = std::env::var("PATH").unwrap_or_default();
         let process = self.alive.as_ref().expect("it is open").0.id();
-        let script = format!(
-            "[ ! -e /run/exported ] || . /run/exported\n{script}\nexport -p >/run/exported"
-        );
         let mut command = Command::new("timeout");
         command
             .args([
@@ -75,7 +79,7 @@ impl Shell {
             ])
             .arg(format!("--pid=/proc/{process}/ns/pid_for_children"))
             .args(["--target", &process.to_string()])
-            .args(["sh", "-e", "-c", &script])
+            .args(["sh", "-e", "-c", script])
             .env("N", self.number.to_string())
             .env("PATH", format!("{}:{path}", folder.display()));
         Done::of(&mut command)
