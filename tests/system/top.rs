@@ -79,7 +79,10 @@ impl Screen {
     }
 
     fn tmux(&self, words: &[&str]) -> Done {
-        Done::of(Command::new("tmux").arg("-S").arg(&self.socket).args(words))
+        // -N: tmux starts no other server.
+        let mut command = Command::new("tmux");
+        command.args(["-N", "-S"]).arg(&self.socket).args(words);
+        Done::of(&mut command)
     }
 
     fn lines(&self) -> Vec<String> {
