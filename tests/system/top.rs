@@ -9,6 +9,9 @@ use crate::hostile::arp;
 use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::{Done, Host, Lab, SOON, eventually, ibtap};
 
+/// Lines of the screen.
+const ROWS: u16 = 24;
+
 /// A shell in a terminal of a tmux server of its own, which ends with this value and with the test.
 struct Screen {
     server: Child,
@@ -17,6 +20,9 @@ struct Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the screen:\n{}", self.lines().join("\n"));
+        }
         // The shell and its programs get SIGHUP.
         let _ = self.server.kill();
         let _ = self.server.wait();
@@ -25,7 +31,7 @@ impl Drop for Screen {
 
 impl Screen {
     /// Runs `ibtap` with the host's socket and these words.
-    fn open(host: &Host, (columns, rows): (u16, u16), words: &str) -> Screen {
+    fn open(host: &Host, columns: u16, words: &str) -> Screen {
         let socket = host.file("tmux.sock");
         // -D: the server is our child.
         let server = Command::new("setpriv")
@@ -54,7 +60,7 @@ impl Screen {
             ibtap = ibtap().display(),
             socket = host.socket().display(),
         );
-        let (columns, rows) = (columns.to_string(), rows.to_string());
+        let (columns, rows) = (columns.to_string(), ROWS.to_string());
         let session = [
             "new-session",
             "-d",
@@ -73,12 +79,18 @@ impl Screen {
     }
 
     fn tmux(&self, words: &[&str]) -> Done {
-        Done::of(Command::new("tmux").arg("-S").arg(&self.socket).args(words))
+        // -N: tmux starts no other server.
+        let mut command = Command::new("tmux");
+        command.args(["-N", "-S"]).arg(&self.socket).args(words);
+        Done::of(&mut command)
     }
 
     fn lines(&self) -> Vec<String> {
         let text = self.tmux(&["capture-pane", "-p"]).out;
-        text.lines().map(str::to_owned).collect()
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        // Also before there is a screen.
+        lines.resize(lines.len().max(usize::from(ROWS)), String::new());
+        lines
     }
 
     /// Presses keys by the names of tmux; other words are typed.
@@ -95,14 +107,9 @@ impl Screen {
 
     /// Waits until the screen has what `find` wants.
     fn awaits<T>(&self, what: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
-        let mut last = Vec::new();
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(SOON, what, || {
-                last = self.lines();
-                find(&last)
-            })
-        }));
-        found.unwrap_or_else(|_| panic!("no {what} on the screen:\n{}", last.join("\n")))
+        eventually(SOON, &format!("{what} on the screen"), || {
+            find(&self.lines())
+        })
     }
 
     /// Waits for a line that has all these words, and returns its words.
@@ -125,10 +132,8 @@ fn number(text: &str) -> f64 {
         _ => 1.0,
     };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    scale
-        * digits
-            .parse::<f64>()
-            .unwrap_or_else(|_| panic!("{text:?} is no number"))
+    let number = digits.parse::<f64>();
+    scale * number.unwrap_or_else(|_| panic!("{text:?} is no number"))
 }
 
 #[test]
@@ -138,22 +143,25 @@ fn rates_drops_and_neighbours_on_a_screen_that_survives_the_daemon() {
     };
     let (a, b) = lab.two();
     let _ping = a.spawn(&format!("ping -q -i 0.02 {}", b.v4()));
-    let screen = Screen::open(b, (80, 24), "top -d 0.2");
-    let is_busy = |words: &[String]| words.len() > 5 && words[4] != "-" && number(&words[4]) > 1.0;
-    let rates = screen.awaits("packets received", |lines| {
+    let screen = Screen::open(b, 80, "top -d 0.2");
+    // Name, state, bits and packets in each direction.
+    let busy = |lines: &[String]| {
         let line = lines.iter().find(|line| line.starts_with("ib0 "))?;
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        is_busy(&words).then_some(words)
-    });
-    assert_eq!(rates[1], "up");
+        let packets = words.get(4).filter(|packets| *packets != "-")?;
+        (words[1] == "up" && number(packets) > 1.0).then_some(words)
+    };
+    let rates = screen.awaits("packets received", busy);
     assert!(number(&rates[2]) > 100.0, "bits received: {rates:?}");
 
     // 40 columns have the important ones.
     screen.resize(40);
-    screen.awaits_line(&["NAME", "RX-BIT/S", "TX-BIT/S", "DROP/S"]);
-    let wide = |line: &&String| line.chars().count() > 40;
-    assert_eq!(screen.lines().iter().find(wide), None);
+    screen.awaits("a narrow screen", |lines| {
+        let heading = lines[3].starts_with("NAME") && lines[3].ends_with("TX-BIT/S DROP/S");
+        (heading && lines[4].starts_with("ib0 ")).then_some(())
+    });
     screen.resize(80);
+    screen.awaits_line(&["NAME", "RX-PKT/S"]);
 
     // Drops by reason, filtered and sorted.
     let attacker = Attacker::new(a, b);
@@ -178,14 +186,10 @@ fn rates_drops_and_neighbours_on_a_screen_that_survives_the_daemon() {
     let process = format!("process {}", b.daemon().pid());
     screen.awaits_line(&[&process]);
     a.reaches(b);
-    let rates = screen.awaits("packets received again", |lines| {
-        let line = lines.iter().find(|line| line.starts_with("ib0 "))?;
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        is_busy(&words).then_some(words)
-    });
+    let rates = screen.awaits("packets received again", busy);
     assert!(number(&rates[2]) < 1e9, "no wild rate: {rates:?}");
     screen.press(&["2"]);
-    screen.awaits_line(&["Drops", " of ", "violations"]);
+    screen.awaits_line(&["Drop", " of ", "violations"]);
 
     // Enter on an interface shows its neighbours.
     screen.press(&["1", "Enter"]);
@@ -218,21 +222,20 @@ fn ten_thousand_neighbours_scroll_and_the_daemon_still_answers() {
     let attacker = Attacker::new(a, b);
     let mut numbers = Numbers(11);
     // Each from a queue pair of its own. The victim may lose some.
-    let known = eventually(4 * SOON, "10,000 neighbours", || {
+    eventually(4 * SOON, "11,000 neighbours", || {
         attacker.flood(4000, |_| {
             let mut packet = attacker.packet(arp(&mut numbers, attacker.own));
             packet.source_qpn = numbers.next() as u32 & 0xff_ffff;
             packet.datagram()
         });
-        let known = b.ask("neigh ib0").len();
-        (known >= 10_000).then_some(known)
+        (b.ask("neigh ib0").len() >= 11_000).then_some(())
     });
-    let screen = Screen::open(b, (80, 24), "top --view neighbours");
+    let screen = Screen::open(b, 80, "top --view neighbours");
     let count = |lines: &[String]| -> Option<usize> {
         lines.get(2)?.split_whitespace().last()?.parse().ok()
     };
     screen.awaits("all neighbours", |lines| {
-        count(lines).filter(|count| *count >= known)
+        count(lines).filter(|count| *count >= 10_000)
     });
     screen.press(&["F6", "Home", "Enter", "End"]);
     let last = screen.awaits("the last neighbour", |lines| {
@@ -240,7 +243,9 @@ fn ten_thousand_neighbours_scroll_and_the_daemon_still_answers() {
         line.contains('.').then_some(line)
     });
     screen.press(&["F4", &last]);
-    screen.awaits_line(&["ib0", " of ", &last]);
+    screen.awaits("only that neighbour", |lines| {
+        (lines[4].starts_with(&last) && lines[2].contains(" of ")).then_some(())
+    });
     a.reaches(b);
     screen.press(&["Enter", "F10"]);
     screen.awaits_line(&["status 0"]);
@@ -274,7 +279,7 @@ fn without_a_terminal_or_a_daemon_there_is_one_sentence() {
     assert_eq!(lines.len(), 2, "{}", batch.out);
 
     // A signal gives the terminal back.
-    let screen = Screen::open(a, (80, 24), "top");
+    let screen = Screen::open(a, 80, "top");
     screen.awaits_line(&["ib0", "up"]);
     let pid = std::fs::read_to_string(a.file("pid")).expect("written before");
     let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
