@@ -11,6 +11,7 @@ mod allow;
 mod bad_input;
 mod bond;
 mod bridge;
+mod bugreport;
 mod capture;
 mod chaos;
 mod checklist;

@@ -91,6 +91,7 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         }
         Command::Version => version(format, connect),
         Command::Doctor(_)
+        | Command::Bugreport(_)
         | Command::Decode(_)
         | Command::Sa(_)
         | Command::Top(_)

@@ -13,6 +13,7 @@ use tools::decode::DecodeArgs;
 
 pub use self::sa::{End, PathArgs, SaArgs, SaVerb};
 pub use self::vnic::{VnicArgs, VnicVerb};
+use crate::bugreport::BugreportArgs;
 use crate::doctor::DoctorArgs;
 use crate::top::TopArgs;
 pub use children::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
@@ -144,6 +145,7 @@ pub enum Command {
     Version,
     Sa(SaArgs),
     Doctor(DoctorArgs),
+    Bugreport(BugreportArgs),
     Decode(DecodeArgs),
     /// Write man pages and shell completions of ibtap and ibtapd below a directory
     #[command(hide = true)]
