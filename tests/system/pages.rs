@@ -1,5 +1,6 @@
-//! The commands of the pages `docs/ip-link.md`, `docs/bridges.md` and `docs/vnic.md`, typed as printed, and
-//! the configurations of all pages. `containers`, `managers` and `virtual_machines` type further pages.
+//! The commands of the pages `docs/ip-link.md`, `docs/from-ib_ipoib.md`, `docs/bridges.md` and `docs/vnic.md`,
+//! typed as printed, and the configurations of all pages. `containers`, `managers` and `virtual_machines` type
+//! further pages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -136,6 +137,27 @@ fn the_pages_ip_link_works_as_printed() {
             host.ask("child list").is_empty().then_some(())
         });
         assert_eq!(host.ask("show").len(), 1, "its parent stays");
+    }
+}
+
+#[test]
+fn the_commands_for_people_from_ib_ipoib_work_as_printed() {
+    let Some((_lab, shells)) = two_hosts() else {
+        return;
+    };
+    let blocks = commands("from-ib_ipoib.md");
+    let [commands] = &blocks[..] else {
+        panic!("one block, not {}", blocks.len());
+    };
+    let output = shells[0].ok(commands);
+    for words in [
+        "child of ib0 pkey 0x8001 connected",
+        "\nconnected\n",
+        "GID: ff12:401b:ffff",
+        "tx_packets",
+        "0x8001",
+    ] {
+        assert!(output.contains(words), "{words}: {output}");
     }
 }
 
