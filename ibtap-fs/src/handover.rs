@@ -18,7 +18,7 @@ const MOUNT: [u8; 1] = *b"M";
 /// A socket that waits for a mount. The file of a former `ibtap-fs` is replaced.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => UnixListener::bind(path),
     }
 }

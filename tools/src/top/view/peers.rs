@@ -24,7 +24,7 @@ fn first(ips: &[IpAddr]) -> Option<Cell> {
     })
 }
 
-/// The rows of [`View::Neighbours`].
+/// The rows of [`View::Neighbours`](super::View::Neighbours).
 pub fn neighbours(neighbours: &[NeighbourInfo]) -> Vec<Row> {
     let row = |n: &NeighbourInfo| Row {
         key: n.mac.to_string(),
@@ -87,7 +87,7 @@ fn connection_key(c: &ConnectionInfo) -> String {
     format!("{interface} {} {} {}", c.worker, c.qpn, c.peer_gid)
 }
 
-/// The rows of [`View::Connections`]; `sources` are those of the connections, in the same order.
+/// The rows of [`View::Connections`](super::View::Connections); `sources` are those of the connections, in the same order.
 pub fn connections(connections: &[ConnectionInfo], sources: &[Source]) -> Vec<Row> {
     let row = |(c, source): (&ConnectionInfo, &Source)| {
         let bits = |names| Cell::number(source.rate(names).map(|bytes| 8.0 * bytes));
