@@ -7,7 +7,7 @@ use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::packet::{GSI_QKEY, GSI_QPN, Ud};
 use crate::lab::rc_peer::LINUX_SERVICE;
 use crate::lab::reliable::{Ends, Rc, Request, opcode, private_data};
-use crate::lab::{CONNECTED_MTU, Host, Lab, Load, iperf_above};
+use crate::lab::{Alone, CONNECTED_MTU, Host, Lab, iperf_above};
 
 use super::{full_packets_pass, v4_payload};
 
@@ -39,8 +39,10 @@ fn survives(addresses: usize, make: Hostile) {
 
 /// Runs a flood of 30,000 datagrams from host `a` to host `b`, while large packets and a stream pass between
 /// the two over existing connections. Some of these may be lost while the daemons have no time for
-/// acknowledgements, most must not; memory stays bounded, and afterwards everything is as before.
+/// acknowledgements, most must not; memory stays bounded, and afterwards everything is as before. Other load would
+/// take the time of the daemons, so the test runs alone.
 fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Hostile) {
+    let _alone = Alone::begin();
     let Some(mut lab) = Lab::connected_pair() else {
         return;
     };
@@ -52,7 +54,6 @@ fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Ho
         full_packets_pass(a, b, CONNECTED_MTU);
     }
     let attackers = attackers(a, b);
-    let _turn = Load::begin();
     let memory = b.daemon().resident_kib();
     std::thread::scope(|scope| {
         scope.spawn(|| {
