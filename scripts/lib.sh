@@ -107,13 +107,39 @@ need_tools() {
     command -v apt-get >/dev/null \
         || die "missing: ${missing[*]}; there is no apt-get here: install them by hand"
     say "installing ${missing[*]}"
-    local log="${TMPDIR:-/tmp}/$RUN-apt.log"
+    apt_install "${missing[@]}" || die "apt-get could not install ${missing[*]}; see $APT_LOG"
+    rm -f "$APT_LOG"
+}
+
+# apt_install PACKAGE|OPTION...: writes to APT_LOG, which stays after a failure.
+APT_LOG="${TMPDIR:-/tmp}/$RUN-apt.log"
+apt_install() {
     export DEBIAN_FRONTEND=noninteractive
     # apt-get update does not wait for another one.
     { flock 9 && apt-get update -q \
-        && without_services apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${missing[@]}"; } \
-        >"$log" 2>&1 9>/run/lock/ibtap-apt.lock || die "apt-get could not install ${missing[*]}; see $log"
-    rm -f "$log"
+        && without_services apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "$@"; } \
+        >"$APT_LOG" 2>&1 9>/run/lock/ibtap-apt.lock
+}
+
+# unpack FOLDER PACKAGE...: unpacks packages, and what they need and the machine does not have, into
+# $TARGET/unpacked/FOLDER: packages that conflict with others or would take over the machine. Again after the machine's
+# packages have changed.
+unpack() {
+    local root=$TARGET/unpacked/$1 deb
+    shift
+    [ ! "$root/complete" -nt /var/lib/dpkg/status ] || return 0
+    say "unpacking $*"
+    rm -rf "$root" "$root.debs"
+    # The folders that are links in an installed system.
+    mkdir -p "$root.debs/partial" "$root"/usr/{bin,lib,lib64,sbin}
+    ln -s usr/{bin,lib,lib64,sbin} "$root"
+    apt_install --download-only --reinstall -o "Dir::Cache::archives=$root.debs" "$@" \
+        || die "apt-get could not download $*; see $APT_LOG"
+    for deb in "$root.debs"/*.deb; do
+        dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink -C "$root"
+    done
+    rm -rf "$root.debs" "$APT_LOG"
+    touch "$root/complete"
 }
 
 need_basic_tools() {
@@ -122,22 +148,33 @@ need_basic_tools() {
 }
 
 need_test_tools() {
-    local smcroute opensm promtool exporter
+    local smcroute opensm promtool exporter podman lxc
     smcroute=$(command -v smcroutectl || true)
     opensm=$(command -v opensm || true)
     promtool=$(command -v promtool || true)
     exporter=$(command -v prometheus-node-exporter || true)
+    podman=$(command -v podman || true)
+    lxc=$(command -v lxc-start || true)
     need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \
-        saquery=infiniband-diags promtool=prometheus \
-        prometheus-node-exporter=prometheus-node-exporter mmdebstrap=mmdebstrap lintian=lintian lowdown=lowdown \
+        saquery=infiniband-diags tmux=tmux promtool=prometheus \
+        prometheus-node-exporter=prometheus-node-exporter busybox=busybox podman=podman crun=crun \
+        /usr/lib/podman/netavark=netavark podman-compose=podman-compose lxc-start=lxc qemu-system-x86_64=qemu-system-x86 \
+        virt-xml-validate=libvirt-clients xmllint=libxml2-utils \
+        /usr/lib/cni/macvlan=containernetworking-plugins mmdebstrap=mmdebstrap lintian=lintian lowdown=lowdown \
         dpkg-shlibdeps=dpkg-dev "$@"
+    unpack managers dbus systemd network-manager ifupdown keepalived netplan.io
+    # Conflicts with ifupdown.
+    unpack ifupdown2 ifupdown2
     # These packages enable daemons at the next boot; disable them.
     [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true
     [ -n "$promtool" ] || systemctl disable prometheus >/dev/null 2>&1 || true
     [ -n "$exporter" ] || systemctl disable prometheus-node-exporter >/dev/null 2>&1 || true
+    [ -n "$podman" ] || systemctl disable podman.socket podman podman-restart podman-auto-update.timer \
+        podman-auto-update >/dev/null 2>&1 || true
+    [ -n "$lxc" ] || systemctl disable lxc lxc-net lxc-monitord >/dev/null 2>&1 || true
     [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true
 }
 

@@ -11,6 +11,7 @@
 mod caller;
 mod contents;
 mod filesystem;
+mod handover;
 mod interfaces;
 mod mount;
 mod number;
@@ -26,6 +27,7 @@ mod tree;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -66,6 +68,13 @@ enum Failure {
     Signals(io::Error),
     #[error("the FUSE connection failed: {0}")]
     Session(io::Error),
+    #[error("cannot listen on {}: {source}", path.display())]
+    Listen { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot hand the mount over on {0}: {source}; start ibtap-fs --take {0} first",
+        path.display()
+    )]
+    Give { path: PathBuf, source: io::Error },
 }
 
 impl Failure {
@@ -80,33 +89,64 @@ impl Failure {
 fn run(args: FsArgs) -> Result<(), Failure> {
     // Before the mount, so that a signal always unmounts.
     let signals = signals().map_err(Failure::Signals)?;
-    let mountpoint = Mountpoint::prepare(&args.mountpoint)?;
-    let (mount, device) = mountpoint.mount(!args.private)?;
     let tree = Tree::of(Requests::to(args.socket));
-    let session = session(tree, device, args.private).map_err(Failure::Session)?;
+    if let Some(path) = args.take {
+        return serve_taken(tree, signals, &path);
+    }
+    let Some(mountpoint) = args.mountpoint else {
+        unreachable!("clap requires the mount point without --take");
+    };
+    let (mount, device) = Mountpoint::prepare(&mountpoint)?.mount(!args.private)?;
+    if let Some(path) = args.give {
+        handover::give(&path, device).map_err(|source| Failure::Give { path, source })?;
+        mount.leave();
+        return Ok(());
+    }
+    let acl = match args.private {
+        true => SessionACL::Owner,
+        false => SessionACL::All,
+    };
+    let session = session(tree, device, acl)?;
     notify(NotifyState::Ready);
-    let ended = await_end(signals, session);
+    let ended = await_end(signals, move || session.run().map_err(Failure::Session));
     notify(NotifyState::Stopping);
     drop(mount);
     ended
 }
 
-fn session(tree: Tree, device: OwnedFd, private: bool) -> io::Result<Session<Tree>> {
-    let acl = match private {
-        true => SessionACL::Owner,
-        false => SessionACL::All,
+/// Serves a mount of `ibtap-fs --give`. The kernel has checked the users of a private one.
+fn serve_taken(tree: Tree, signals: UnixStream, path: &Path) -> Result<(), Failure> {
+    let failed = |source| Failure::Listen {
+        path: path.to_owned(),
+        source,
     };
+    let listener = handover::listen(path).map_err(failed)?;
+    notify(NotifyState::Ready);
+    let ended = await_end(signals, move || {
+        let (device, giver) = handover::take(&listener).map_err(Failure::Session)?;
+        let session = session(tree, device, SessionACL::All)?;
+        handover::confirm(giver).map_err(Failure::Session)?;
+        session.run().map_err(Failure::Session)
+    });
+    notify(NotifyState::Stopping);
+    ended
+}
+
+fn session(tree: Tree, device: OwnedFd, acl: SessionACL) -> Result<Session<Tree>, Failure> {
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
-    Session::from_fd(tree, device, acl, config)
+    Session::from_fd(tree, device, acl, config).map_err(Failure::Session)
 }
 
 /// Serves until a signal arrives or the file system is unmounted.
-fn await_end(mut signals: UnixStream, session: Session<Tree>) -> Result<(), Failure> {
+fn await_end(
+    mut signals: UnixStream,
+    serve: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+) -> Result<(), Failure> {
     let (sender, results) = mpsc::channel();
     let unmounted = sender.clone();
     // After the first result, the second is dropped.
-    thread::spawn(move || drop(unmounted.send(session.run().map_err(Failure::Session))));
+    thread::spawn(move || drop(unmounted.send(serve())));
     thread::spawn(move || {
         let caught = signals.read(&mut [0]).map_err(Failure::Signals);
         drop(sender.send(caught.map(drop)));

@@ -179,6 +179,13 @@ pub struct Mount {
     entry: Option<Entry>,
 }
 
+impl Mount {
+    /// Leaves it mounted: another process serves it.
+    pub fn leave(mut self) {
+        self.entry = None;
+    }
+}
+
 impl Drop for Mount {
     fn drop(&mut self) {
         // Another user may have unmounted it and mounted another file system.

@@ -1,12 +1,13 @@
-//! The commands of the pages `docs/ip-link.md`, `docs/bridges.md` and `docs/vnic.md`, typed as printed, and
-//! the configurations of all pages.
+//! The commands of the pages `docs/ip-link.md`, `docs/from-ib_ipoib.md`, `docs/bridges.md` and `docs/vnic.md`,
+//! typed as printed, and the configurations of all pages. `containers`, `managers` and `virtual_machines` type
+//! further pages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::lab::{Background, Done, Host, Lab, SOON, eventually, ibtap, ibtapd};
+use crate::lab::{Done, Lab, SOON, Shell, eventually, ibtapd};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
@@ -29,54 +30,23 @@ fn commands(name: &str) -> Vec<String> {
     blocks(&page(&folder().join(name)), "sh")
 }
 
-/// A shell on a host with its own `/run`, as on two machines: both may have namespaces with the same name,
-/// and the control socket has its default path.
-struct Shell {
-    alive: Background,
-    number: usize,
+/// The blocks in a language below a heading `##` of a page.
+pub fn below(name: &str, heading: &str, language: &str) -> Vec<String> {
+    let page = page(&folder().join(name));
+    let (_, rest) = page
+        .split_once(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("{name} has no heading {heading:?}"));
+    blocks(rest.split("\n## ").next().expect("a first piece"), language)
 }
 
-impl Shell {
-    fn open(host: &Host, number: usize) -> Shell {
-        let script = host.file("shell");
-        let lines = format!(
-            "mount -t tmpfs tmpfs /run && mkdir /run/ibtap && \
-             ln -s {} /run/ibtap/ibtapd.sock && exec sleep 600",
-            host.socket().display()
-        );
-        std::fs::write(&script, lines).expect("a script");
-        let alive = host.spawn(&format!("unshare --mount sh {}", script.display()));
-        let shell = Shell { alive, number };
-        eventually(SOON, "a shell with its own /run", || {
-            (shell.run("test -L /run/ibtap/ibtapd.sock").code == Some(0)).then_some(())
-        });
-        shell
-    }
-
-    /// Runs a script with `sh -e` and `N` set to this host's number.
-    fn run(&self, script: &str) -> Done {
-        let folder = ibtap().parent().expect("a program is in a folder");
-        let path = std::env::var("PATH").unwrap_or_default();
-        let mut command = Command::new("timeout");
-        command
-            .args(["--kill-after=2", "60", "nsenter", "--mount", "--net"])
-            .args(["--target", &self.alive.0.id().to_string()])
-            .args(["sh", "-e", "-c", script])
-            .env("N", self.number.to_string())
-            .env("PATH", format!("{}:{path}", folder.display()));
-        Done::of(&mut command)
-    }
-
-    /// Runs a script that must succeed; returns its output.
-    fn ok(&self, script: &str) -> String {
-        let done = self.run(script);
-        assert_eq!(done.code, Some(0), "{script}\n{}{}", done.out, done.err);
-        done.out
-    }
+/// The commands below a heading `##` of a page.
+pub fn commands_of<const N: usize>(name: &str, heading: &str) -> [String; N] {
+    let commands = below(name, heading, "sh");
+    commands.try_into().expect("that many blocks")
 }
 
 /// Two running hosts without addresses on `ib0`, with a shell each.
-fn two_hosts() -> Option<(Lab, [Shell; 2])> {
+pub fn two_hosts() -> Option<(Lab, [Shell; 2])> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
@@ -89,7 +59,7 @@ fn two_hosts() -> Option<(Lab, [Shell; 2])> {
 }
 
 /// Runs a block on both hosts and returns their output.
-fn both_do(shells: &[Shell; 2], block: &str) -> [String; 2] {
+pub fn both_do(shells: &[Shell; 2], block: &str) -> [String; 2] {
     shells.each_ref().map(|shell| shell.ok(block))
 }
 
@@ -167,6 +137,27 @@ fn the_pages_ip_link_works_as_printed() {
             host.ask("child list").is_empty().then_some(())
         });
         assert_eq!(host.ask("show").len(), 1, "its parent stays");
+    }
+}
+
+#[test]
+fn the_commands_for_people_from_ib_ipoib_work_as_printed() {
+    let Some((_lab, shells)) = two_hosts() else {
+        return;
+    };
+    let blocks = commands("from-ib_ipoib.md");
+    let [commands] = &blocks[..] else {
+        panic!("one block, not {}", blocks.len());
+    };
+    let output = shells[0].ok(commands);
+    for words in [
+        "child of ib0 pkey 0x8001 connected",
+        "\nconnected\n",
+        "GID: ff12:401b:ffff",
+        "tx_packets",
+        "0x8001",
+    ] {
+        assert!(output.contains(words), "{words}: {output}");
     }
 }
 

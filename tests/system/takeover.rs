@@ -9,7 +9,7 @@ use crate::lab::{Host, Lab, SOON, Service, eventually, iperf_across};
 const STORE: usize = 64;
 
 /// State that a restart must not change: index, MAC, flags with the carrier, master, addresses, routes.
-fn state(host: &Host) -> Value {
+pub fn state(host: &Host) -> Value {
     let mut link = host.json("ip -d -j link show dev ib0")[0].clone();
     let addresses = host.json("ip -j addr show dev ib0")[0]["addr_info"].clone();
     let routes = host.json("ip -j route show dev ib0");

@@ -17,9 +17,10 @@ use crate::follow;
 use crate::output::{Failure, Format, print};
 use crate::resources::{self, Query};
 use crate::text;
+pub use vnics::both;
 
 /// The daemon answers within milliseconds; on a loaded machine it may take longer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A reload may wait for a new underlay to come up.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -89,7 +90,12 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
             })
         }
         Command::Version => version(format, connect),
-        Command::Doctor(_) | Command::Decode(_) | Command::Sa(_) | Command::Generate { .. } => {
+        Command::Doctor(_)
+        | Command::Bugreport(_)
+        | Command::Decode(_)
+        | Command::Sa(_)
+        | Command::Top(_)
+        | Command::Generate { .. } => {
             unreachable!("main runs the commands that need more than a request")
         }
     };

@@ -13,7 +13,9 @@ use tools::decode::DecodeArgs;
 
 pub use self::sa::{End, PathArgs, SaArgs, SaVerb};
 pub use self::vnic::{VnicArgs, VnicVerb};
+use crate::bugreport::BugreportArgs;
 use crate::doctor::DoctorArgs;
+use crate::top::TopArgs;
 pub use children::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
 
 pub const EXIT_STATUS: &str = "\
@@ -134,6 +136,7 @@ pub enum Command {
         interface: Option<String>,
     },
     Ping(PingArgs),
+    Top(TopArgs),
     /// Read the configuration file again and apply the changes
     ///
     /// Prints the applied changes, and the changes that need a restart of the daemon.
@@ -142,6 +145,7 @@ pub enum Command {
     Version,
     Sa(SaArgs),
     Doctor(DoctorArgs),
+    Bugreport(BugreportArgs),
     Decode(DecodeArgs),
     /// Write man pages and shell completions of ibtap and ibtapd below a directory
     #[command(hide = true)]
@@ -262,6 +266,7 @@ mod tests {
         assert!(matches!(command("ve"), Command::Version));
         assert!(matches!(command("sa sm"), Command::Sa(_)));
         assert!(matches!(command("pi ib0 all"), Command::Ping(_)));
+        assert!(matches!(command("t -b -n 3 ib0"), Command::Top(_)));
         assert!(matches!(command("l debug"), Command::Log { .. }));
         assert!(parse("s").is_err(), "s is show or stats");
     }

@@ -19,8 +19,10 @@ mod tests;
 mod udp_port;
 mod underlay;
 
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
@@ -36,6 +38,9 @@ use crate::output::{Failure, Format, print};
 use daemon::View;
 use finding::{Finding, Level, any_failed};
 use target::Target;
+
+pub use daemon::pid as process_at;
+pub use target::{file_of_process as file_of, of_process as config_of, of_unit as unit_file};
 
 /// Time that a daemon on a loaded machine has to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,6 +124,23 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
         Err(error) => findings.push(unreadable(&error)),
     }
     Ok(findings)
+}
+
+/// Moves the calling thread to the network namespace of a process. Returns the reason if that fails.
+pub fn enter_namespace_of(pid: u32) -> Option<String> {
+    let failed = namespace::enter(pid).filter(|finding| finding.level == Level::Fail);
+    failed.map(|finding| finding.found)
+}
+
+/// A program of the system, with output in English.
+pub fn program(name: impl AsRef<OsStr>) -> Command {
+    // The PATH of an ordinary user lacks these directories.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(name);
+    command
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .env("LC_ALL", "C");
+    command
 }
 
 fn any_failed_in(findings: &[Finding], check: &str) -> bool {

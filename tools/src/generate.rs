@@ -366,6 +366,7 @@ mod tests {
             "ibtap-coalesce.8",
             "ibtap-decode.8",
             "ibtap-doctor.8",
+            "ibtap-top.8",
             "ibtap-peer.8",
             "ibtap-peer-rc-pingpong.8",
         ] {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod bugreport;
 mod cli;
 mod doctor;
 mod follow;
@@ -16,6 +17,7 @@ mod output;
 mod resources;
 mod sa;
 mod text;
+mod top;
 
 use std::process::ExitCode;
 
@@ -43,7 +45,12 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Ok(EXIT_OK)
         }
         Command::Doctor(args) => doctor::run(&args, &cli.socket, Format::of(&cli)),
+        Command::Bugreport(args) => bugreport::run(&args, &cli.socket, Format::of(&cli)),
         Command::Sa(args) => sa::run(&args, Format::of(&cli)),
+        Command::Top(args) => {
+            top::run(&args, &cli.socket, Format::of(&cli))?;
+            Ok(EXIT_OK)
+        }
         Command::Decode(args) => Ok(decode::run(&args, cli.json)),
         command => ask::run(&cli, &command),
     }

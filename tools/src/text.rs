@@ -180,4 +180,4 @@ pub fn reloaded(outcomes: &[Reloaded]) -> String {
 pub use vnics::tests as vnics_tests;
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -2,6 +2,7 @@ mod kernel;
 mod lossy;
 mod opensm;
 mod rules;
+mod saquery;
 
 use std::time::Duration;
 

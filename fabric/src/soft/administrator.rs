@@ -104,7 +104,7 @@ impl Carrier for Qp1Carrier {
 
     fn send(&mut self, mad: &[u8; MAD_LEN], _: Duration) {
         let table = self.shared.table();
-        let Some(socket) = table.sockets.first() else {
+        let Some(sockets) = table.sockets.first() else {
             return;
         };
         let mut mad = *mad;
@@ -120,7 +120,7 @@ impl Carrier for Qp1Carrier {
         self.gsi.load(table.pkeys.management().pkey, &mad);
         let seal =
             |memory: &mut [u8], route: &Route| train::seal_run(memory, MAD_PACKET_LEN, route);
-        let out = (socket, table.ifindex);
+        let out = (&sockets.management, table.ifindex);
         let memory = &mut self.gsi.packet[..];
         // The client repeats a request without an answer.
         let sent = self

@@ -31,6 +31,9 @@ proto::counters! {
         tx_trains,
         /// Times that the socket buffer had no room for a train.
         tx_blocked,
+        /// Management datagrams dropped because their socket buffer had no room: the kernel did not find many of
+        /// their destinations.
+        tx_mads_dropped,
         /// Trains refused by the network or by a check.
         tx_failed,
         /// Trains refused because packets exceed the MTU.

@@ -323,7 +323,7 @@ impl SoftPort {
             return;
         }
         for s in self.sockets.iter() {
-            if let Err(e) = socket::multicast_loopback(&s.transmit, self.usable.address, now) {
+            if let Err(e) = socket::multicast_loopback(&s.transmit.fd, self.usable.address, now) {
                 log::warn!("cannot set multicast loopback: {e}");
             }
         }

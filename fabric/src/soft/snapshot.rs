@@ -117,9 +117,28 @@ pub struct Sockets {
     /// Bound to the RoCEv2 port. It stays open while the interface exists: its position in the group of
     /// sockets is the worker's number.
     pub receive: Arc<OwnedFd>,
-    /// Bound to the GID and to `source`'s UDP port.
-    pub transmit: OwnedFd,
-    /// The source of every packet.
+    /// Sends datagrams and packets of connections.
+    pub transmit: Outlet,
+    /// Sends management datagrams. Anyone can cause answers to addresses that do not exist. While the kernel
+    /// resolves such an address, the answers take room in the socket's buffer; they must not take that of
+    /// other packets.
+    pub management: Outlet,
+}
+
+impl Sockets {
+    fn sends_from(&self, port: u16) -> bool {
+        [&self.transmit, &self.management]
+            .iter()
+            .any(|outlet| outlet.source.port() == port)
+    }
+}
+
+/// A sending socket.
+#[derive(Debug)]
+pub struct Outlet {
+    /// Bound to `source`.
+    pub fd: OwnedFd,
+    /// The GID and a UDP port of its own: the source of every packet.
     pub source: SocketAddr,
 }
 
@@ -191,7 +210,7 @@ impl Table {
     /// Whether a packet has the port's GID as its source, but not the UDP port of a worker. The kernel gives
     /// the UDP ports of the workers to no other process.
     pub fn is_forged(&self, path: &Path) -> bool {
-        let from_worker = |s: &Sockets| s.source.port() == path.src_port;
+        let from_worker = |s: &Sockets| s.sends_from(path.src_port);
         path.src == self.gid && !self.sockets.iter().any(from_worker)
     }
 

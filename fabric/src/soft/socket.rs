@@ -12,7 +12,7 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::snapshot::Sockets;
+use super::snapshot::{Outlet, Sockets};
 use super::steering;
 use super::sys::{set_option, steer_group};
 use super::wire::ROCE_V2_PORT;
@@ -91,7 +91,7 @@ pub fn open_receive(ifindex: u32, workers: usize) -> io::Result<Vec<Arc<OwnedFd>
     Ok(sockets)
 }
 
-/// Opens a sending socket for each receiving one.
+/// Opens the sending sockets for each receiving one.
 ///
 /// # Errors
 /// Errors of the operating system.
@@ -103,12 +103,12 @@ pub fn with_transmit(
     receive
         .into_iter()
         .map(|receive| {
-            let (transmit, source) = transmit_socket(binding)?;
-            multicast_loopback(&transmit, binding.address, loopback)?;
+            let transmit = outlet(binding)?;
+            multicast_loopback(&transmit.fd, binding.address, loopback)?;
             Ok(Sockets {
                 receive,
                 transmit,
-                source,
+                management: outlet(binding)?,
             })
         })
         .collect()
@@ -141,7 +141,7 @@ fn receive_socket(ifindex: u32, first: bool) -> io::Result<OwnedFd> {
 /// Opens a sending socket, bound to the GID and a free source port. It is never connected: only then
 /// the identification of its IPv4 packets is known, which the ICRC covers (include/net/ip.h,
 /// `ip_select_ident_segs`).
-fn transmit_socket(binding: &Binding) -> io::Result<(OwnedFd, SocketAddr)> {
+fn outlet(binding: &Binding) -> io::Result<Outlet> {
     let fd = match binding.address {
         IpAddr::V6(_) => {
             let fd = udp(AddressFamily::INET6)?;
@@ -168,7 +168,7 @@ fn transmit_socket(binding: &Binding) -> io::Result<(OwnedFd, SocketAddr)> {
     // The socket is never read.
     set_socket_recv_buffer_size(&fd, 0)?;
     let source = bind_to_free_port(&fd, binding)?;
-    Ok((fd, source))
+    Ok(Outlet { fd, source })
 }
 
 fn bind_to_free_port(fd: &OwnedFd, binding: &Binding) -> io::Result<SocketAddr> {

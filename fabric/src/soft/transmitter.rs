@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::address_handle::Address;
 use super::counts::Counts;
-use super::snapshot::Sockets;
+use super::snapshot::Outlet;
 use super::socket::scope;
 use super::sys::{self, Destination, SendOptions};
 use super::train::{Ipv4Id, Route};
@@ -51,7 +51,7 @@ impl Transmitter {
     pub fn send(
         &mut self,
         counts: &mut Counts,
-        (socket, ifindex): (&Sockets, u32),
+        (outlet, ifindex): (&Outlet, u32),
         to: &Address,
         shape: Shape,
         memory: &mut [u8],
@@ -71,7 +71,7 @@ impl Transmitter {
         loop {
             let whole = self.segmentation || count == 1;
             let route = Route {
-                source: socket.source,
+                source: outlet.source,
                 destination: to.ip,
                 ids: if whole { Ipv4Id::Segment } else { Ipv4Id::Zero },
             };
@@ -83,11 +83,10 @@ impl Transmitter {
                 if count > 1 {
                     options.segment(stride as u16);
                 }
-                sys::send(&socket.transmit, &destination, &memory[..total], &options)
-                    .map(|()| count)
+                sys::send(&outlet.fd, &destination, &memory[..total], &options).map(|()| count)
             } else {
                 let rest = &memory[first * stride..total];
-                sys::send_each(&socket.transmit, &destination, rest, stride, &options)
+                sys::send_each(&outlet.fd, &destination, rest, stride, &options)
             };
             match sent {
                 Ok(sent) => {

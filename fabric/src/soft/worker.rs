@@ -228,7 +228,7 @@ impl SoftWorker {
         }
         if let (Some((epoll, token)), Some(s)) = (&self.epoll, self.sockets.get(self.index)) {
             let data = EventData::new_u64(*token);
-            match epoll::add(epoll, &s.transmit, data, EventFlags::OUT) {
+            match epoll::add(epoll, &s.transmit.fd, data, EventFlags::OUT) {
                 Ok(()) => self.writable_armed = true,
                 Err(e) => log::error!("a worker cannot poll its socket for room: {e}"),
             }
@@ -240,7 +240,7 @@ impl SoftWorker {
             return;
         }
         if let (Some((epoll, _)), Some(s)) = (&self.epoll, self.sockets.get(self.index)) {
-            let _ = epoll::delete(epoll, &s.transmit);
+            let _ = epoll::delete(epoll, &s.transmit.fd);
         }
     }
 
@@ -336,10 +336,10 @@ impl SoftWorker {
             counts,
             ..
         } = self;
-        let socket = self.sockets.get(self.index);
+        let sockets = self.sockets.get(self.index);
         let ifindex = self.table.ifindex;
         engine.transmit(now, flush, |run| {
-            let Some(socket) = socket else {
+            let Some(sockets) = sockets else {
                 // Dropped, as on a network that is down.
                 return run.count;
             };
@@ -349,11 +349,18 @@ impl SoftWorker {
                 first: 0,
             };
             let to = Address::port(run.to);
-            let out = (socket, ifindex);
+            let outlet = match run.is_management {
+                true => &sockets.management,
+                false => &sockets.transmit,
+            };
             let seal =
                 |memory: &mut [u8], route: &Route| train::seal_run(memory, run.stride, route);
-            match transmitter.send(counts, out, &to, shape, run.memory, seal) {
+            match transmitter.send(counts, (outlet, ifindex), &to, shape, run.memory, seal) {
                 Outcome::Done => run.count,
+                Outcome::Blocked(_) if run.is_management => {
+                    counts.packets.tx_mads_dropped += 1;
+                    run.count
+                }
                 Outcome::Blocked(taken) => {
                     counts.packets.tx_blocked += 1;
                     taken
@@ -494,7 +501,7 @@ impl SoftWorker {
         };
         let seal =
             |memory: &mut [u8], route: &Route| train::seal(memory, train, header, *psn, route);
-        let out = (socket, table.ifindex);
+        let out = (&socket.transmit, table.ifindex);
         self.transmitter
             .send(&mut self.counts, out, to, shape, memory, seal)
     }

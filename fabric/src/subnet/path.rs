@@ -46,6 +46,22 @@ pub struct GlobalRoute {
     pub traffic_class: u8,
 }
 
+impl GlobalRoute {
+    /// The largest hop limit of a path that stays in the subnet (IBA vol. 1, 8.3.6).
+    const HOPS_WITHIN_SUBNET: u8 = 1;
+
+    /// The global route, unless packets have no GRH: with the hop limit 0 (kernel
+    /// drivers/infiniband/core/sa_query.c, `ib_init_ah_attr_from_path`).
+    pub fn if_needed(self) -> Option<GlobalRoute> {
+        (self.hop_limit > 0).then_some(self)
+    }
+
+    /// Whether packets may leave the subnet. A packet with a GRH may stay in the subnet.
+    pub const fn leaves_subnet(&self) -> bool {
+        self.hop_limit > Self::HOPS_WITHIN_SUBNET
+    }
+}
+
 /// How packets reach a destination on an InfiniBand subnet: from a PathRecord (IBA vol. 1, 15.2.5.16), or
 /// from the MCMemberRecord of a group (15.2.5.17).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +78,7 @@ pub struct SubnetPath {
     pub mtu: IbMtu,
     /// The packet lifetime as a record's code: 4.096 µs times 2 to this power.
     pub packet_life: u8,
-    /// The global route of packets with a GRH: packets to groups and to other subnets (kernel
-    /// drivers/infiniband/core/sa_query.c, `ib_init_ah_attr_from_path`).
+    /// The global route of packets with a GRH: all packets to groups; other packets, see
+    /// [`GlobalRoute::if_needed`].
     pub global: Option<GlobalRoute>,
 }

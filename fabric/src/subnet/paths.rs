@@ -154,11 +154,12 @@ fn path_of(result: Result<Response, Failure>) -> Result<SubnetPath, Unreachable>
         rate: record.rate.code,
         mtu: record.mtu.mtu().ok_or_else(|| wrong("an invalid MTU"))?,
         packet_life: record.lifetime.code,
-        global: (record.hop_limit > 0).then_some(GlobalRoute {
+        global: GlobalRoute {
             flow_label: record.flow_label,
             hop_limit: record.hop_limit,
             traffic_class: record.tclass,
-        }),
+        }
+        .if_needed(),
     })
 }
 

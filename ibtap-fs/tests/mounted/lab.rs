@@ -52,17 +52,43 @@ impl Lab {
     }
 
     pub fn command(&self, mountpoint: &Path) -> Command {
-        // The process ends with the test, also if the test is killed. It has the rights of
-        // systemd/ibtap-fs.service, no others.
+        let mut command = self.program("-all,+sys_admin,+sys_ptrace");
+        command.arg(mountpoint);
+        command
+    }
+
+    /// The program with these capabilities, no others.
+    fn program(&self, capabilities: &str) -> Command {
+        // The process ends with the test, also if the test is killed.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "TERM", "--no-new-privs", "--inh-caps=-all"])
-            .arg("--bounding-set=-all,+sys_admin,+sys_ptrace")
+            .arg(format!("--bounding-set={capabilities}"))
             .arg(env!("CARGO_BIN_EXE_ibtap-fs"))
             .arg("--socket")
-            .arg(self.socket())
-            .arg(mountpoint);
+            .arg(self.socket());
         command
+    }
+
+    /// The program in a mount namespace of its own, with the rights of systemd/ibtap-fs.service: it cannot mount.
+    pub fn taker(&self) -> Mounted {
+        let mut program = self.program("-all,+sys_ptrace");
+        program.arg("--take").arg(self.handover());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private"]);
+        command.arg(program.get_program()).args(program.get_args());
+        self.ready(&mut command)
+    }
+
+    /// Mounts and hands the mount to the [`Lab::taker`].
+    pub fn give(&self) -> Output {
+        let mut command = self.command(&self.root());
+        command.arg("--give").arg(self.handover());
+        command.output().unwrap()
+    }
+
+    fn handover(&self) -> PathBuf {
+        self.scratch.path().join("handover.sock")
     }
 
     /// Runs a program that is expected to end by itself.
@@ -72,6 +98,10 @@ impl Lab {
 
     /// Starts the program and waits until it is ready.
     pub fn mount(&self) -> Mounted {
+        self.ready(&mut self.command(&self.root()))
+    }
+
+    fn ready(&self, command: &mut Command) -> Mounted {
         let notify = self.scratch.path().join("notify.sock");
         // A second instance uses the notification socket of the first.
         let _ = std::fs::remove_file(&notify);
@@ -79,8 +109,7 @@ impl Lab {
         ready
             .set_read_timeout(Some(Duration::from_millis(100)))
             .unwrap();
-        let child = self
-            .command(&self.root())
+        let child = command
             .env("NOTIFY_SOCKET", &notify)
             .stderr(Stdio::inherit())
             .spawn()

@@ -112,6 +112,41 @@ fn a_stale_mount_is_removed_and_a_live_one_is_left_alone() {
     assert_eq!(listed.count(), 0);
 }
 
+/// As systemd/ibtap-fs.service starts it.
+#[test]
+fn a_program_without_the_right_to_mount_serves_a_mount_that_is_handed_over() {
+    let Some(lab) = Lab::new() else {
+        return;
+    };
+    let early = lab.give();
+    assert_eq!(early.status.code(), Some(2));
+    let complaint = String::from_utf8_lossy(&early.stderr).into_owned();
+    assert!(complaint.contains("start ibtap-fs --take"), "{complaint}");
+
+    let _fake = Fake::start(&lab.socket(), vec![interface("ib0", 0x48)]);
+    let mut fs = lab.taker();
+    assert!(!fs.is_mounted(), "also the early giver left nothing");
+    let given = lab.give();
+    assert!(given.status.success(), "{given:?}");
+    assert_eq!(fs.read("ib0/mode"), "datagram\n");
+    assert_eq!(fs.write("ib0/create_child", "0x8001\n"), Ok(()));
+    let second = lab.give();
+    assert_eq!(second.status.code(), Some(1), "it is served: {second:?}");
+    assert_eq!(fs.read("ib0/mode"), "datagram\n");
+
+    // A killed one leaves a stale mount, which the next mount replaces.
+    fs.signal(Signal::KILL);
+    fs.await_end();
+    assert!(fs.is_mounted());
+    let mut next = lab.taker();
+    let given = lab.give();
+    assert!(given.status.success(), "{given:?}");
+    assert_eq!(next.read("ib0/mode"), "datagram\n");
+    let done = Command::new("umount").arg(lab.root()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert!(next.await_end().success());
+}
+
 #[test]
 fn one_that_is_stopped_is_not_waited_for() {
     let Some(lab) = Lab::new() else {

@@ -152,7 +152,7 @@ ExecStart=/bin/sh -c \"ip address show dev ib0 >/root/seen\"
 WantedBy=multi-user.target
 ";
 
-/// The network manager is systemd-networkd, with the files of docs/service.md.
+/// The network manager is systemd-networkd, with the files of docs/network-managers.md.
 #[test]
 fn the_interface_is_there_after_a_boot_before_services_that_need_the_network() {
     on_systemd(|served| {

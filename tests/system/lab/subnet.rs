@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::load::Presence;
+use super::Presence;
 use super::{Background, Done, SOON, Station, eventually};
 
 /// The hosts `H1` to `H4`. OpenSM gives LIDs in the order of its sweep.

@@ -88,7 +88,7 @@ pub fn stats(
 }
 
 /// Requests all interfaces of both kinds, or the named interface of either kind.
-fn both<I: DeserializeOwned, V: DeserializeOwned>(
+pub fn both<I: DeserializeOwned, V: DeserializeOwned>(
     client: &mut ControlClient,
     interface: Option<&str>,
     ipoib: Method<Selection, Vec<I>>,

@@ -101,7 +101,7 @@ pub fn gather(
 }
 
 /// The process that listens. (The process id in [`VersionInfo`] is of the daemon's process namespace.)
-fn pid(socket: &Path) -> Option<u32> {
+pub fn pid(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).ok()?;
     fabric::soft::listening_process(&stream).ok()?
 }

@@ -15,7 +15,6 @@ mod tests;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::Command;
 
 use super::finding::{Finding, Level};
 pub use local_users::judge as judge_local_users;
@@ -60,14 +59,7 @@ pub fn gather() -> Facts {
 
 /// The output or the error of a program; `None` if it is not installed.
 fn answer(program: &str, arguments: &[&str]) -> Option<Result<String, String>> {
-    // The PATH of an ordinary user lacks these directories.
-    let path = std::env::var("PATH").unwrap_or_default();
-    let done = Command::new(program)
-        .args(arguments)
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-        .env("LC_ALL", "C")
-        .output();
-    match done {
+    match super::program(program).args(arguments).output() {
         Ok(done) if done.status.success() => {
             Some(Ok(String::from_utf8_lossy(&done.stdout).into_owned()))
         }

@@ -144,6 +144,18 @@ pub fn guess(links: &[Link]) -> Option<&Link> {
 /// The configuration of a running daemon, from its command line (proc_pid_cmdline(5)). The file may have
 /// changed since the start.
 pub fn of_process(pid: u32) -> Option<Config> {
+    match args_of(pid)?.action().ok()? {
+        Action::Run(config, _) => Some(config),
+        Action::Checked(..) => None,
+    }
+}
+
+/// The configuration file of a running daemon, from its command line.
+pub fn file_of_process(pid: u32) -> Option<PathBuf> {
+    args_of(pid)?.config
+}
+
+fn args_of(pid: u32) -> Option<Args> {
     let text = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = text
         .split(|&b| b == 0)
@@ -153,10 +165,7 @@ pub fn of_process(pid: u32) -> Option<Config> {
     // Relative paths start at the daemon's directory.
     let folder = PathBuf::from(format!("/proc/{pid}/cwd"));
     args.config = args.config.map(|file| folder.join(file));
-    match args.action().ok()? {
-        Action::Run(config, _) => Some(config),
-        Action::Checked(..) => None,
-    }
+    Some(args)
 }
 
 /// The file of the packaged unit, if it exists.

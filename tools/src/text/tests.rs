@@ -16,7 +16,7 @@ fn gid() -> Gid {
     "fe80::ff:fe00:2".parse().unwrap()
 }
 
-fn interface() -> InterfaceInfo {
+pub fn interface() -> InterfaceInfo {
     InterfaceInfo {
         name: "ib0".into(),
         ifindex: 7,

@@ -21,14 +21,26 @@ point is missing, not a directory, or in use; 2 error of the kernel.";
 #[command(name = "ibtap-fs", version = crate::version::version(), max_term_width = 80, after_help = AFTER)]
 pub struct FsArgs {
     /// Directory on which to mount the files
-    #[arg(value_name = "MOUNTPOINT")]
-    pub mountpoint: PathBuf,
+    #[arg(
+        value_name = "MOUNTPOINT",
+        required_unless_present = "take",
+        conflicts_with = "take"
+    )]
+    pub mountpoint: Option<PathBuf>,
 
     /// Control socket of the daemon
     #[arg(long, short = 'S', value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
 
     /// Allow only root to read [default: all users may read]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "take")]
     pub private: bool,
+
+    /// Do not mount: wait for `ibtap-fs --give` on this unix socket. Needs no right to mount
+    #[arg(long, value_name = "PATH")]
+    pub take: Option<PathBuf>,
+
+    /// Mount, hand the mount to the `ibtap-fs --take` that listens on this unix socket, and end
+    #[arg(long, value_name = "PATH", conflicts_with = "take")]
+    pub give: Option<PathBuf>,
 }

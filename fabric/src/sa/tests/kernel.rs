@@ -1,4 +1,5 @@
-//! The requests of the kernel's IPoIB: capture `01-datagram`.
+//! The requests of the kernel's IPoIB and of its client of subnet administration: captures `01-datagram` and
+//! `class-port-info`.
 
 use super::*;
 use crate::cm::tests::kernel::captured;
@@ -42,6 +43,14 @@ fn joins_and_paths_are_asked_for_as_the_kernel_asks() {
         let (theirs, tid) = kernels(number);
         assert_eq!(ours.datagram(tid), theirs, "packet {number}");
     }
+}
+
+/// The kernel asks when its port gets a subnet manager.
+#[test]
+fn the_abilities_are_asked_for_as_the_kernel_asks() {
+    let (_, _, theirs) = captured("../subnet-administration/class-port-info.pcap", 1);
+    let tid = header(&theirs).transaction_id.get();
+    assert_eq!(Request::class_port_info().datagram(tid), theirs);
 }
 
 /// The kernel sends the whole record; the component mask says which fields are asked for.

@@ -11,6 +11,7 @@ use proto::{IbMtu, Lid, QKey, ServiceId};
 const VECTORS: &str = concat!(
     include_str!("../../../../tests/data/subnet-administration/opensm.txt"),
     include_str!("../../../../tests/data/subnet-administration/opensm-reports.txt"),
+    include_str!("../../../../tests/data/subnet-administration/saquery.txt"),
 );
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -25,7 +26,7 @@ fn vector(name: &str, direction: &str) -> Vec<u8> {
 }
 
 /// Asks; the request must be the one that OpenSM got, and OpenSM's answer is the answer.
-fn ask(name: &str, request: Request) -> Result<Response, Failure> {
+pub(super) fn ask(name: &str, request: Request) -> Result<Response, Failure> {
     let expected = vector(name, "sent");
     let tid = header(&expected).transaction_id.get();
     assert_eq!(request.datagram(tid)[..], expected[..], "{name}");
@@ -42,11 +43,11 @@ fn ask(name: &str, request: Request) -> Result<Response, Failure> {
     }
 }
 
-fn first<R: Record>(name: &str, request: Request) -> R {
+pub(super) fn first<R: Record>(name: &str, request: Request) -> R {
     ask(name, request).unwrap().first().unwrap()
 }
 
-fn broadcast() -> Gid {
+pub(super) fn broadcast() -> Gid {
     "ff12:401b:ffff::ffff:ffff".parse().unwrap()
 }
 

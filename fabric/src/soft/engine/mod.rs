@@ -215,8 +215,6 @@ pub struct Engine {
     look_at_unfinished: Instant,
     timers: Timers,
     gsi: Gsi,
-    /// The peer that the packet of `gsi` is for, until it was sent.
-    gsi_waits_for: Option<Gid>,
     random: Random,
     next_id: u32,
     /// The network has no room.
@@ -265,7 +263,6 @@ impl Engine {
             look_at_unfinished: Instant::default(),
             timers: Timers::default(),
             gsi: Gsi::new(random.next()),
-            gsi_waits_for: None,
             random,
             next_id: 1,
             blocked: false,

@@ -30,14 +30,17 @@ pub struct Run<'a> {
     pub stride: usize,
     /// Number of packets.
     pub count: usize,
+    /// The packet is a management datagram, which is not offered again.
+    pub is_management: bool,
 }
 
 impl Engine {
     /// Passes all packets that may be sent to `send`, which returns how many packets the network took.
-    /// If the network took only some, transmission stops and the next call offers the rest again.
+    /// If the network took only some of a connection, transmission stops and the next call offers the rest again.
     /// `flush` also sends acknowledgements that wait for the end of the round.
     pub fn transmit(&mut self, now: Instant, flush: bool, mut send: impl FnMut(Run<'_>) -> usize) {
-        self.blocked = !self.send_management(now, &mut send);
+        self.send_management(now, &mut send);
+        self.blocked = false;
         if flush {
             self.flush_lists();
         }
@@ -70,6 +73,7 @@ impl Engine {
                 memory: packets.memory,
                 stride: packets.stride,
                 count,
+                is_management: false,
             });
             c.qp.transmitted(now, shared, taken.min(count));
             c.ready = true;
@@ -117,7 +121,7 @@ impl Engine {
 
     /// Whether there may be something to send.
     pub fn wants_to_send(&self) -> bool {
-        !self.ready.is_empty() || self.gsi_waits_for.is_some()
+        !self.ready.is_empty()
     }
 
     fn flush_lists(&mut self) {
@@ -131,27 +135,19 @@ impl Engine {
         self.unflushed = unflushed;
     }
 
-    /// Sends management datagrams; false if the network has no more room.
-    fn send_management(&mut self, now: Instant, send: &mut impl FnMut(Run<'_>) -> usize) -> bool {
-        loop {
-            if let Some(to) = self.gsi_waits_for {
-                let run = Run {
-                    to,
-                    memory: &mut self.gsi.packet[..],
-                    stride: MAD_PACKET_LEN,
-                    count: 1,
-                };
-                if send(run) == 0 {
-                    return false;
-                }
-                self.gsi_waits_for = None;
-            }
-            let Some(out) = self.cm.poll_transmit(now) else {
-                return true;
-            };
+    /// Sends management datagrams. What the network does not take is lost: the sender repeats it if no answer
+    /// comes.
+    fn send_management(&mut self, now: Instant, send: &mut impl FnMut(Run<'_>) -> usize) {
+        while let Some(out) = self.cm.poll_transmit(now) {
             let pkey = self.management_pkey(&out);
             self.gsi.load(pkey, &out.datagram);
-            self.gsi_waits_for = Some(out.to);
+            send(Run {
+                to: out.to,
+                memory: &mut self.gsi.packet[..],
+                stride: MAD_PACKET_LEN,
+                count: 1,
+                is_management: true,
+            });
         }
     }
 

@@ -99,15 +99,19 @@ fn c31_a_group_that_is_joined_again_has_its_new_parameters() {
 fn c62_a_path_has_a_global_route_if_it_has_a_hop_limit() {
     let (path, _) = path_with(|record| record.hop_limit = 0);
     assert_eq!(path.global, None);
-    let (path, _) = path_with(|record| {
-        (record.hop_limit, record.flow_label, record.tclass) = (64, 0x54321, 3);
-    });
-    let global = GlobalRoute {
-        flow_label: 0x54321,
-        hop_limit: 64,
-        traffic_class: 3,
-    };
-    assert_eq!(path.global, Some(global));
+    // With one hop, packets have a GRH and stay in the subnet.
+    for (hop_limit, leaves) in [(1, false), (64, true)] {
+        let (path, _) = path_with(|record| {
+            (record.hop_limit, record.flow_label, record.tclass) = (hop_limit, 0x54321, 3);
+        });
+        let global = GlobalRoute {
+            flow_label: 0x54321,
+            hop_limit,
+            traffic_class: 3,
+        };
+        assert_eq!(path.global, Some(global));
+        assert_eq!(global.leaves_subnet(), leaves);
+    }
 }
 
 #[test]

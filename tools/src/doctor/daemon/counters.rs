@@ -22,7 +22,7 @@ const fn sign(name: &'static str, level: Level, means: &'static str, advice: &'s
 }
 
 /// The counters, in the order in which a user should read them.
-const SIGNS: [Sign; 29] = [
+const SIGNS: [Sign; 30] = [
     sign(
         "rx_pkey_violations",
         Level::Warn,
@@ -195,6 +195,12 @@ const SIGNS: [Sign; 29] = [
         Level::Warn,
         "IP addresses that two hosts or guests claim",
         "the log of ibtapd names the hosts; give one of them another address",
+    ),
+    sign(
+        "tx_mads_dropped",
+        Level::Warn,
+        "management datagrams dropped, most of them to addresses that the kernel did not find",
+        "a host may request connections with false addresses: see ip neigh show on the underlay, and the key allow",
     ),
     sign(
         "tx_unsegmented",

@@ -13,10 +13,6 @@ use crate::verbs::ibv::AhInit;
 /// `cm_format_req`).
 const NO_LID: Lid = Lid(0xffff);
 
-/// The largest hop limit of a path that stays in the subnet (there). Packets have a GRH with each hop limit
-/// above 0, see [`SubnetPath::global`].
-const HOPS_WITHIN_SUBNET: u8 = 1;
-
 /// The largest time code.
 const TIME_MAX: u8 = 31;
 
@@ -50,8 +46,7 @@ impl Own {
     /// The path in a request to `peer`.
     pub fn in_request(&self, path: &SubnetPath, local: Gid, peer: Gid) -> cm::Path {
         let mut all = cm::Path::new_zeroed();
-        let hop_limit = path.global.map_or(0, |g| g.hop_limit);
-        let is_local = hop_limit <= HOPS_WITHIN_SUBNET;
+        let is_local = !path.global.is_some_and(|g| g.leaves_subnet());
         let lid = |lid: Lid| U16::new(if is_local { lid } else { NO_LID }.0);
         let slid = match path.slid {
             Lid(0) => self.lid.unwrap_or(NO_LID),
@@ -64,7 +59,7 @@ impl Own {
         let flow_label = path.global.map_or(0, |g| g.flow_label);
         all.flow_and_rate = U32::new(flow_label << 12 | u32::from(path.rate & 0x3f));
         all.traffic_class = path.global.map_or(0, |g| g.traffic_class);
-        all.hop_limit = hop_limit;
+        all.hop_limit = path.global.map_or(0, |g| g.hop_limit);
         all.set_service_level(path.sl);
         all.set_subnet_local(is_local.into());
         all.set_ack_timeout(path.packet_life.saturating_add(1).min(TIME_MAX));
@@ -120,11 +115,12 @@ pub fn of_request(primary: &cm::Path, from: &To, mtu: IbMtu) -> SubnetPath {
         rate: primary.packet_rate(),
         mtu,
         packet_life: primary.ack_timeout().saturating_sub(1),
-        global: (primary.hop_limit > 0 || !is_local).then(|| GlobalRoute {
+        global: GlobalRoute {
             flow_label: primary.flow_label(),
             hop_limit: primary.hop_limit,
             traffic_class: primary.traffic_class,
-        }),
+        }
+        .if_needed(),
     }
 }
 

@@ -1,0 +1,250 @@
+//! The files of a report and their sources.
+
+use std::path::PathBuf;
+
+use super::facts::{Facts, Interface, Kind};
+
+/// A file of the report.
+#[derive(Debug)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// What it has, in a few words.
+    pub about: &'static str,
+    /// The network namespace of the programs; `None`: the daemon's.
+    pub netns: Option<String>,
+    /// Its contents.
+    pub sources: Vec<Source>,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The output of a command of `ibtap` that asks the daemon.
+    Ask(String),
+    /// The output of another command of `ibtap`.
+    Ibtap(String),
+    /// The output of a program.
+    Run(String),
+    /// The lines with one of these words that a program prints, and the number of the others.
+    Lines(String, &'static [&'static str]),
+    /// A file.
+    File(PathBuf),
+    /// A configuration file, without secrets.
+    Configuration(PathBuf),
+}
+
+impl Source {
+    /// What the file says above the source.
+    pub fn title(&self) -> String {
+        match self {
+            Ask(words) | Ibtap(words) => format!("ibtap {words}"),
+            Run(line) => line.clone(),
+            Lines(line, words) => format!("{line}, lines with {}", words.join(" or ")),
+            Source::File(path) | Source::Configuration(path) => path.display().to_string(),
+        }
+    }
+}
+
+use Source::{Ask, Ibtap, Lines, Run};
+
+/// The parts of the report about these facts.
+pub fn parts(facts: &Facts) -> Vec<Part> {
+    let mut parts = vec![
+        part(
+            "versions.txt",
+            "versions of the programs and of the daemon",
+            versions(facts),
+        ),
+        part(
+            "system.txt",
+            "kernel, distribution, load, memory, modules",
+            system(),
+        ),
+        part(
+            "doctor.txt",
+            "findings of ibtap doctor",
+            vec![Ibtap("doctor".into())],
+        ),
+        part(
+            "show.txt",
+            "interfaces, children, P_Key tables, VNICs",
+            asked("show|child|pkey|vnic"),
+        ),
+        part("stats.txt", "all counters", asked("stats -z")),
+        part("conn.txt", "connections", asked("conn")),
+        part("res.txt", "resources of the ports", asked("res")),
+        part("metrics.txt", "metrics", asked("metrics")),
+        part(
+            "firewall.txt",
+            "firewall rules with UDP port 4791, number of other lines",
+            firewall(),
+        ),
+        part("devices.txt", "device files, RDMA devices", devices()),
+        part("unit.txt", "systemd units: state and contents", unit()),
+        part("log.txt", "last lines of the units in the journal", log()),
+    ];
+    parts.extend(facts.processes.iter().map(|pid| process(*pid)));
+    parts.extend(facts.interfaces.iter().map(interface));
+    parts.extend(facts.files.iter().enumerate().map(|(number, file)| {
+        let name = file
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let name = format!("config/{number}-{}", name.unwrap_or_default());
+        part(
+            &name,
+            "configuration, without comments and secrets",
+            vec![Source::Configuration(file.clone())],
+        )
+    }));
+    parts
+}
+
+fn part(name: &str, about: &'static str, sources: Vec<Source>) -> Part {
+    Part {
+        name: name.to_owned(),
+        about,
+        netns: None,
+        sources,
+    }
+}
+
+/// Requests to the daemon, separated by `|`.
+fn asked(words: &str) -> Vec<Source> {
+    words
+        .split('|')
+        .map(|words| Ask(words.to_owned()))
+        .collect()
+}
+
+/// Programs, separated by `|`.
+fn run(words: &str) -> Vec<Source> {
+    words
+        .split('|')
+        .map(|words| Run(words.to_owned()))
+        .collect()
+}
+
+fn files(paths: &str) -> Vec<Source> {
+    paths
+        .split_whitespace()
+        .map(|path| Source::File(path.into()))
+        .collect()
+}
+
+fn versions(facts: &Facts) -> Vec<Source> {
+    let running = facts
+        .processes
+        .iter()
+        .map(|pid| Run(format!("/proc/{pid}/exe --version")));
+    let mut sources = vec![Ibtap("--version".into()), Ask("version".into())];
+    sources.extend(running);
+    sources.extend(run(
+        "ibtapd --version|ibtap-em --version|ibtap-fs --version",
+    ));
+    sources
+}
+
+fn system() -> Vec<Source> {
+    let mut sources = files(
+        "/etc/os-release /proc/sys/kernel/osrelease /proc/sys/kernel/version /proc/loadavg /proc/uptime \
+         /proc/sys/net/core/rmem_max /proc/sys/net/core/wmem_max /proc/sys/net/core/optmem_max \
+         /proc/sys/net/core/netdev_max_backlog /proc/pressure/cpu /proc/pressure/memory",
+    );
+    sources.extend(run("uname -m|nproc|systemd-detect-virt"));
+    sources.push(Run(
+        "grep -E ^(Mem|Swap|Mlocked|Commit) /proc/meminfo".into()
+    ));
+    let modules = "ib_|iw_|rdma|mlx|hfi|irdma|bnxt_re|siw|tun|tap|macv|veth|bridge|bond|8021q|vxlan|wireguard|\
+                   nf_|ip6?_tables|vhost";
+    sources.push(Run(format!("grep -E ^({modules}) /proc/modules")));
+    sources
+}
+
+/// Lines of rules and of their structure. Other rules concern the host's owner only.
+fn firewall() -> Vec<Source> {
+    let nft = &["4791", "table ", "chain ", " hook ", "infiniband"];
+    let xtables = &[
+        "4791",
+        "*",
+        ":INPUT",
+        ":OUTPUT",
+        ":FORWARD",
+        ":PREROUTING",
+        ":POSTROUTING",
+    ];
+    let mut sources = vec![Lines("nft -s list ruleset".into(), nft)];
+    sources
+        .extend(["iptables-save", "ip6tables-save"].map(|program| Lines(program.into(), xtables)));
+    sources.extend(files(
+        "/proc/sys/net/netfilter/nf_conntrack_count /proc/sys/net/netfilter/nf_conntrack_max",
+    ));
+    sources
+}
+
+fn devices() -> Vec<Source> {
+    run("ls -ln /dev/infiniband /dev/net|rdma dev show|rdma -d link show|ibv_devinfo -v")
+}
+
+const UNITS: &str = "ibtapd.service ibtapd@* ibtap-em.service ibtap-fs.service";
+
+fn unit() -> Vec<Source> {
+    vec![
+        Run(format!(
+            "systemctl --no-pager --full --lines=0 status {UNITS}"
+        )),
+        Run(format!("systemctl --no-pager cat {UNITS}")),
+    ]
+}
+
+fn log() -> Vec<Source> {
+    let units: String = UNITS
+        .split(' ')
+        .map(|unit| format!(" --unit={unit}"))
+        .collect();
+    vec![Run(format!(
+        "journalctl --no-pager --no-hostname --quiet --output=short-iso --lines=2000{units}"
+    ))]
+}
+
+fn process(pid: u32) -> Part {
+    let proc = format!("/proc/{pid}");
+    let names = ["cmdline", "status", "limits", "cgroup", "oom_score_adj"];
+    let paths = names.map(|name| Source::File(format!("{proc}/{name}").into()));
+    let mut sources = Vec::from(paths);
+    sources.push(Run(format!("ls {proc}/fd --format=commas")));
+    sources.push(Run(format!(
+        "grep -EH ^(Name|State|Cap...|Seccomp|NoNewPrivs|(non)?voluntary_ctxt_switches): -r {proc}/task \
+         --include=status"
+    )));
+    let about = "process of ibtapd: command line, state, limits, threads with capabilities";
+    part(&format!("process-{pid}.txt"), about, sources)
+}
+
+fn interface(interface: &Interface) -> Part {
+    let (name, netns) = (&interface.name, interface.netns.clone());
+    let mut sources = run(&format!(
+        "ip -d -s -s link show dev {name}|ip addr show dev {name}|ip -4 route show dev {name} table all|\
+         ip -6 route show dev {name} table all|ip -s neigh show dev {name}|ip maddr show dev {name}|\
+         ethtool {name}|ethtool -i {name}|ethtool -k {name}|ethtool -g {name}|ethtool -l {name}|\
+         ethtool -c {name}|ethtool -S {name}"
+    ));
+    let (of_daemon, full) = match &netns {
+        Some(netns) => (format!("{netns}/{name}"), format!("{netns}+{name}")),
+        None => (name.clone(), name.clone()),
+    };
+    match interface.kind {
+        Kind::Ip => sources.extend(asked(&format!(
+            "neigh {of_daemon}|guests {of_daemon}|mcg {of_daemon}|path {of_daemon}|coalesce {of_daemon}"
+        ))),
+        Kind::Vnic => {
+            sources.extend(asked(&format!("vnic mac {of_daemon}|vnic members {of_daemon}")));
+        }
+        Kind::Other => {}
+    }
+    let about = "interface: link, addresses, routes, neighbours, groups, paths, offloads";
+    Part {
+        netns,
+        ..part(&format!("interfaces/{full}.txt"), about, sources)
+    }
+}
