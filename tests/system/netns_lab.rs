@@ -7,8 +7,7 @@ use crate::lab::{Done, ibtap, ibtapd};
 
 /// Runs the script with the programs under test. `None`, with a message, without root.
 fn netns_lab(options: &[&str]) -> Option<Done> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: labs are made of network namespaces, which needs root");
+    if !kit::is_root() {
         return None;
     }
     // The helper program must be in the same folder.
@@ -73,8 +72,7 @@ fn a_routed_lab_has_a_subnet_for_each_host() {
 fn wireguard_between_the_hosts_encrypts_both_modes() {
     for program in ["wg", "wireguard-go"] {
         if Command::new(program).arg("--version").output().is_err() {
-            eprintln!("SKIPPED: {program} is not installed");
-            return;
+            return kit::skip(format_args!("{program} is not installed"));
         }
     }
     let command = "echo lab $LAB; ip netns exec {1} tcpdump -i eth0 -U -w $OUT/eth0.pcap udp 2>/dev/null & \

@@ -46,8 +46,7 @@ has_members() {
 
 /// Runs a command in a lab. `None`, with a message, without root.
 fn subnet_lab(options: &[&str], command: &str) -> Option<Done> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: labs are made of network namespaces, which needs root");
+    if !kit::is_root() {
         return None;
     }
     let folder = ibtapd().parent().expect("a program is in a folder");
