@@ -95,7 +95,7 @@ fn exposure(unit: &str, drop_ins: &[&str]) -> Option<f64> {
         .args([root.path().as_os_str(), unit.as_ref()])
         .output();
     let Ok(analysed) = analysed else {
-        eprintln!("SKIPPED: the exposure of {unit}: systemd-analyze is not installed");
+        kit::skip("systemd-analyze is not installed");
         return None;
     };
     let text = String::from_utf8_lossy(&analysed.stdout);

@@ -209,7 +209,7 @@ fn a_multicast_router_shows_with_its_routes() {
         let started = start(&mut program);
         let router = match started {
             Ok(child) => Running(child),
-            Err(e) => return eprintln!("SKIPPED: smcrouted does not start: {e}"),
+            Err(e) => return kit::skip(format_args!("smcrouted does not start: {e}")),
         };
         let wanted = MulticastRoutes {
             routes: true,

@@ -91,7 +91,8 @@ fn made(command: &str) -> bool {
     let mut program = std::process::Command::new(words.next().unwrap());
     let output = program.args(words).output().unwrap();
     if !output.status.success() {
-        eprintln!("SKIPPED: {command}: {output:?}");
+        let why = String::from_utf8_lossy(&output.stderr);
+        kit::skip(format_args!("{command}: {}", why.trim()));
     }
     output.status.success()
 }

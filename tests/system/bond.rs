@@ -49,7 +49,10 @@ fn goes_on(a: &Host, b: &Host, mut fail_over: impl FnMut(usize)) {
 fn has_bonds(host: &Host) -> bool {
     let made = host.run("ip link add bond0 type bond mode active-backup miimon 50");
     if made.code != Some(0) {
-        eprintln!("SKIPPED: this kernel has no bonding driver: {}", made.err);
+        kit::skip(format_args!(
+            "this kernel has no bonding driver: {}",
+            made.err.trim()
+        ));
     }
     made.code == Some(0)
 }

@@ -7,8 +7,7 @@ use crate::lab::{Done, Load, Presence, ibtapd};
 
 #[test]
 fn daemons_survive_faults_in_a_random_order() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: the hosts are network namespaces, which needs root");
+    if !kit::is_root() {
         return;
     }
     // Its hosts are no lab, but they disturb tests that run alone.

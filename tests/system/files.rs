@@ -18,7 +18,7 @@ impl Files {
     /// `None`, with a message, without FUSE.
     fn of(host: &Host) -> Option<Files> {
         if std::fs::File::open("/dev/fuse").is_err() {
-            eprintln!("SKIPPED: mounting needs /dev/fuse");
+            kit::skip("mounting needs /dev/fuse");
             return None;
         }
         let root = host.file("files");

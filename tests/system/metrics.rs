@@ -15,7 +15,7 @@ use crate::lab::{Host, Lab};
 fn has_promtool() -> bool {
     let found = Command::new("promtool").arg("--version").output().is_ok();
     if !found {
-        eprintln!("promtool is missing (Debian package prometheus); not tested");
+        kit::skip("promtool is not installed (Debian package prometheus)");
     }
     found
 }

@@ -7,8 +7,7 @@ use crate::lab::{Done, ibtap, ibtapd, source};
 
 /// Runs the script with the programs under test. `None`, with a message, without root.
 fn netns_lab(options: &[&str]) -> Option<Done> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: labs are made of network namespaces, which needs root");
+    if !kit::is_root() {
         return None;
     }
     // The helper program must be in the same folder.
@@ -94,7 +93,7 @@ fn encrypts(options: &[&str], kind: &str) -> bool {
         .lines()
         .find(|line| line.contains("this kernel has no"))
     {
-        eprintln!("SKIPPED: {lacks}");
+        kit::skip(lacks);
         assert_eq!(
             (done.code, done.err.lines().count()),
             (Some(1), 1),
@@ -124,10 +123,7 @@ fn encrypts(options: &[&str], kind: &str) -> bool {
 fn encrypted_by_wireguard() {
     let has = "command -v wg && { command -v wireguard-go || modprobe -n wireguard; }";
     if Done::of(Command::new("sh").args(["-c", has])).code != Some(0) {
-        eprintln!(
-            "SKIPPED: there is no program wg, or neither wireguard-go nor the kernel's WireGuard"
-        );
-        return;
+        return kit::skip("there is no program wg, or neither wireguard-go nor the kernel's WireGuard");
     }
     for (family, mode) in [("4", "datagram"), ("6", "connected")] {
         encrypts(&["--wireguard", family, "--mode", mode], "UDP,.length");

@@ -3,7 +3,7 @@
 
 use fabric::{CloseReason, ConnectRequest, Port, RejectReason, ServiceId, Services};
 
-use crate::lab::{Family, Lab, say};
+use crate::lab::{Family, Lab};
 use crate::node::Node;
 use crate::side::{Place, SERVICE, SIZES, Side, connected, counters, exchange, sizes, until};
 
@@ -26,7 +26,7 @@ fn sides<'n>(lab: &'n Lab, family: Family, service: usize) -> Option<(Side<'n>, 
     let (a, b) = lab.pair_of(family);
     let has = |node: &Node<'_>| node.port.capabilities().message_max > 0;
     if !has(&a) || !has(&b) {
-        say("SKIPPED: this provider has no connections here");
+        kit::skip("this provider has no connections here");
         return None;
     }
     let service = *services(a.port.as_ref()).get(service)?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use fabric::{Gid, PortEvent, PortState, Qpn, Sent};
 
 use crate::exchange::{of, train_arrives};
-use crate::lab::{End, Lab, say};
+use crate::lab::{End, Lab};
 use crate::node::{Node, QKEY, SOON, payloads};
 
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
@@ -83,8 +83,7 @@ fn vanished_and_back() {
     if let Lab::Verbs(devices) = &lab
         && !devices.are_software()
     {
-        say("SKIPPED vanished_and_back: only software devices can be deleted and made again");
-        return;
+        return kit::skip("only software devices can be deleted and made again");
     }
     let (mut a, mut b) = lab.pair();
     let mgid: Gid = BROADCAST.parse().unwrap();

@@ -313,7 +313,7 @@ fn both_ways(a: &mut Side, b: &mut Side) -> ConnectionId {
 
 #[test]
 fn messages_of_all_sizes_arrive_in_both_directions_at_once() {
-    let Some(d) = device::find("messages") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
@@ -323,7 +323,7 @@ fn messages_of_all_sizes_arrive_in_both_directions_at_once() {
 
 #[test]
 fn lists_of_small_messages_arrive_in_order() {
-    let Some(d) = device::find("lists") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
@@ -350,7 +350,7 @@ fn lists_of_small_messages_arrive_in_order() {
 
 #[test]
 fn closing_notifies_the_peer() {
-    let Some(d) = device::find("closes") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
@@ -381,7 +381,7 @@ fn closing_notifies_the_peer() {
 
 #[test]
 fn unwanted_peers_are_rejected() {
-    let Some(d) = device::find("rejected") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
@@ -414,7 +414,7 @@ fn unwanted_peers_are_rejected() {
 #[test]
 fn a_listener_has_many_connections_and_two_endpoints_share_it() {
     const COUNT: usize = 24;
-    let Some(d) = device::find("many") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
@@ -448,7 +448,7 @@ fn a_listener_has_many_connections_and_two_endpoints_share_it() {
 
 #[test]
 fn connections_beyond_the_limit_are_refused() {
-    let Some(d) = device::find("limit") else {
+    let Some(d) = device::find() else {
         return;
     };
     let mut config = VerbsConfig::new(&d.name, 1);
@@ -466,7 +466,7 @@ fn connections_beyond_the_limit_are_refused() {
 /// A peer whose process ends is detected: its kernel closes the connection, or acknowledgements stop.
 #[test]
 fn a_peer_that_vanishes_is_noticed() {
-    let Some(d) = device::find("vanishes") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
@@ -486,7 +486,7 @@ fn a_peer_that_vanishes_is_noticed() {
 #[test]
 fn a_peer_that_pauses_gets_everything_later() {
     const LEN: usize = 20_000;
-    let Some(d) = device::find("pauses") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
@@ -556,7 +556,7 @@ fn live(shim: &Arc<Shim>, d: &Device) -> Result<bool, String> {
 
 #[test]
 fn connections_come_about_after_any_call_that_fails_once() {
-    let Some(d) = device::find("connections_come_about") else {
+    let Some(d) = device::find() else {
         return;
     };
     let honest = Arc::new(Shim::honest(&d.library));
@@ -622,7 +622,7 @@ fn removed_files() -> Vec<String> {
 /// work again afterwards.
 #[test]
 fn a_device_is_removed_whatever_its_connections_and_they_come_back() {
-    let Some((d, netdev)) = events::find("removal with connections") else {
+    let Some((d, netdev)) = events::find() else {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));

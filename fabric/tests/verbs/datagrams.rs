@@ -16,7 +16,7 @@ const MGID: &str = "ff12:401b:ffff::1234";
 
 #[test]
 fn trains_arrive_whole_and_in_order_with_their_senders() {
-    let Some(d) = device::find("trains") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -53,7 +53,7 @@ fn trains_arrive_whole_and_in_order_with_their_senders() {
 /// Many more datagrams than places to send from and to receive in: all places are used again.
 #[test]
 fn places_come_back() {
-    let Some(d) = device::find("places") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -82,7 +82,7 @@ fn places_come_back() {
 /// return, and an idle endpoint takes none from the others.
 #[test]
 fn places_come_back_without_shared_receive_queues() {
-    let Some(d) = device::find("own queues") else {
+    let Some(d) = device::find() else {
         return;
     };
     let shim = Arc::new(Shim::lying(&d.library, Lie::NoSharedQueues));
@@ -131,7 +131,7 @@ fn places_come_back_without_shared_receive_queues() {
 /// Without arming there is no wake-up, and with it none is lost.
 #[test]
 fn no_wake_up_is_lost() {
-    let Some(d) = device::find("wake-ups") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -166,7 +166,7 @@ fn no_wake_up_is_lost() {
 
 #[test]
 fn a_group_reaches_all_attached_endpoints_except_the_sender() {
-    let Some(d) = device::find("groups") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -216,7 +216,7 @@ fn a_group_reaches_all_attached_endpoints_except_the_sender() {
 /// others receive what is sent to theirs.
 #[test]
 fn each_worker_sends_and_the_first_one_is_in_the_groups() {
-    let Some(d) = device::find("workers") else {
+    let Some(d) = device::find() else {
         return;
     };
     let config = VerbsConfig {
@@ -283,7 +283,7 @@ fn each_worker_sends_and_the_first_one_is_in_the_groups() {
 /// Sends to an address that nobody has do not block others, and are dropped in the end.
 #[test]
 fn an_address_that_does_not_resolve_blocks_no_others() {
-    let Some(d) = device::find("unreachable") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -319,7 +319,7 @@ fn an_address_that_does_not_resolve_blocks_no_others() {
 
 #[test]
 fn a_wrong_key_and_an_endpoint_that_is_gone_get_nothing() {
-    let Some(d) = device::find("keys") else {
+    let Some(d) = device::find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -361,7 +361,7 @@ fn a_wrong_key_and_an_endpoint_that_is_gone_get_nothing() {
 
 #[test]
 fn unsupported_requests_are_refused_with_a_sentence() {
-    let Some(d) = device::find("refusals") else {
+    let Some(d) = device::find() else {
         return;
     };
     let mut a = Node::open(&d.library, &d.name);

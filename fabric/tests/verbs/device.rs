@@ -14,7 +14,7 @@ pub struct Device {
 }
 
 /// The device, or `None` with a message.
-pub fn find(test: &str) -> Option<Device> {
+pub fn find() -> Option<Device> {
     static ALONE: Mutex<()> = Mutex::new(());
     if std::env::var_os("IBTAP_TEST_LOG").is_some() && log::set_logger(&Logger).is_ok() {
         log::set_max_level(log::LevelFilter::Debug);
@@ -22,11 +22,11 @@ pub fn find(test: &str) -> Option<Device> {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let library: Arc<dyn Library> = match Real::load() {
         Ok(library) => library,
-        Err(error) => return skip(test, &error.to_string()),
+        Err(error) => return skip(&error),
     };
     let names = match device_names(&*library) {
         Ok(names) => names,
-        Err(error) => return skip(test, &format!("no RDMA devices: {error}")),
+        Err(error) => return skip(&format_args!("no RDMA devices: {error}")),
     };
     let usable = |name: &String| {
         let port = Context::open(&library, name).and_then(|c| c.query_port(1));
@@ -38,10 +38,9 @@ pub fn find(test: &str) -> Option<Device> {
             library,
             _alone: alone,
         }),
-        None => skip(
-            test,
-            &format!("no active device on Ethernet among {names:?}"),
-        ),
+        None => skip(&format_args!(
+            "no active device on Ethernet among {names:?}"
+        )),
     }
 }
 
@@ -63,8 +62,7 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-/// Writes to stderr directly, since libtest hides the output of successful tests.
-fn skip(test: &str, why: &str) -> Option<Device> {
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+fn skip(why: &dyn std::fmt::Display) -> Option<Device> {
+    kit::skip(why);
     None
 }

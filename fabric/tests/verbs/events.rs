@@ -16,17 +16,17 @@ pub fn run(command: &str) {
 }
 
 /// The device and its interface.
-pub fn find(test: &str) -> Option<(Device, String)> {
+pub fn find() -> Option<(Device, String)> {
     if std::env::var_os("IBTAP_TEST_MAY_REMOVE").is_none() {
-        eprintln!("SKIPPED {test}: IBTAP_TEST_MAY_REMOVE is not set");
+        kit::skip("IBTAP_TEST_MAY_REMOVE is not set");
         return None;
     }
-    let d = device::find(test)?;
+    let d = device::find()?;
     let parent = format!("/sys/class/infiniband/{}/parent", d.name);
     match fs::read_to_string(parent) {
         Ok(netdev) => Some((d, netdev.trim().to_owned())),
         Err(_) => {
-            eprintln!("SKIPPED {test}: {} is no rdma_rxe", d.name);
+            kit::skip(format_args!("{} is no rdma_rxe", d.name));
             None
         }
     }
@@ -44,7 +44,7 @@ fn exchange(a: &mut Node, b: &mut Node) {
 
 #[test]
 fn the_interface_goes_down_and_up_and_changes_its_mtu() {
-    let Some((d, netdev)) = find("interface") else {
+    let Some((d, netdev)) = find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -79,7 +79,7 @@ fn the_interface_goes_down_and_up_and_changes_its_mtu() {
 
 #[test]
 fn the_gid_follows_the_addresses_of_the_interface() {
-    let Some((d, netdev)) = find("gid") else {
+    let Some((d, netdev)) = find() else {
         return;
     };
     let (mut a, mut b) = (
@@ -114,7 +114,7 @@ fn the_gid_follows_the_addresses_of_the_interface() {
 
 #[test]
 fn a_device_that_is_removed_and_comes_back_is_taken_up_again() {
-    let Some((d, netdev)) = find("removal") else {
+    let Some((d, netdev)) = find() else {
         return;
     };
     let (mut a, mut b) = (

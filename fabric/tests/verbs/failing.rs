@@ -15,7 +15,7 @@ fn run(shim: &Arc<Shim>, device: &Device) -> std::io::Result<()> {
 
 #[test]
 fn a_library_that_works_is_used_in_pairs() {
-    let Some(device) = device::find("a_library_that_works_is_used_in_pairs") else {
+    let Some(device) = device::find() else {
         return;
     };
     let shim = Arc::new(Shim::honest(&device.library));
@@ -34,7 +34,7 @@ fn a_library_that_works_is_used_in_pairs() {
 
 #[test]
 fn whichever_call_fails_nothing_is_left_behind() {
-    let Some(device) = device::find("whichever_call_fails_nothing_is_left_behind") else {
+    let Some(device) = device::find() else {
         return;
     };
     let honest = Arc::new(Shim::honest(&device.library));

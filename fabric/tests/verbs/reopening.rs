@@ -245,7 +245,7 @@ fn assert_clean(shim: &Shim, when: &str) {
 
 #[test]
 fn a_port_recovers_from_any_call_that_fails_once() {
-    let Some(device) = device::find("a_port_recovers_from_any_call_that_fails_once") else {
+    let Some(device) = device::find() else {
         return;
     };
     let honest = Arc::new(Shim::honest(&device.library));
@@ -297,8 +297,7 @@ fn a_port_recovers_from_any_call_that_fails_once() {
 
 #[test]
 fn a_device_that_fails_for_good_is_removed_and_found_again_when_it_works() {
-    const NAME: &str = "a_device_that_fails_for_good_is_removed_and_found_again_when_it_works";
-    let Some(device) = device::find(NAME) else {
+    let Some(device) = device::find() else {
         return;
     };
     let failure = Failure::Errno(libc::EIO);
@@ -341,7 +340,7 @@ fn a_device_that_fails_for_good_is_removed_and_found_again_when_it_works() {
 
 #[test]
 fn a_port_survives_whatever_it_is_told() {
-    let Some(device) = device::find("a_port_survives_whatever_it_is_told") else {
+    let Some(device) = device::find() else {
         return;
     };
     for lie in Lie::ALL {

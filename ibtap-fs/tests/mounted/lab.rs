@@ -27,7 +27,7 @@ impl Lab {
                 .open("/dev/fuse")
                 .is_ok();
         if !is_usable {
-            eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+            kit::skip("mounting needs root and /dev/fuse");
             return None;
         }
         let scratch = tempfile::Builder::new()

@@ -16,10 +16,11 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 /// Runs `test` on a new thread in a new network namespace. The namespace ends with the thread and its
 /// descriptors. Needs root, or a user namespace with CAP_NET_ADMIN.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(|| {
+    let thread = kit::helper_thread().spawn(|| {
         enter_fresh();
         test();
     });
+    let thread = thread.expect("a thread");
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }

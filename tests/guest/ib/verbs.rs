@@ -98,6 +98,54 @@ fn a_p_key_is_taken_and_given_back_and_the_port_goes_down_and_up() {
     });
 }
 
+#[test]
+fn c31_another_mtu_q_key_and_service_level_are_followed() {
+    beside_a_kernel(|subnet, sa, kernel, _| {
+        let machine = &subnet.machine;
+        let ping = traffic(machine, kernel.machine);
+        for (code, mtu, qkey, sl) in [(4, 2044, 0x1234, 3), (5, 4092, 0xb1b, 0)] {
+            let values = json!({"mtu": code, "qkey": qkey, "sl": sl});
+            sa.ask(&json!({"do": "set", "values": values}));
+            for port in [machine, kernel.machine] {
+                port.port_event(CLIENT_REREGISTER);
+            }
+            eventually(SOON, &format!("{values}"), || {
+                let shown = machine.ask("show ib0").remove(0);
+                let record = &shown["broadcast_record"];
+                let is_new = record["sl"] == sl && shown["qkey"] == qkey;
+                (is_new && machine.mtu("ib0") == mtu).then_some(())
+            });
+            goes_on(&ping);
+            reach_afresh(machine, kernel.machine);
+        }
+        kernel.is_sound();
+    });
+}
+
+/// Meanwhile the administrator forgets all members.
+#[test]
+fn a_removed_device_comes_back_and_its_groups_are_joined_again() {
+    beside_a_kernel(|subnet, sa, kernel, ours| {
+        let machine = &subnet.machine;
+        let ping = traffic(machine, kernel.machine);
+        // rdma_rxe waits until umad and the verbs are closed.
+        let removed = machine.run_for("rdma link del rxe0", SOON);
+        let output = ours.daemon.output();
+        assert_eq!(removed.code, Some(0), "{removed:?}\n{output}");
+        carrier(machine, false);
+        assert!(ours.daemon.is_running(), "{output}");
+        sa.restart(0xc180);
+        kernel.machine.port_event(CLIENT_REREGISTER);
+        machine.ok("rdma link add rxe0 type rxe netdev eth0");
+        carrier(machine, true);
+        is_member(sa, machine, BROADCAST, 1);
+        goes_on(&ping);
+        reach_afresh(machine, kernel.machine);
+        ours.stop("ib0");
+        is_member(sa, machine, BROADCAST, 0);
+    });
+}
+
 /// Bad answers to the join of the broadcast group, each given once.
 fn bad_answers(lid: usize) -> Vec<Value> {
     let mut rules: Vec<Value> = [0x0001, 0x0200]

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::capture::Capture;
 use super::machine::Link;
-use super::shared::{Shared, say};
+use super::shared::Shared;
 use super::{Local, Machine, Station, UNDERLAY_MTU};
 
 /// An Ethernet with a host of this machine and a virtual machine.
@@ -106,7 +106,7 @@ impl Stages {
         static STAGES: OnceLock<Option<Stages>> = OnceLock::new();
         let stages = STAGES.get_or_init(Stages::make).as_ref();
         if stages.is_none() {
-            say("SKIPPED: this test needs virtual machines, see above");
+            kit::skip("it needs virtual machines, see above");
         }
         stages
     }

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::capture::Capture;
 use super::machine::Link;
-use super::shared::{Shared, say};
+use super::shared::Shared;
 use super::stage::switch_with_host;
 use super::{Local, Machine, Node, Sa, Station};
 
@@ -52,8 +52,7 @@ pub struct Subnet {
 /// with InfiniBand ports are impossible. `sa_options` are options of the subnet administrator.
 pub fn on_subnet(framing: Framing, sa_options: &str, test: impl FnOnce(&Subnet, &Sa)) {
     let Some(mut lent) = Lent::take() else {
-        say("SKIPPED: this test needs virtual machines with InfiniBand ports, see above");
-        return;
+        return kit::skip("it needs virtual machines with InfiniBand ports, see above");
     };
     let Some(subnet) = &mut lent.0 else {
         return;

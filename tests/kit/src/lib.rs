@@ -3,3 +3,6 @@
 #![deny(unsafe_code)]
 
 pub mod allocator;
+mod skip;
+
+pub use skip::{helper_thread, is_root, skip};

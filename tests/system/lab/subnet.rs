@@ -45,8 +45,7 @@ pub struct Subnet {
 impl Subnet {
     /// A subnet whose manager has not started. `None`, with a message, without root.
     pub fn unmanaged() -> Option<Subnet> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: whole-system tests make network namespaces, which needs root");
+        if !kit::is_root() {
             return None;
         }
         let presence = Presence::begin();

@@ -10,7 +10,7 @@ fn pair() -> Option<Lab> {
     let (a, b) = lab.two();
     let probe = a.run("ip link add link eth0 name probe type vlan id 1");
     if probe.err.contains("Unknown device type") {
-        eprintln!("SKIPPED: this kernel has no 8021q: {}", probe.err.trim());
+        kit::skip("this kernel has no 8021q");
         return None;
     }
     a.ok("ip link del probe");
