@@ -113,7 +113,8 @@ make_host() { # SIDE
 
 # connect SIDE PORT: eth0 of a host, and its other end in the middle namespace.
 connect() {
-    ip link add name eth0 netns "$RUN-$1" mtu "$UNDERLAY_MTU" type veth \
+    # Without -n, Linux 6.1 refuses the name if this namespace has an eth0.
+    ip -n "$RUN-$1" link add name eth0 mtu "$UNDERLAY_MTU" type veth \
         peer name "$2" netns "$RUN-$MIDDLE" mtu "$UNDERLAY_MTU"
     # Without duplicate address detection the link-local address is usable at once.
     in_host "$1" sh -c 'echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad'

@@ -123,7 +123,9 @@ fn encrypts(options: &[&str], kind: &str) -> bool {
 fn encrypted_by_wireguard() {
     let has = "command -v wg && { command -v wireguard-go || modprobe -n wireguard; }";
     if Done::of(Command::new("sh").args(["-c", has])).code != Some(0) {
-        return kit::skip("there is no program wg, or neither wireguard-go nor the kernel's WireGuard");
+        return kit::skip(
+            "there is no program wg, or neither wireguard-go nor the kernel's WireGuard",
+        );
     }
     for (family, mode) in [("4", "datagram"), ("6", "connected")] {
         encrypts(&["--wireguard", family, "--mode", mode], "UDP,.length");

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::machine::{Link, script};
-use super::shared::{NO_GUESTS, Shared, say};
+use super::shared::{NO_GUESTS, Shared};
 use super::stage::switch_with_host;
 use super::{Local, Machine, Node, SOFT, Side, programs};
 
@@ -47,7 +47,7 @@ pub fn on_systemd(test: impl FnOnce(&Served)) {
         *served = Served::make();
     }
     let Some(served) = &*served else {
-        kit::skip("virtual machines are impossible here, see above");
+        kit::skip("it needs virtual machines, see above");
         return;
     };
     served.reset();

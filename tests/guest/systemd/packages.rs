@@ -30,10 +30,13 @@ fn packages_serve_after_installation_and_leave_nothing_after_purge() {
         );
         served.reach_peer();
         for unit in UNITS {
-            assert_eq!(served.property(unit, "ActiveState"), "active");
+            let status = machine
+                .run(&format!("systemctl status --no-pager {unit}"))
+                .out;
+            assert_eq!(served.property(unit, "ActiveState"), "active", "{status}");
         }
         let users = machine.ok("ps -o user=,comm= -C ibtapd,ibtap-em,ibtap-fs | sort | tr -s ' '");
-        assert_eq!(users, "ibtap ibtap-em\nibtap ibtapd\nroot ibtap-fs\n");
+        assert_eq!(users, "ibtap ibtap-em\nibtap ibtap-fs\nibtap ibtapd\n");
         machine.ok("grep ACTIVE /run/ibtap-fs/infiniband/soft_eth0/ports/1/state");
 
         served.long(&purge.replace("--purge", "--remove"));
