@@ -19,13 +19,18 @@ pub struct Manner {
     /// Time for which a failure is remembered and frames are refused. `None`: waiting frames are released
     /// without an answer.
     remember_ms: Option<u64>,
+    /// Bytes of frames that may wait for one address beyond [`Limits::held_per_neighbour`].
+    held_bytes: usize,
 }
 
-/// As ARP (RFC 1122, section 2.3.2.1): once a second.
+/// As ARP (RFC 1122, section 2.3.2.1): once a second. As many bytes wait as for a neighbour of the kernel
+/// (`unres_qlen_bytes`): after a restart of the daemon, the host knows the MAC already and does not hold frames itself,
+/// and the TAP's queue has those of the whole restart.
 pub const ASK_FABRIC: Manner = Manner {
     retry_ms: 1000,
     tries: 3,
     remember_ms: Some(1000),
+    held_bytes: 212_992,
 };
 
 /// Guests are near, so the timing is short. Without an answer the address may be behind the host, if the
@@ -34,6 +39,7 @@ pub const ASK_HOST_SIDE: Manner = Manner {
     retry_ms: 250,
     tries: 2,
     remember_ms: None,
+    held_bytes: 0,
 };
 
 /// Maximum bytes of all held frames.
@@ -58,6 +64,7 @@ struct Entry {
     source: IpAddr,
     state: State,
     held: VecDeque<HeldFrame>,
+    held_bytes: usize,
 }
 
 pub struct Resolver {
@@ -101,10 +108,13 @@ impl Resolver {
             }
             e.state = State::Asking { tries: 0, due: now };
         }
-        if e.held.len() >= self.held_each || self.held_bytes + frame.len() > HELD_BYTES_MAX {
+        let room =
+            e.held.len() < self.held_each || e.held_bytes + frame.len() <= self.manner.held_bytes;
+        if !room || self.held_bytes + frame.len() > HELD_BYTES_MAX {
             return Err(DropReason::HoldFull);
         }
         self.held_bytes += frame.len();
+        e.held_bytes += frame.len();
         e.held.push_back(HeldFrame {
             prefix: *prefix,
             frame: frame.into(),
@@ -127,6 +137,7 @@ impl Resolver {
             source,
             state: State::Asking { tries: 0, due: now },
             held: VecDeque::new(),
+            held_bytes: 0,
         });
         Ok(self.entries.len() - 1)
     }
@@ -199,9 +210,11 @@ impl Resolver {
             }
             failed += 1;
             given_up(e.ip);
+            let bytes = std::mem::take(&mut e.held_bytes);
             if manner.remember_ms.is_some() {
                 lost += e.held.len() as u64;
-                self.held_bytes -= e.held.drain(..).map(|h| h.frame.len()).sum::<usize>();
+                e.held.clear();
+                self.held_bytes -= bytes;
             } else {
                 self.released.append(&mut e.held);
             }
@@ -243,9 +256,35 @@ mod tests {
         r.hold(Time(now), ip(n), ip(9), &[mark; 12], &[mark; 60])
     }
 
+    fn hold_large(r: &mut Resolver, len: usize) -> Result<(), DropReason> {
+        r.hold(Time(0), ip(1), ip(9), &[0; 12], &vec![0; len])
+    }
+
     #[test]
-    fn c60_at_most_three_frames_wait_for_one_destination() {
+    fn c60_three_frames_of_any_length_or_many_short_ones_wait_for_one_destination() {
         let mut r = resolver();
+        for _ in 0..3 {
+            assert_eq!(hold_large(&mut r, 90_000), Ok(()));
+        }
+        assert_eq!(hold_large(&mut r, 60), Err(DropReason::HoldFull));
+
+        // The frames of a restart: 1,000 is the TAP's queue.
+        let mut r = resolver();
+        for _ in 0..1000 {
+            assert_eq!(hold_large(&mut r, 150), Ok(()));
+        }
+        assert_eq!(hold_large(&mut r, 62_992), Ok(()));
+        assert_eq!(hold_large(&mut r, 1), Err(DropReason::HoldFull));
+        assert_eq!(r.waiting(ip(1)).map(VecDeque::len), Some(1001));
+        while r.next_question(Time(0)).is_some() {}
+        r.resolved(ip(1));
+        assert_eq!(std::iter::from_fn(|| r.pop_released()).count(), 1001);
+        assert_eq!(r.held_bytes, 0);
+    }
+
+    #[test]
+    fn on_the_host_side_at_most_three_frames_wait_for_one_destination() {
+        let mut r = resolver_with(ASK_HOST_SIDE);
         for mark in 0..3 {
             assert_eq!(hold(&mut r, 0, 1, mark), Ok(()));
         }

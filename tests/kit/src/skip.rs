@@ -45,7 +45,6 @@ pub fn is_root() -> bool {
 }
 
 /// Names a thread after the test, whose helper it is.
-#[must_use]
 pub fn helper_thread() -> thread::Builder {
     let current = thread::current();
     let name = current.name().unwrap_or("unknown");
