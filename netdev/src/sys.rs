@@ -44,8 +44,11 @@ const _: () = assert!(offset_of!(FlagsRequest, flags) == offset_of!(libc::ifreq,
 struct PointerRequest<T> {
     name: [u8; libc::IFNAMSIZ],
     data: *mut T,
-    rest: [u8; size_of::<libc::ifreq>() - libc::IFNAMSIZ - size_of::<*mut u8>()],
+    rest: [u8; POINTER_REST],
 }
+
+/// Bytes of `struct ifreq` after the name and a pointer.
+const POINTER_REST: usize = size_of::<libc::ifreq>() - libc::IFNAMSIZ - size_of::<*mut u8>();
 
 const _: () = assert!(size_of::<PointerRequest<u8>>() == size_of::<libc::ifreq>());
 const _: () = assert!(offset_of!(PointerRequest<u8>, data) == offset_of!(libc::ifreq, ifr_ifru));
@@ -201,7 +204,7 @@ unsafe fn ethtool<T>(socket: impl AsFd, name: &str, data: &mut T) -> io::Result<
     let mut request = PointerRequest {
         name: padded(name),
         data: &raw mut *data,
-        rest: [0; _],
+        rest: [0; POINTER_REST],
     };
     // SAFETY: no safe wrapper exists. The kernel reads one `struct ifreq` (size and offsets asserted
     // above). Through its pointer it reads and writes `data`, within the limits guaranteed by the caller.
@@ -285,6 +288,9 @@ const ETH_GSTRING_LEN: usize = 32;
 /// Maximum number of features; Linux 6.18 has at most 64 (NETDEV_FEATURE_COUNT).
 const FEATURES_MAX: usize = 256;
 
+/// Blocks of 32 features.
+const FEATURE_BLOCKS: usize = FEATURES_MAX / 32;
+
 /// `struct ethtool_sset_info` for one set.
 #[repr(C)]
 struct EthtoolSetInfo {
@@ -308,7 +314,7 @@ struct EthtoolStrings {
 struct EthtoolFeatures {
     command: u32,
     size: u32,
-    blocks: [EthtoolFeatureBlock; FEATURES_MAX / 32],
+    blocks: [EthtoolFeatureBlock; FEATURE_BLOCKS],
 }
 
 /// `struct ethtool_get_features_block`.
@@ -353,15 +359,15 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
         command: ETHTOOL_GSTRINGS,
         set: ETH_SS_FEATURES,
         length: 0,
-        strings: [[0; _]; _],
+        strings: [[0; ETH_GSTRING_LEN]; FEATURES_MAX],
     });
     // SAFETY: the kernel writes a string of 32 bytes for each of its features. Their number is constant and
     // was checked above.
     unsafe { ethtool(&socket, name, &mut *strings)? };
     let mut features = EthtoolFeatures {
         command: ETHTOOL_GFEATURES,
-        size: (FEATURES_MAX / 32) as u32,
-        blocks: [EthtoolFeatureBlock::default(); _],
+        size: FEATURE_BLOCKS as u32,
+        blocks: [EthtoolFeatureBlock::default(); FEATURE_BLOCKS],
     };
     // SAFETY: the kernel writes at most `size` blocks.
     unsafe { ethtool(&socket, name, &mut features)? };
@@ -389,7 +395,7 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
 struct EthtoolSetFeatures {
     command: u32,
     size: u32,
-    blocks: [EthtoolSetFeaturesBlock; FEATURES_MAX / 32],
+    blocks: [EthtoolSetFeaturesBlock; FEATURE_BLOCKS],
 }
 
 /// `struct ethtool_set_features_block`.
@@ -415,7 +421,7 @@ pub(crate) fn ethtool_turn_off(
         command: ETHTOOL_SFEATURES,
         // The kernel requires its own number of blocks.
         size: count.div_ceil(32) as u32,
-        blocks: [EthtoolSetFeaturesBlock::default(); _],
+        blocks: [EthtoolSetFeaturesBlock::default(); FEATURE_BLOCKS],
     };
     for bit in bits {
         features.blocks[bit / 32].valid |= 1 << (bit % 32);

@@ -148,6 +148,8 @@ fn lost(machine: &Machine, interface: &str) -> u64 {
 fn messages(family: Family, sizes: &[usize]) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
+        // A lost neighbour solicitation is repeated after 1 s; a connection gives up after 0.5 s.
+        sides.host.reaches(&sides.machine_gid);
         lose(&stage.machine, 3);
         for (&size, number) in sizes.iter().zip(0..) {
             let count = if size > 10_000 { 4 } else { 8 };
