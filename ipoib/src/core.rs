@@ -34,6 +34,7 @@ use crate::multicast::mgid;
 use crate::neighbour::{Link, Neighbours};
 use crate::own::{Announcer, write_announcement, write_question};
 use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
+use crate::source_limits::SourceLimits;
 use crate::too_big;
 use connections::ConnectedState;
 use guests::HostSideState;
@@ -74,6 +75,7 @@ pub struct Ipoib {
     connected: ConnectedState,
     siblings: Siblings,
     inspection: Inspection,
+    source_limits: SourceLimits,
     updates: Vec<Update>,
     counters: Counters,
     events: EventQueue<Event, EVENTS_MAX>,
@@ -112,6 +114,7 @@ impl Ipoib {
             connected: ConnectedState::new(config.limits.connections),
             siblings: Siblings::default(),
             inspection: Inspection::default(),
+            source_limits: SourceLimits::default(),
             updates: Vec::new(),
             counters: Counters::default(),
             events: EventQueue::default(),

@@ -71,6 +71,8 @@ drop_reasons! {
     ForgedClaim => "forged_claim",
     /// ARP or neighbour discovery that contradicts a pin or takes over a live address.
     RefusedClaim => "refused_claim",
+    /// ARP or neighbour discovery of a source that sends more of it than its limit.
+    OverLimit => "over_limit",
 }
 
 proto::counters! {

@@ -33,6 +33,7 @@ mod private_data;
 mod resolve;
 mod snoop;
 mod snooper;
+mod source_limits;
 #[cfg(test)]
 mod testing;
 mod too_big;

@@ -250,4 +250,29 @@ mod tests {
         assert_eq!(Psn::new(0xff_ffff).since(Psn::new(1)), -2);
         assert_eq!(Psn::new(0x80_0000).since(Psn::new(0)), -0x80_0000);
     }
+
+    /// Every distance, from numbers around each wrap.
+    #[test]
+    fn psn_distances_are_right_without_exception() {
+        let starts = [0, 1, 0x7f_ffff, 0x80_0000, 0xff_ffff].map(Psn::new);
+        for distance in 0..1 << 24 {
+            let signed = if distance < 0x80_0000 {
+                distance
+            } else {
+                distance - (1 << 24)
+            };
+            for start in starts {
+                let end = start.advance(distance as u32);
+                assert_eq!(end.since(start), signed);
+                assert_eq!(
+                    start.since(end),
+                    if signed == -0x80_0000 {
+                        signed
+                    } else {
+                        -signed
+                    }
+                );
+            }
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::lab::{
     Node, SOFT, SOON, Side, VERBS, carrier, eventually, goes_on, on_stage, pair, traffic,
 };
@@ -36,6 +38,31 @@ fn a_killed_daemon_of_either_side_comes_back_with_connections() {
         }
         a.connects_to(b.node);
         b.connects_to(a.node);
+    });
+}
+
+/// Retries, keepalives and ages are times of the monotonic clock.
+#[test]
+fn steps_of_the_clock_disturb_no_connection() {
+    on_stage(|stage| {
+        let (a, b) = pair(
+            (&stage.machine, VERBS),
+            (&stage.host, SOFT),
+            "--mode connected",
+        );
+        a.connects_to(b.node);
+        let before = a.connections();
+        // From the host, since the clock of the machine also steps for its ping.
+        let ping = traffic(b.node, a.node);
+        for step in ["+ 86400", "- 172800", "+ 86400"] {
+            let set = format!("date -s @$(( $(date +%s) {step} ))");
+            a.node.ok(&set);
+            goes_on(&ping);
+        }
+        let qpns = |connections: &[Value]| -> Vec<Value> {
+            connections.iter().map(|c| c["qpn"].clone()).collect()
+        };
+        assert_eq!(qpns(&a.connections()), qpns(&before));
     });
 }
 

@@ -294,7 +294,14 @@ fn a_storm_of_neighbours_leaves_established_ones_alone() {
         return;
     };
     let (a, b) = lab.two();
-    let attacker = Attacker::new(a, b);
+    // Two hosts, because the claims of each are limited.
+    let attackers = [1, 2].map(|n| {
+        let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xbad, n);
+        a.ok(&format!("ip addr add {address}/64 dev eth0 nodad"));
+        let mut attacker = Attacker::new(a, b);
+        attacker.move_to(a, address);
+        attacker
+    });
     b.reaches(a);
     let memory = b.daemon().resident_kib();
     let names = ["neighbours_learned", "neighbours_evicted"];
@@ -305,21 +312,46 @@ fn a_storm_of_neighbours_leaves_established_ones_alone() {
         Pinging::start(b, &a.v4()),
     ];
     let mut numbers = Numbers(9);
-    attacker.storm(10_000, |_| {
-        let mut packet = attacker.packet(arp(&mut numbers, attacker.own));
-        packet.source_qpn = numbers.next() as u32 & 0xff_ffff;
-        packet.datagram()
-    });
+    for attacker in &attackers {
+        attacker.storm(10_000, |_| {
+            let mut packet = attacker.packet(arp(&mut numbers, attacker.own));
+            packet.source_qpn = numbers.next() as u32 & 0xff_ffff;
+            packet.datagram()
+        });
+    }
     for ping in pings {
         ping.stop().lost_at_most(2);
     }
     let grown = [0, 1].map(|i| b.counter("ib0", names[i]) - before[i]);
-    assert!(grown[0] > 20_000, "{} neighbours learned", grown[0]);
+    assert!(grown[0] > 18_000, "{} neighbours learned", grown[0]);
     assert!(grown[1] > 1000, "{} neighbours evicted", grown[1]);
     let known = b.ask("neigh ib0").len();
     assert!(known <= NEIGHBOURS_MAX, "{known} neighbours in the table");
     let grown = b.daemon().resident_kib().saturating_sub(memory);
     assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
+}
+
+/// A third host floods the second one with requests of its own address.
+#[test]
+fn a_neighbour_that_floods_is_limited_while_others_are_resolved() {
+    let Some(lab) = Lab::segment(3) else { return };
+    let mut lab = lab.run_with(&[]);
+    let (a, b, third) = lab.three();
+    let attacker = Attacker::new(third, b);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut numbers = Numbers(17);
+            let claim = attacker.packet(arp(&mut numbers, attacker.own)).datagram();
+            attacker.storm(6000, |_| claim.clone());
+        });
+        eventually(SOON, "a limited source", || {
+            (b.counter("ib0", "rx_over_limit") > 0).then_some(())
+        });
+        for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+            from.ok("ip neigh flush dev ib0");
+            from.reaches(to);
+        }
+    });
 }
 
 /// Maximum number of groups of a port.

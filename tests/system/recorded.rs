@@ -15,6 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use serde_json::{Map, Value, json};
 
@@ -128,7 +129,7 @@ impl Stage {
         let lock = case.has_netns().then(|| {
             let path = std::env::temp_dir().join(format!("{NETNS}.lock"));
             let lock = fs::File::create(path).expect("a lock file");
-            lock.lock().expect("a lock");
+            rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("a lock");
             lock
         });
         // A killed test may have left it.

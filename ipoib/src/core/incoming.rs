@@ -267,6 +267,7 @@ impl Ipoib {
         if !message.checksum_is_right() {
             return Err(DropReason::BadChecksum);
         }
+        self.limit_source(now, meta)?;
         self.learn_from_nd(now, meta, message)?;
         let source = self.source(now, meta, header.source);
         let ethernet = ethernet(destination, source, TYPE_IPV6);
@@ -303,6 +304,13 @@ impl Ipoib {
         let has_gid = !meta.has_src_gid || address.gid() == meta.src_gid;
         let has_qpn = check != ClaimCheck::Qpn || address.qpn() == meta.src_qpn;
         check == ClaimCheck::Off || (has_gid && has_qpn)
+    }
+
+    fn limit_source(&mut self, now: Time, meta: &Meta) -> Result<(), DropReason> {
+        match self.source_limits.take(now, meta.src_gid, meta.src_qpn) {
+            true => Ok(()),
+            false => Err(DropReason::OverLimit),
+        }
     }
 
     fn learn_from_nd(
@@ -375,6 +383,7 @@ impl Ipoib {
         if !self.may_claim(meta, &arp.sender) {
             return Err(DropReason::ForgedClaim);
         }
+        self.limit_source(now, meta)?;
         // A reverse request contains no IP address of its sender.
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
         self.learn_neighbour(now, &arp.sender, ip)?;

@@ -167,3 +167,37 @@ fn a_proxy_claims_addresses_of_others_for_itself() {
     receive(&mut c, &meta(proxy.local(), to), &packet).unwrap();
     assert_eq!(owner(&c, "10.0.0.33"), Some(proxy.local()));
 }
+
+/// A port with invented queue pairs cannot push the others out of the neighbour table.
+#[test]
+fn a_flood_of_claims_is_limited_and_leaves_other_neighbours_alone() {
+    let mut c = Ipoib::new(Config {
+        limits: Limits::default(),
+        ..a().config
+    });
+    let to = c.local().gid();
+    for claim in claims(victim()) {
+        receive(&mut c, &meta(victim(), to), &claim).unwrap();
+    }
+    let mut last = Ok(Vec::new());
+    for qpn in 0x100..0x100 + 40_000 {
+        let flooder = address(0xe, qpn);
+        let claim = arp(1, &flooder.0, [10, 9, 9, 9], &[0; 20], [10, 0, 0, 1]);
+        last = receive(&mut c, &meta(flooder, to), &payload(0x0806, &claim));
+    }
+    assert_eq!(last, Err(DropReason::OverLimit));
+    assert_eq!(owner(&c, "10.0.0.2"), Some(victim()), "it was not evicted");
+    let limited = c.counters().rx_dropped(DropReason::OverLimit);
+    assert_eq!(limited, 40_000 - 8192);
+    // Neighbour discovery shares the limit.
+    let flooder = address(0xe, 0x4e);
+    let solicitation = discovery(135, 1, flooder);
+    let refused = receive(&mut c, &meta(flooder, to), &solicitation);
+    assert_eq!(refused, Err(DropReason::OverLimit));
+    // The flooder's other packets, and the claims of others, pass.
+    let data = payload(0x0800, &ipv4([10, 9, 9, 9], [10, 0, 0, 1], b"data"));
+    receive(&mut c, &meta(flooder, to), &data).unwrap();
+    for claim in claims(victim()) {
+        receive(&mut c, &meta(victim(), to), &claim).unwrap();
+    }
+}

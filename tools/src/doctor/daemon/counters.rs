@@ -22,7 +22,7 @@ const fn sign(name: &'static str, level: Level, means: &'static str, advice: &'s
 }
 
 /// The counters, in the order in which a user should read them.
-const SIGNS: [Sign; 30] = [
+const SIGNS: [Sign; 31] = [
     sign(
         "rx_pkey_violations",
         Level::Warn,
@@ -40,6 +40,12 @@ const SIGNS: [Sign; 30] = [
         Level::Warn,
         "ARP or neighbour discovery with the hardware address of another port",
         "look for an attacker, or for a gateway that answers for others; claims = \"off\" accepts it",
+    ),
+    sign(
+        "rx_over_limit",
+        Level::Warn,
+        "more ARP or neighbour discovery of one host than the limit",
+        "find the sender: ibtap decode a capture of udp port 4791; exclude it with allow",
     ),
     sign(
         "rx_forged_own",
