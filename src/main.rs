@@ -16,7 +16,7 @@ fn main() -> ExitCode {
             println!("{}: {}, valid", file.display(), config.what_is_served());
             EXIT_OK.into()
         }
-        Ok(Action::Run(config, source)) => ibtap::run::run(config, source).into(),
+        Ok(Action::Run(config, source)) => ibtapd::run::run(config, source).into(),
         Err(error) => {
             control::logging::report_end("ibtapd", &error);
             EXIT_USAGE.into()

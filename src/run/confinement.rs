@@ -37,7 +37,7 @@ pub(super) fn begin(config: &Config, source: Option<&Source>, sockets: &[Option<
     let files = files(source.map(|source| source.file.as_path()), sockets);
     sandbox::begin(config.sandbox.then_some(Confinement {
         files: &files,
-        report: |args| logging::warn_in_signal_handler("ibtap::sandbox", args),
+        report: |args| logging::warn_in_signal_handler("ibtapd::sandbox", args),
     }));
     if has_devices(config) {
         sandbox::enter(sandbox::Thread::Control);

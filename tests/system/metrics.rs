@@ -142,7 +142,7 @@ fn a_confined_daemon_serves_metrics_over_tcp_and_a_unix_socket() {
         promtool(&["check", "metrics"], text).expect("promtool is content");
     }
     let log = a.daemon().log();
-    assert!(!log.contains("ibtap::sandbox"), "{log}");
+    assert!(!log.contains("ibtapd::sandbox"), "{log}");
 
     let socket = b.file("run/metrics.sock");
     let path = configuration(b, &format!("metrics = {socket:?}"));
