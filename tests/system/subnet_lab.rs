@@ -75,24 +75,54 @@ fn assert_answers(done: &Done, expected: &[&str]) {
     assert_eq!(answers, expected, "{}{}", done.out, done.err);
 }
 
-/// A lab of three hosts with [`PARTITIONS`] and [`CONFIG`].
-fn lab_with_partitions(command: &str) -> Option<Done> {
+/// A lab of hosts with this partitions file and this configuration.
+fn lab_with(nodes: &str, partitions: &str, config: &str, command: &str) -> Option<Done> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let [partitions, config] =
-        [("partitions", PARTITIONS), ("config", CONFIG)].map(|(name, text)| {
+        [("partitions", partitions), ("config", config)].map(|(name, text)| {
             let path = folder.path().join(name);
             fs::write(&path, text).expect("a scratch file");
             path.to_str().expect("an ASCII path").to_owned()
         });
-    let options = [
-        "--nodes",
-        "3",
-        "--partitions",
-        &partitions,
-        "--config",
-        &config,
+    let files = ["--partitions", &partitions, "--config", &config];
+    subnet_lab(&[&["--nodes", nodes], &files[..]].concat(), command)
+}
+
+#[test]
+fn vnics_use_a_group_of_the_partitions_file() {
+    let partitions = "Default=0x7fff,ipoib,mtu=4:\n\
+                      mgid=ff12:5645:ffff:0:1::1,mtu=3,sl=1,Q_Key=0xb1b0001\n\
+                      ALL=full;\n";
+    let config = "[port.eth0]\nsa = \"umad\"\n\
+                  [[vnic]]\nname = \"lan0\"\nunderlay = \"eth0\"\nvesw = 1\n";
+    let command = r#"
+        members_in() {
+            at 1 ibtap sa mcmember --sm-key 1 --mgid ff12:5645:ffff:0:1::1 --json | grep -o "\"$1\": *$2\b" | wc -l
+        }
+        both_are_members() { [ "$(members_in sl 1)" = 2 ]; }
+        mtu_is() { [ "$(on "$1" cat /sys/class/net/lan0/mtu)" = 981 ]; }
+        for host in 1 2; do
+            on $host ip address add 10.7.0.$host/24 dev lan0
+            await "carrier of $host" carrier $host lan0
+            await "MTU of $host" mtu_is $host
+        done
+        await "members in service level 1" both_are_members
+        await "1 to 2" reach 1 10.7.0.2
+        tell "a full packet" on 1 ping -c 1 -W 5 -M do -s 953 10.7.0.2
+    "#;
+    let Some(done) = lab_with("2", partitions, config, command) else {
+        return;
+    };
+    let expected = [
+        "carrier of 1: yes",
+        "MTU of 1: yes",
+        "carrier of 2: yes",
+        "MTU of 2: yes",
+        "members in service level 1: yes",
+        "1 to 2: yes",
+        "a full packet: yes",
     ];
-    subnet_lab(&options, command)
+    assert_answers(&done, &expected);
 }
 
 #[test]
@@ -119,7 +149,7 @@ fn partitions_of_opensm_are_enforced_and_change() {
         await "blue is gone" has_no_blue
         tell "ib0 1 to 2" reach 1 10.9.0.2
     "#;
-    let Some(done) = lab_with_partitions(command) else {
+    let Some(done) = lab_with("3", PARTITIONS, CONFIG, command) else {
         return;
     };
     let expected = [
