@@ -46,6 +46,10 @@ fi
 # "ip netns exec" has mounted another /sys, without the control groups. A control group with members of its own cannot
 # have limited groups below it, so the machine does not stay in its first one.
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+# podman fails if there is no controller; some hosts have given no controller to the groups below the first one.
+for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
+    echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
+done
 mkdir "/sys/fs/cgroup/$group"
 echo $$ >"/sys/fs/cgroup/$group/cgroup.procs"
 exec unshare --cgroup sh -ec '
