@@ -17,21 +17,21 @@ const RATE: TokenRate = TokenRate {
     burst: 8192,
 };
 
-/// Buckets of a row: the bits of a hash.
+/// The bits of a hash that select a bucket in a row.
 const BUCKETS_SHIFT: u32 = 6;
 
 /// The buckets of a replica.
-#[derive(Default)]
 pub struct SourceLimits {
     hasher: RandomState,
-    rows: [Row; 2],
+    rows: [[TokenBucket; 1 << BUCKETS_SHIFT]; 2],
 }
 
-struct Row([TokenBucket; 1 << BUCKETS_SHIFT]);
-
-impl Default for Row {
-    fn default() -> Row {
-        Row([TokenBucket::default(); 1 << BUCKETS_SHIFT])
+impl Default for SourceLimits {
+    fn default() -> SourceLimits {
+        SourceLimits {
+            hasher: RandomState::new(),
+            rows: [[TokenBucket::default(); 1 << BUCKETS_SHIFT]; 2],
+        }
     }
 }
 
@@ -45,8 +45,8 @@ impl SourceLimits {
         let now = Instant::from(now);
         let mut may = false;
         for (row, shift) in self.rows.iter_mut().zip([0, BUCKETS_SHIFT]) {
-            let at = (hash >> shift) as usize % row.0.len();
-            may |= row.0[at].take(now, RATE);
+            let at = (hash >> shift) as usize % row.len();
+            may |= row[at].take(now, RATE);
         }
         may
     }

@@ -261,17 +261,16 @@ mod tests {
             } else {
                 distance - (1 << 24)
             };
+            // Half of the numbers away, the distance is negative in both directions.
+            let back = if distance == 0x80_0000 {
+                signed
+            } else {
+                -signed
+            };
             for start in starts {
                 let end = start.advance(distance as u32);
                 assert_eq!(end.since(start), signed);
-                assert_eq!(
-                    start.since(end),
-                    if signed == -0x80_0000 {
-                        signed
-                    } else {
-                        -signed
-                    }
-                );
+                assert_eq!(start.since(end), back);
             }
         }
     }
