@@ -116,10 +116,14 @@ connect() {
     # Without -n, Linux 6.1 refuses the name if this namespace has an eth0.
     ip -n "$RUN-$1" link add name eth0 mtu "$UNDERLAY_MTU" type veth \
         peer name "$2" netns "$RUN-$MIDDLE" mtu "$UNDERLAY_MTU"
-    # Without duplicate address detection the link-local address is usable at once.
-    in_host "$1" sh -c 'echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad'
-    ip -n "$RUN-$1" link set eth0 up
+    bring_up "$1" eth0
     ip -n "$RUN-$MIDDLE" link set "$2" up
+}
+
+# bring_up SIDE INTERFACE: without duplicate address detection, its link-local address is usable at once.
+bring_up() {
+    in_host "$1" sh -c "echo 0 >/proc/sys/net/ipv6/conf/$2/accept_dad"
+    ip -n "$RUN-$1" link set "$2" up
 }
 
 make_bridged() {
