@@ -7,7 +7,7 @@
 mod wide;
 
 /// Below this number of bytes, processor detection costs more than the wide loop gains.
-const SHORT: usize = 64;
+const SHORT: usize = 128;
 
 /// An unfinished ones' complement sum.
 ///
