@@ -49,7 +49,8 @@ impl Ip {
     }
 
     /// Gives each data thread a lane of the interface's own link. `first_receives`: all datagrams arrive at the
-    /// first thread, which writes to all queues, so that the host's flows use all threads.
+    /// first thread, and all messages of a peer at one thread. So each thread writes to all queues, and the host's
+    /// flows use all threads.
     pub(super) fn hand_out(
         &mut self,
         interface: &Interface,
@@ -64,9 +65,9 @@ impl Ip {
                 return;
             };
             let parts = IpParts::new(&init, settings.clone());
-            let queue = match i {
-                0 if first_receives => queue.share_by_flow(queues),
-                _ => queue.share(),
+            let queue = match first_receives {
+                true => queue.share_by_flow(queues),
+                false => queue.share(),
             };
             let lane = parts.with_queue(queue, i < queues.len());
             thread.send(Command::AddLane(Box::new(lane)));

@@ -114,7 +114,8 @@ impl Side<'_> {
             iperf(self.node, &to.v4(), "-P 8 -n 4M -w 128K");
             let after = self.sent_by_threads();
             println!("trains and messages of the threads: {before:?}, then {after:?}");
-            let both = before.iter().zip(&after).all(|(b, a)| *a > b + 10);
+            // More than the first packets of all streams, whose thread the kernel chooses.
+            let both = before.iter().zip(&after).all(|(b, a)| *a > b + 20);
             both.then_some(())
         });
     }
