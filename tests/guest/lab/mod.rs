@@ -5,6 +5,7 @@ mod daemons;
 mod local;
 mod machine;
 mod node;
+mod pool;
 mod running;
 mod sa;
 mod served;

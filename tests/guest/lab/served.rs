@@ -1,13 +1,14 @@
-//! A virtual machine with systemd, where `ibtapd` is a packaged service, and a host of this machine as its peer. Both
-//! are created for the first test; tests take turns.
+//! Virtual machines with systemd, where `ibtapd` is a packaged service, each with a host of this machine as its peer.
+//! They are created for the first tests; as many tests run at a time as there are machines.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Once;
 use std::time::Duration;
 
 use super::machine::{Link, script};
+use super::pool::Pool;
 use super::shared::{NO_GUESTS, Shared};
 use super::stage::switch_with_host;
 use super::{Local, Machine, Node, SOFT, Side, programs};
@@ -27,8 +28,8 @@ pub const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 /// Units of the packages.
 pub const UNITS: [&str; 3] = ["ibtapd", "ibtap-em", "ibtap-fs"];
 
-const HOST: usize = 4;
-const MACHINE: usize = 14;
+/// Numbers of the hosts; each machine's number is greater by 10.
+const HOSTS: [usize; 2] = [4, 5];
 
 /// Time limit for installing packages, and for restarting services.
 const LONG: Duration = Duration::from_secs(180);
@@ -39,28 +40,25 @@ const UNDER_WAY: usize = 10;
 /// The configuration file of the package, without comments.
 const CONFIGURATION: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 
-/// Runs a test on the machine, whose services are stopped. Prints the reason if virtual machines are impossible.
+/// Runs a test on a machine, whose services are stopped. Prints the reason if virtual machines are impossible.
 pub fn on_systemd(test: impl FnOnce(&Served)) {
-    static SERVED: Mutex<Option<Served>> = Mutex::new(None);
-    let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
-    if served.is_none() {
-        *served = Served::make();
-    }
-    let Some(served) = &*served else {
-        kit::skip("it needs virtual machines, see above");
-        return;
+    static MACHINES: Pool<Served> = Pool::new(HOSTS.len(), Served::make);
+    let Some(served) = MACHINES.take() else {
+        return kit::skip("it needs virtual machines, see above");
     };
     served.reset();
-    test(served);
+    test(&served);
 }
 
 impl Served {
-    fn make() -> Option<Served> {
+    fn make(index: usize) -> Option<Served> {
         let shared = Shared::with("rxe-guest")?;
-        let (switch, host) = switch_with_host(HOST, shared);
+        let number = HOSTS[index];
+        let (switch, host) = switch_with_host(number, shared);
         let booted = std::thread::scope(|scope| {
-            let packages = scope.spawn(|| make_packages(shared.programs()));
-            let booted = Machine::boot(&switch, MACHINE, Link::Systemd, shared);
+            static PACKAGES: Once = Once::new();
+            let packages = scope.spawn(|| PACKAGES.call_once(|| make_packages(shared.programs())));
+            let booted = Machine::boot(&switch, number + 10, Link::Systemd, shared);
             packages.join().expect("no panic");
             booted
         });
@@ -223,16 +221,33 @@ fn make_packages(folder: &Path) {
     let built = programs::ibtapd()
         .parent()
         .expect("a program is in a folder");
-    for version in VERSIONS {
-        let made = script("package")
-            .args(["deb", "--fast", "--version", version, "--bin"])
-            .arg(built)
-            .arg("--out")
-            .arg(folder.join(version))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()
-            .expect("bash is there");
-        assert!(made.success(), "scripts/package: {made}");
-    }
+    let [first, next] = VERSIONS.map(|version| folder.join(version));
+    let made = script("package")
+        .args(["deb", "--fast", "--version", VERSIONS[0], "--bin"])
+        .arg(built)
+        .arg("--out")
+        .arg(&first)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .expect("bash is there");
+    assert!(made.success(), "scripts/package: {made}");
+    // The next version differs only in its number.
+    let repacked = Command::new("bash")
+        .args(["-ec", NEXT_VERSION, "next", VERSIONS[0], VERSIONS[1]])
+        .args([&first, &next])
+        .stdout(Stdio::null())
+        .status();
+    assert!(repacked.expect("bash is there").success());
 }
+
+/// Packs packages again with another version.
+const NEXT_VERSION: &str = r#"
+    mkdir "$4"
+    for package in ibtap ibtap-em ibtap-fs; do
+        dpkg-deb -R "$3/${package}_$1"-*.deb "$4/$package"
+        sed -i "s/$1-/$2-/" "$4/$package/DEBIAN/control"
+        dpkg-deb --root-owner-group -Zgzip -z1 --build "$4/$package" "$4"
+        rm -r "$4/$package"
+    done
+"#;

@@ -1,20 +1,16 @@
 //! An InfiniBand subnet: two virtual machines with InfiniBand ports, a host of this machine, and a scripted subnet
 //! administrator. There are three subnets, each created for the first test that needs it; tests take turns.
 
-use std::sync::{Condvar, Mutex, PoisonError};
-
 use super::capture::Capture;
 use super::machine::Link;
+use super::pool::Pool;
 use super::shared::Shared;
 use super::stage::switch_with_host;
 use super::{Local, Machine, Node, Sa, Station};
 
 /// LIDs are the numbers of the nodes. A host and two machines for each subnet.
-const HOSTS: [usize; SUBNETS] = [0x20, 0x21, 0x22];
-const MACHINES: [[usize; 2]; SUBNETS] = [[0x11, 0x12], [0x13, 0x14], [0x15, 0x16]];
-
-/// Number of subnets.
-const SUBNETS: usize = 3;
+const HOSTS: [usize; 3] = [0x20, 0x21, 0x22];
+const MACHINES: [[usize; 2]; HOSTS.len()] = [[0x11, 0x12], [0x13, 0x14], [0x15, 0x16]];
 
 /// Framing of the packets on the subnet's Ethernet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,11 +47,8 @@ pub struct Subnet {
 /// Runs a test on a reset subnet, and checks the packets of the machine `kernel`. Prints the reason if virtual machines
 /// with InfiniBand ports are impossible. `sa_options` are options of the subnet administrator.
 pub fn on_subnet(framing: Framing, sa_options: &str, test: impl FnOnce(&Subnet, &Sa)) {
-    let Some(mut lent) = Lent::take() else {
+    let Some(mut subnet) = SUBNETS.take() else {
         return kit::skip("it needs virtual machines with InfiniBand ports, see above");
-    };
-    let Some(subnet) = &mut lent.0 else {
-        return;
     };
     subnet.framing = framing;
     let subnet = &*subnet;
@@ -87,55 +80,7 @@ impl Drop for ShownOnFailure<'_> {
     }
 }
 
-/// The subnets that no test uses, and the number of those that exist.
-struct Pool {
-    idle: Vec<Subnet>,
-    made: usize,
-}
-
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    idle: Vec::new(),
-    made: 0,
-});
-static GIVEN_BACK: Condvar = Condvar::new();
-
-/// A subnet that a test uses; given back even if the test fails.
-struct Lent(Option<Subnet>);
-
-impl Lent {
-    /// An idle subnet, or a new one; waits while all are in use. `None` if virtual machines are impossible.
-    fn take() -> Option<Lent> {
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(subnet) = pool.idle.pop() {
-                return Some(Lent(Some(subnet)));
-            }
-            if pool.made < SUBNETS {
-                let index = pool.made;
-                pool.made += 1;
-                drop(pool);
-                // If virtual machines are impossible, each test finds out by itself.
-                let made = Subnet::make(index).map(|subnet| Lent(Some(subnet)));
-                if made.is_none() {
-                    POOL.lock().unwrap_or_else(PoisonError::into_inner).made -= 1;
-                    GIVEN_BACK.notify_all();
-                }
-                return made;
-            }
-            pool = GIVEN_BACK
-                .wait(pool)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.idle.extend(self.0.take());
-        GIVEN_BACK.notify_one();
-    }
-}
+static SUBNETS: Pool<Subnet> = Pool::new(HOSTS.len(), Subnet::make);
 
 impl Subnet {
     fn make(index: usize) -> Option<Subnet> {
