@@ -19,7 +19,7 @@ exec_in_guest() {
 # run_in_guest NAME LIMIT COMMAND: copies the output as it arrives; returns the command's status, 124 after the
 # limit, or 125 if the guest ends. A signal to this script ends the command in the guest.
 run_in_guest() {
-    local folder id end=$((SECONDS + $2)) status='' out err wait=2
+    local folder id end=$((SECONDS + $2)) status='' out err pause wait=2
     folder=$(guest_folder "$1")
     id=$BASHPID-$SRANDOM
     printf '%s\n' "$3" >"$folder/$id.cmd"
@@ -38,11 +38,12 @@ run_in_guest() {
             status=124
         else
             # Growing waits up to a quarter of a second: most commands are short.
-            nap "$(printf '0.%02d' "$wait")"
+            printf -v pause '0.%02d' "$wait"
+            nap "$pause"
             wait=$((wait < 20 ? wait + wait / 2 : 25))
         fi
-        cat <&"$out"
-        cat <&"$err" >&2
+        copy_new "$out"
+        copy_new "$err" >&2
     done
     trap - TERM INT HUP
     exec {out}<&- {err}<&-
@@ -54,4 +55,14 @@ run_in_guest() {
 # (pipe(7), PIPE_BUF).
 ring() {
     printf '%s\n' "$2" >"$1/bell"
+}
+
+# copy_new DESCRIPTOR: everything up to the end of the file, as cat does, but without a process. Many guests' commands
+# wait at a time.
+copy_new() {
+    local LC_ALL=C text=''
+    while IFS= read -r -d '' -u "$1" text; do
+        printf '%s\0' "$text"
+    done
+    printf '%s' "$text"
 }

@@ -174,8 +174,14 @@ supervise() {
         folder=$1 owner=$2 end=$((SECONDS + $3))
         shift 3
         # Field 22 of proc_pid_stat(5): another process with the same number began another time.
-        began() { set -- $(sed "s/.*) //" "/proc/$owner/stat" 2>/dev/null); echo "${20:-}"; }
-        owned=$(began)
+        began() {
+            local stat=""
+            { read -r stat <"/proc/$owner/stat"; } 2>/dev/null
+            set -- ${stat##*) }
+            BEGAN=${20:-}
+        }
+        began
+        owned=$BEGAN
         echo $$ >"$folder/supervisor"
         setpriv --pdeathsig KILL "$@" </dev/null >"$folder/qemu" 2>&1 &
         guest=$!
@@ -184,7 +190,8 @@ supervise() {
         exec {never}<> <(:)
         while kill -0 "$guest" 2>/dev/null && [ "$SECONDS" -lt "$end" ]; do
             read -r -t 0.5 -u "$never"
-            [ "$owner" = none ] || [ "$(began)" = "$owned" ] || {
+            began
+            [ "$owner" = none ] || [ "$BEGAN" = "$owned" ] || {
                 rm -rf "$folder"
                 break
             }

@@ -18,6 +18,25 @@ fn second_way(a: &Host, b: &Host) {
     b.ok("ip link set wire0 up master br0");
 }
 
+/// Prints what both hosts know if the test fails.
+struct ShownOnFailure<'a>([&'a Host; 2]);
+
+impl Drop for ShownOnFailure<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for host in self.0 {
+            let kernel = host.run(
+                "date +%T; ip -br link; ip neigh; ip -s link show ib0
+                bridge fdb show | grep -v permanent; cat /proc/net/bonding/bond0",
+            );
+            let daemon = ["show ib0", "neigh ib0", "stats ib0"].map(|words| host.ibtap(words).out);
+            eprintln!("--- a host:\n{}{}", kernel.out, daemon.concat());
+        }
+    }
+}
+
 fn mac(station: &Station, interface: &str) -> String {
     let address = station.link(interface)["address"].clone();
     address.as_str().expect("an address").to_owned()
@@ -25,6 +44,7 @@ fn mac(station: &Station, interface: &str) -> String {
 
 /// Checks that pings both ways over both families continue while `fail_over` is repeated.
 fn goes_on(a: &Host, b: &Host, mut fail_over: impl FnMut(usize)) {
+    let _shown = ShownOnFailure([a, b]);
     b.reaches_all(&[a.v4(), a.v6()]);
     a.reaches_all(&[b.v4(), b.v6()]);
     let pings = [
