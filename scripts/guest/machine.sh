@@ -116,6 +116,8 @@ start_guest() {
         -device virtio-rng-pci
         "${arguments[@]}"
     )
+    # Its tests restart services under traffic, and finish last.
+    [ -z "$disk" ] || arguments=(nice -n -10 "${arguments[@]}")
     [ -z "$netns" ] || arguments=(ip netns exec "$netns" "${arguments[@]}")
     supervise "$folder" "$owner" "$life" "${arguments[@]}"
     await_boot "$name" "$limit" "$verbose"
