@@ -124,7 +124,8 @@ impl Served {
         self.long(&format!("dpkg -i {} 2>&1", files.join(" ")));
     }
 
-    /// Installs packages unless any version of them is there: an emulated machine needs many seconds for it.
+    /// Installs packages unless any version of them is there: an emulated machine needs many seconds for it. Their
+    /// version is that of `ibtap`, on which the others depend, if a test has installed that before.
     pub fn have(&self, packages: &[&str]) {
         let known = |package: &&&str| {
             let query = format!("dpkg -s {package} >/dev/null 2>&1");
@@ -132,7 +133,9 @@ impl Served {
         };
         let missing: Vec<_> = packages.iter().filter(|p| !known(p)).copied().collect();
         if !missing.is_empty() {
-            self.install(VERSIONS[0], &missing);
+            let installed = self.machine.run("dpkg-query -W -f '${Version}' ibtap").out;
+            let version = VERSIONS.iter().find(|v| installed == format!("{v}-1"));
+            self.install(version.unwrap_or(&VERSIONS[0]), &missing);
         }
     }
 
