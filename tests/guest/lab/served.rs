@@ -1,10 +1,9 @@
-//! Virtual machines with systemd, where `ibtapd` is a packaged service, each with a host of this machine as its peer.
-//! They are created for the first tests; as many tests run at a time as there are machines.
+//! A virtual machine with systemd, where `ibtapd` is a packaged service, and a host of this machine as its peer. Both
+//! are created for the first test; tests take turns.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Once;
 use std::time::Duration;
 
 use super::machine::{Link, script};
@@ -28,9 +27,10 @@ pub const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 /// Units of the packages.
 pub const UNITS: [&str; 3] = ["ibtapd", "ibtap-em", "ibtap-fs"];
 
-/// Numbers of the hosts; each machine's number is greater by 10. A single machine: with two of them beside all others,
-/// on two processors, a restart of the service took up to 14 s.
-const HOSTS: [usize; 1] = [4];
+/// Numbers of the host and of the machine. A single machine: with two of them beside all others, on two processors, a
+/// restart of the service took up to 14 s.
+const HOST: usize = 4;
+const MACHINE: usize = 14;
 
 /// Time limit for installing packages, and for restarting services.
 const LONG: Duration = Duration::from_secs(180);
@@ -41,10 +41,10 @@ const UNDER_WAY: usize = 10;
 /// The configuration file of the package, without comments.
 const CONFIGURATION: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 
-/// Runs a test on a machine, whose services are stopped. Prints the reason if virtual machines are impossible.
+/// Runs a test on the machine, whose services are stopped. Prints the reason if virtual machines are impossible.
 pub fn on_systemd(test: impl FnOnce(&Served)) {
-    static MACHINES: Pool<Served> = Pool::new(HOSTS.len(), Served::make);
-    let Some(served) = MACHINES.take() else {
+    static SERVED: Pool<Served> = Pool::new(1, |_| Served::make());
+    let Some(served) = SERVED.take() else {
         return kit::skip("it needs virtual machines, see above");
     };
     served.reset();
@@ -52,14 +52,12 @@ pub fn on_systemd(test: impl FnOnce(&Served)) {
 }
 
 impl Served {
-    fn make(index: usize) -> Option<Served> {
+    fn make() -> Option<Served> {
         let shared = Shared::with("rxe-guest")?;
-        let number = HOSTS[index];
-        let (switch, host) = switch_with_host(number, shared);
+        let (switch, host) = switch_with_host(HOST, shared);
         let booted = std::thread::scope(|scope| {
-            static PACKAGES: Once = Once::new();
-            let packages = scope.spawn(|| PACKAGES.call_once(|| make_packages(shared.programs())));
-            let booted = Machine::boot(&switch, number + 10, Link::Systemd, shared);
+            let packages = scope.spawn(|| make_packages(shared.programs()));
+            let booted = Machine::boot(&switch, MACHINE, Link::Systemd, shared);
             packages.join().expect("no panic");
             booted
         });
