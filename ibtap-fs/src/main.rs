@@ -33,7 +33,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use control::config::args::FsArgs;
-use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
+use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
 use fuser::{Config, Session, SessionACL};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -47,6 +47,12 @@ const THREADS: usize = 4;
 
 fn main() -> ExitCode {
     let status = match control::exit::parse_from::<FsArgs>(std::env::args_os()) {
+        Ok(FsArgs {
+            probe: Some(path), ..
+        }) => match mount::probe(&path) {
+            true => EXIT_OK,
+            false => EXIT_UNREACHABLE,
+        },
         Ok(args) => match run(args) {
             Ok(()) => EXIT_OK,
             Err(failure) => {
@@ -94,7 +100,7 @@ fn run(args: FsArgs) -> Result<(), Failure> {
         return serve_taken(tree, signals, &path);
     }
     let Some(mountpoint) = args.mountpoint else {
-        unreachable!("clap requires the mount point without --take");
+        unreachable!("clap requires the mount point otherwise");
     };
     let (mount, device) = Mountpoint::prepare(&mountpoint)?.mount(!args.private)?;
     if let Some(path) = args.give {

@@ -8,10 +8,11 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use control::exit::EXIT_UNREACHABLE;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -109,7 +110,7 @@ impl Mountpoint {
             if entry.fs_type != FS_TYPE {
                 break;
             }
-            match liveness(&real) {
+            match liveness(&real).map_err(|e| unfit(e.to_string()))? {
                 Liveness::Dead => detach(&real).map_err(|source| MountError::Stale {
                     path: real.clone(),
                     source,
@@ -222,17 +223,34 @@ enum Liveness {
     Silent,
 }
 
-/// Sends a request that the kernel does not answer itself. It runs on a thread because the server may hang.
-fn liveness(path: &Path) -> Liveness {
-    let (sender, answer) = mpsc::channel();
-    let path = path.to_owned();
-    // After the timeout, the answer is dropped with the channel.
-    thread::spawn(move || {
-        let _ = sender.send(rustix::fs::statfs(&path));
-    });
-    match answer.recv_timeout(PATIENCE) {
-        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => Liveness::Dead,
-        Ok(_) => Liveness::Alive,
-        Err(_) => Liveness::Silent,
+/// Asks in a process of its own ([`probe`]): if the server has read the request and is stopped, not even SIGKILL
+/// ends the one who waits for the answer (`request_wait_answer` in `fs/fuse/dev.c`).
+fn liveness(path: &Path) -> io::Result<Liveness> {
+    let mut child = Command::new("/proc/self/exe")
+        .arg("--probe")
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait()?.map(|status| status.code()) {
+            Some(Some(code)) if code == i32::from(EXIT_UNREACHABLE) => return Ok(Liveness::Dead),
+            Some(_) => return Ok(Liveness::Alive),
+            None if Instant::now() < end => thread::sleep(Duration::from_millis(5)),
+            None => {
+                child.kill()?;
+                return Ok(Liveness::Silent);
+            }
+        }
     }
+}
+
+/// Sends a request that the kernel does not answer itself. Returns whether its server lives.
+pub fn probe(path: &Path) -> bool {
+    !matches!(
+        rustix::fs::statfs(path),
+        Err(Errno::NOTCONN | Errno::CONNABORTED)
+    )
 }

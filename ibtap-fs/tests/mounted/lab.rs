@@ -87,7 +87,7 @@ impl Lab {
         command.output().unwrap()
     }
 
-    fn handover(&self) -> PathBuf {
+    pub fn handover(&self) -> PathBuf {
         self.scratch.path().join("handover.sock")
     }
 

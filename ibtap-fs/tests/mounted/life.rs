@@ -2,12 +2,16 @@
 
 use std::fs::File;
 use std::os::unix::net::UnixListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
+use fuser::{Config, Filesystem, INodeNo, ReplyStatfs, Request, Session, SessionACL};
 use rustix::process::Signal;
 
 use crate::fake::Fake;
-use crate::lab::{Lab, eventually};
+use crate::handover;
+use crate::lab::{Lab, SOON, eventually};
 use crate::samples::interface;
 
 #[test]
@@ -165,6 +169,53 @@ fn one_that_is_stopped_is_not_waited_for() {
             .contains(&"debug".to_owned())
             .then_some(())
     });
+}
+
+/// Reads requests and does not answer; then no signal ends the process that waits for the answer.
+struct Silent(mpsc::Sender<ReplyStatfs>);
+
+impl Filesystem for Silent {
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        self.0.send(reply).unwrap();
+    }
+}
+
+#[test]
+fn one_that_reads_requests_and_is_silent_is_not_waited_for() {
+    let Some(lab) = Lab::new() else {
+        return;
+    };
+    let (sender, requests) = mpsc::channel();
+    let listener = handover::listen(&lab.handover()).unwrap();
+    let silent = std::thread::spawn(move || {
+        let (device, giver) = handover::take(&listener).unwrap();
+        let silent = Silent(sender);
+        let session = Session::from_fd(silent, device, SessionACL::All, Config::default()).unwrap();
+        handover::confirm(giver).unwrap();
+        session.run().unwrap();
+    });
+    let given = lab.give();
+    assert!(given.status.success(), "{given:?}");
+    let mut second = lab
+        .command(&lab.root())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let request = requests.recv_timeout(SOON).unwrap();
+    let end = Instant::now() + SOON;
+    let status = loop {
+        match second.try_wait().unwrap() {
+            None if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+            status => break status,
+        }
+    };
+    drop(request);
+    let done = Command::new("umount").arg(lab.root()).output().unwrap();
+    silent.join().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(status.and_then(|status| status.code()), Some(1));
+    let complaint = std::io::read_to_string(second.stderr.take().unwrap()).unwrap();
+    assert!(complaint.contains("does not answer"), "{complaint}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! them each prints that and passes.
 
 mod fake;
+#[path = "../../src/handover.rs"]
+mod handover;
 mod lab;
 mod life;
 mod ports;

@@ -23,7 +23,7 @@ pub struct FsArgs {
     /// Directory on which to mount the files
     #[arg(
         value_name = "MOUNTPOINT",
-        required_unless_present = "take",
+        required_unless_present_any = ["take", "probe"],
         conflicts_with = "take"
     )]
     pub mountpoint: Option<PathBuf>,
@@ -43,4 +43,9 @@ pub struct FsArgs {
     /// Mount, hand the mount to the `ibtap-fs --take` that listens on this unix socket, and end
     #[arg(long, value_name = "PATH", conflicts_with = "take")]
     pub give: Option<PathBuf>,
+
+    /// Send one request to the file system at this path, and end: status 0 if its server answers, 3 if the
+    /// server has ended. `ibtap-fs` starts this as a process of its own, which may wait without end.
+    #[arg(long, value_name = "PATH", hide = true, exclusive = true)]
+    pub probe: Option<PathBuf>,
 }
