@@ -14,7 +14,7 @@ use fabric::PortState;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::datapath::Report;
-use crate::interface::fdstore;
+use crate::fdstore;
 use crate::interfaces::{Context, Interfaces, children, management, vlans};
 use crate::monitor::Streams;
 use crate::port::PortSpec;
@@ -81,6 +81,8 @@ impl Daemon {
         for (interface, payload) in daemon.interfaces.iter() {
             fdstore::keep(payload.config(), &interface.tap);
         }
+        // Packets have waited in stored sockets until their interfaces exist.
+        daemon.cx.ports.set_receiving(true);
         Ok(daemon)
     }
 
@@ -242,6 +244,8 @@ impl Daemon {
     /// Leaves all groups, closes all endpoints and removes TAPs, except persistent ones and those whose
     /// queues a service manager keeps. The kernel removes the carrier with the last queue.
     pub fn stop(&mut self) {
+        // The next daemon receives the packets that arrive from now on, if a service manager keeps the sockets.
+        self.cx.ports.set_receiving(false);
         self.interfaces
             .ids()
             .into_iter()

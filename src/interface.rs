@@ -3,7 +3,6 @@
 mod alias;
 mod events;
 mod fabric_link;
-pub mod fdstore;
 pub mod groups;
 mod left;
 mod link;

@@ -20,10 +20,11 @@ use ipoib::{Mode, Pins};
 use proto::{LogLimiter, Pin};
 
 use crate::datapath::{LinkId, Mailbox};
+use crate::fdstore;
 use crate::interface::groups::Bounds;
 use crate::interface::{
     Alias, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, InterfaceId, Setup,
-    TAP_MTU, TapSources, fdstore,
+    TAP_MTU, TapSources,
 };
 use crate::port::{PortId, PortRuntime};
 

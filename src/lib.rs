@@ -7,6 +7,7 @@
 pub mod daemon;
 pub mod datapath;
 pub mod ethernet;
+mod fdstore;
 pub mod interface;
 pub mod interfaces;
 pub mod ip;

@@ -48,6 +48,16 @@ impl Ports {
         self.all.remove(&id)
     }
 
+    /// See [`fabric::Port::set_receiving`]. The data threads have all interfaces before they receive.
+    pub fn set_receiving(&mut self, on: bool) {
+        for port in self.all.values_mut() {
+            if on {
+                port.sync();
+            }
+            port.port.set_receiving(on);
+        }
+    }
+
     /// Stops all ports.
     pub fn stop(&mut self) {
         for port in std::mem::take(&mut self.all).into_values() {

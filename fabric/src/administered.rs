@@ -331,6 +331,14 @@ impl Port for AdministeredPort {
         events
     }
 
+    fn receiving_sockets(&self) -> Vec<BorrowedFd<'_>> {
+        self.inner.receiving_sockets()
+    }
+
+    fn set_receiving(&mut self, on: bool) {
+        self.inner.set_receiving(on);
+    }
+
     fn take_workers(&mut self) -> Vec<Box<dyn Worker>> {
         self.inner.take_workers()
     }

@@ -278,6 +278,15 @@ pub trait Port: Send {
     /// second while the port is down: the cause may disappear without an event.
     fn process(&mut self) -> Vec<PortEvent>;
 
+    /// The sockets that receive, in their order. While another process keeps them, the kernel collects the packets that
+    /// arrive. Devices of the kernel have none.
+    fn receiving_sockets(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    /// Whether the workers read the [`Port::receiving_sockets`].
+    fn set_receiving(&mut self, _on: bool) {}
+
     /// Returns the workers at the first call, none later.
     fn take_workers(&mut self) -> Vec<Box<dyn Worker>>;
 

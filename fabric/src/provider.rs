@@ -1,5 +1,7 @@
 //! Selects the provider of a port. Callers of an open port do not know the provider.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::Gid;
@@ -30,6 +32,16 @@ impl ProviderConfig {
                 config.gid_wait = wait;
             }
             ProviderConfig::Verbs(config) => config.gid_wait = wait,
+        }
+    }
+
+    /// Gives the port the receiving sockets of a former process. Ports of RDMA devices have none.
+    pub fn set_former(&mut self, sockets: Vec<Arc<OwnedFd>>) {
+        match self {
+            ProviderConfig::Soft(config) | ProviderConfig::Administered(config, _) => {
+                config.former = sockets;
+            }
+            ProviderConfig::Verbs(_) => {}
         }
     }
 

@@ -15,9 +15,10 @@ use vnic::{Lid, Mac, Time};
 use super::mtu::{carried_mtu, wanted_mtu};
 use super::{Alias, RetainedCounters, now};
 use crate::datapath::EthernetSibling;
+use crate::fdstore;
 use crate::interface::{
     FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, InterfaceId, Setup, TAP_MTU,
-    TapSources, fdstore,
+    TapSources,
 };
 use crate::port::PortId;
 

@@ -8,7 +8,7 @@ use netdev::netns::Namespace;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
 use super::{InterfaceError, LeftBehind, closed, visit};
-use crate::interface::fdstore::{self, Inherited, Stored};
+use crate::fdstore::{self, Inherited, Stored};
 
 /// How long a held TAP is retried: `ip tuntap add` and a former daemon that is ending release it after a
 /// moment. The kernel does not announce that.

@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::children::ChildCandidates;
 use crate::datapath::Report;
 use crate::ethernet::Clients;
-use crate::interface::fdstore::Inherited;
+use crate::fdstore::Inherited;
 use crate::interface::{Events, InterfaceError, LeftBehind, Pending};
 use crate::port::Ports;
 

@@ -83,6 +83,7 @@ impl Interfaces {
         match &event {
             PortEvent::Active => {
                 log::info!("{name}: port active");
+                cx.ports[at].store_sockets();
                 // A subnet administrator forgets the groups of a port that is down.
                 if cx.ports[at].port.subnet().is_some() {
                     self.group_sets(at)
@@ -98,6 +99,7 @@ impl Interfaces {
             PortEvent::Removed => {
                 let why = attributes.state_reason.unwrap_or_default();
                 log::warn!("{name}: port gone; ibtapd waits for its return: {why}");
+                cx.ports[at].forget_sockets();
                 self.set_carriers(cx, at);
             }
             PortEvent::GidChange(gid) => {

@@ -3,16 +3,23 @@
 use control::api::Happening;
 use control::config::IpoibConfig;
 
-use crate::interface::{
-    Interface, InterfaceError, InterfaceId, Names, TapSources, UnservedTap, fdstore,
-};
+use crate::fdstore;
+use crate::interface::{Interface, InterfaceError, InterfaceId, Names, TapSources, UnservedTap};
 use crate::interfaces::{Context, DaemonError, Interfaces, Payload, children, management, vlans};
 use crate::ip::{Ip, IpContext};
 use crate::port::{PortId, PortRuntime, PortSpec};
 
 impl Interfaces {
-    /// Opens a port, without its interfaces.
-    pub fn add_port(&mut self, cx: &mut Context, spec: PortSpec) -> Result<PortId, DaemonError> {
+    /// Opens a port, without its interfaces. The port takes over the receiving sockets of the former daemon.
+    pub fn add_port(
+        &mut self,
+        cx: &mut Context,
+        mut spec: PortSpec,
+    ) -> Result<PortId, DaemonError> {
+        let former = cx.host.inherited.sockets_of(&spec.name);
+        // They are stored again when the port is open.
+        fdstore::forget_sockets(&spec.name, former.len());
+        spec.fabric.set_former(former);
         let port = fabric::open(spec.fabric)?;
         let mut runtime = PortRuntime::start(
             spec.name,
@@ -22,6 +29,7 @@ impl Interfaces {
             &cx.reports.wake,
         )
         .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
+        runtime.store_sockets();
         runtime.management_settings = spec.management;
         runtime.allow = spec.allow;
         if runtime.allow.is_some() {
@@ -38,7 +46,8 @@ impl Interfaces {
     pub fn remove_port(&mut self, cx: &mut Context, at: PortId) {
         self.forget_all_on(cx, at);
         self.managements.remove(&at);
-        if let Some(port) = cx.ports.remove(at) {
+        if let Some(mut port) = cx.ports.remove(at) {
+            port.forget_sockets();
             cx.managers.port_closed(&port.name);
             port.stop();
         }

@@ -9,7 +9,8 @@ use control::api::Happening;
 use control::config::VnicConfig;
 
 use crate::ethernet::{Ethernet, VnicContext, configured_switch};
-use crate::interface::{Interface, InterfaceError, InterfaceId, TapSources, fdstore};
+use crate::fdstore;
+use crate::interface::{Interface, InterfaceError, InterfaceId, TapSources};
 use crate::interfaces::{Context, DaemonError, Interfaces, Payload, management};
 use crate::port::PortId;
 

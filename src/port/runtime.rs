@@ -16,6 +16,7 @@ use crate::datapath::{
     AllowList, Command, DataThread, EthernetSnapshot, LinkId, Mailbox, Parts, Report, Snapshot,
     Tables, ThreadHandle, mailbox,
 };
+use crate::fdstore;
 
 /// How long the control thread waits for an answer of the data threads.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -49,6 +50,8 @@ pub struct PortRuntime {
     pub management_settings: ManagementSettings,
     /// Who may send datagrams and ask for connections; `None`: all.
     pub allow: Option<Vec<GidPrefix>>,
+    /// The service manager keeps the receiving sockets.
+    stored: bool,
     threads: Vec<ThreadHandle>,
 }
 
@@ -107,6 +110,7 @@ impl PortRuntime {
             moderation: Moderation::default(),
             management_settings: ManagementSettings::default(),
             allow: None,
+            stored: false,
             threads,
         };
         runtime.set_moderation(settings.moderation);
@@ -135,6 +139,20 @@ impl PortRuntime {
             Arc::new(AllowList::new(allow.iter().copied().chain([own])))
         });
         self.send(|| Command::SetAllowed(list.clone()));
+    }
+
+    /// Stores the receiving sockets with the service manager, if they are not stored.
+    pub fn store_sockets(&mut self) {
+        if !std::mem::replace(&mut self.stored, true) {
+            fdstore::keep_sockets(&self.name, &*self.port);
+        }
+    }
+
+    /// Removes the receiving sockets from the service manager's store.
+    pub fn forget_sockets(&mut self) {
+        if std::mem::take(&mut self.stored) {
+            fdstore::forget_sockets(&self.name, self.threads.len());
+        }
     }
 
     /// Number of data threads.

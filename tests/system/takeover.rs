@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, SOON, Service, eventually, iperf_across};
+use crate::lab::{Host, Lab, Pinging, SOON, Service, eventually, iperf_across};
 
 /// Maximum number of descriptors in the store, by default.
 const STORE: usize = 64;
@@ -43,7 +43,7 @@ fn nothing_of_the_interface_changes_over_a_restart_or_a_kill() {
     let Some(mut lab) = Lab::pair() else { return };
     let service = pair_with_service(&mut lab, STORE, &["--queues", "2"]);
     let (a, b) = lab.two();
-    let stored = service.events("stored");
+    let stored = service.events("stored ibtap-");
     assert!(
         stored.iter().all(|event| event == "stored ibtap-ib0 2"),
         "{stored:?}"
@@ -77,6 +77,50 @@ fn iperf3_across_a_restart_and_a_kill_survives() {
     for (signal, direction) in [(Signal::TERM, ""), (Signal::KILL, "-R")] {
         iperf_across(a, b, direction, |_| service.restart_by(signal));
     }
+}
+
+/// The service manager keeps the sockets of the underlay, too.
+#[test]
+fn no_ping_is_lost_in_a_restart() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let service = pair_with_service(&mut lab, STORE, &["--queues", "2"]);
+    let (a, b) = lab.two();
+    let pings = [
+        Pinging::start(a, &b.v4()),
+        Pinging::start(a, &b.v6()),
+        Pinging::start(b, &a.v4()),
+        Pinging::start(b, &a.v6()),
+    ];
+    for _ in 0..3 {
+        pings.iter().for_each(Pinging::goes_on);
+        service.restart_by(Signal::TERM);
+    }
+    pings.iter().for_each(Pinging::goes_on);
+    for ping in pings {
+        ping.stop().lost_at_most(0);
+    }
+}
+
+/// Sockets of an underlay that was deleted are not those of the next one with its name.
+#[test]
+fn the_sockets_of_a_new_underlay_are_stored() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let make = || {
+        a.ok("ip link add under0 mtu 4200 type veth peer name over0");
+        a.ok("ip link set over0 up");
+        a.bring_up("under0");
+    };
+    make();
+    let service = a.start_service_with(STORE, &["--underlay", "under0", "--queues", "1"]);
+    service.await_count("stored roce-under0-0 1", 1);
+    a.ok("ip link del under0");
+    service.await_count("removed roce-under0-0", 1);
+    make();
+    service.await_count("stored roce-under0-0 1", 2);
+    service.restart_by(Signal::TERM);
+    service.await_count("stored roce-under0-0 1", 3);
+    assert_eq!(a.show("ib0")["carrier"], true);
 }
 
 #[test]
@@ -171,7 +215,7 @@ fn fewer_queues_are_used_than_were_kept_when_fewer_are_asked_for() {
         a.reaches(b);
     }
     assert_eq!(
-        service.events("stored").last().map(String::as_str),
+        service.events("stored ibtap-").last().map(String::as_str),
         Some("stored ibtap-ib0 2")
     );
 }

@@ -42,6 +42,9 @@ pub struct SoftConfig {
     pub message_max: usize,
     /// Maximum number of reliable connections of each worker.
     pub connections_max: usize,
+    /// Receiving sockets of a former process ([`Port::receiving_sockets`](crate::Port::receiving_sockets)). The
+    /// port takes them over, and receives from [`Port::set_receiving`](crate::Port::set_receiving) on.
+    pub former: Vec<Arc<OwnedFd>>,
     /// How long to wait until the underlay has a usable GID.
     pub gid_wait: Duration,
     /// Ends this wait when it becomes readable, as if `gid_wait` had expired.
@@ -60,6 +63,7 @@ impl SoftConfig {
             workers: 1,
             message_max: MESSAGE_MAX,
             connections_max: CONNECTIONS_MAX,
+            former: Vec::new(),
             gid_wait: Duration::from_secs(10),
             give_up: None,
         }

@@ -363,7 +363,7 @@ mod tests {
     fn of_two_daemons_one_gets_the_port() {
         let run = || {
             let _ns = Namespace::loopback("race");
-            let opened: Vec<_> = (0..2).map(|_| open_receive(1, 3)).collect();
+            let opened: Vec<_> = (0..2).map(|_| open_receive(1, 3, Vec::new())).collect();
             assert!(opened[0].is_ok());
             let refused = opened[1].as_ref().err().map(io::Error::kind);
             assert_eq!(refused, Some(io::ErrorKind::AddrInUse));

@@ -56,6 +56,7 @@ pub struct SoftPort {
     /// Why the underlay is not usable now.
     trouble: Option<Unusable>,
     sockets: Arc<[Sockets]>,
+    receives: bool,
     /// Takes the datagrams of the subnet administrator.
     administrator: Option<Arc<Inbox>>,
     subnet: Option<Arc<SubnetMail>>,
@@ -91,7 +92,10 @@ impl SoftPort {
         let usable = wait_usable(&config, &mut monitor, &mut requests)?;
         check_peers(&config.peers, &usable)?;
         let binding = binding(&usable);
-        let sockets = open_sockets(&config, &binding, false, None)?;
+        let former = std::mem::take(&mut config.former);
+        let receives = former.is_empty();
+        let receive = open_receive(&config, &binding, former)?;
+        let sockets = open_transmit(receive, &binding, false)?;
         let index = pkeys.management().index;
         let gsi = QueuePair::ready(Service::Gsi, Qpn::GSI, index, QKey::GSI, random_psn())?;
         let wakes = (0..config.workers)
@@ -114,6 +118,7 @@ impl SoftPort {
             look_again: false,
             trouble: None,
             sockets,
+            receives,
             administrator: None,
             subnet: None,
             flushes: 0,
@@ -199,6 +204,7 @@ impl SoftPort {
             peers: self.config.peers.clone(),
             copies: !self.config.peers.is_empty(),
             sockets: Arc::clone(&self.sockets),
+            receives: self.receives,
             administrator: self.administrator.clone(),
             subnet: self.subnet.clone(),
             flushes: self.flushes,
@@ -317,6 +323,10 @@ impl SoftPort {
         self.shared_groups > 0
     }
 
+    fn receive_sockets(&self) -> impl Iterator<Item = &Arc<OwnedFd>> {
+        self.sockets.iter().map(|s| &s.receive)
+    }
+
     fn update_loopback(&self, before: bool) {
         let now = self.needs_loopback();
         if now == before {
@@ -335,9 +345,13 @@ impl SoftPort {
         let moved = self.sockets.is_empty() || binding(&before) != binding(&now);
         if moved {
             let loopback = self.needs_loopback();
-            let same = before.ifindex == now.ifindex && !self.sockets.is_empty();
-            let old = same.then_some(&self.sockets[..]);
-            self.sockets = open_sockets(&self.config, &binding(&now), loopback, old)?;
+            let binding = binding(&now);
+            // Closing one of the receiving sockets would renumber the others.
+            let receive = match before.ifindex == now.ifindex && !self.sockets.is_empty() {
+                true => self.receive_sockets().cloned().collect(),
+                false => open_receive(&self.config, &binding, Vec::new())?,
+            };
+            self.sockets = open_transmit(receive, &binding, loopback)?;
         }
         let was_down = self.trouble.take().is_some();
         self.usable = now;
@@ -577,6 +591,18 @@ impl Port for SoftPort {
         Some(self.endpoints.get(&id.0)?.qp().qpn())
     }
 
+    fn receiving_sockets(&self) -> Vec<BorrowedFd<'_>> {
+        self.receive_sockets().map(|fd| fd.as_fd()).collect()
+    }
+
+    fn set_receiving(&mut self, on: bool) {
+        if self.receives != on {
+            self.receives = on;
+            self.publish();
+            self.wake_workers();
+        }
+    }
+
     fn resources(&self) -> Resources {
         self.list_resources()
     }
@@ -620,33 +646,32 @@ fn lock(underlay: &str) -> Result<Lock, FabricError> {
     })
 }
 
-/// Keeps the receiving sockets in `old`: closing one socket of their group would renumber the others.
-fn open_sockets(
+fn open_receive(
     config: &SoftConfig,
     binding: &Binding,
+    former: Vec<Arc<OwnedFd>>,
+) -> Result<Vec<Arc<OwnedFd>>, FabricError> {
+    let opened = socket::open_receive(binding.ifindex, config.workers, former);
+    opened.map_err(|e| match e.kind() {
+        io::ErrorKind::AddrInUse => FabricError::Unusable(holder::sentence(&config.underlay)),
+        _ => cannot_open(binding, e),
+    })
+}
+
+fn open_transmit(
+    receive: Vec<Arc<OwnedFd>>,
+    binding: &Binding,
     loopback: bool,
-    old: Option<&[Sockets]>,
 ) -> Result<Arc<[Sockets]>, FabricError> {
-    let cannot = |e| {
-        os(
-            &format!("cannot open the sockets of {}", binding.address),
-            e,
-        )
-    };
-    let receive = match old {
-        Some(old) => old.iter().map(|s| Arc::clone(&s.receive)).collect(),
-        None => {
-            let opened = socket::open_receive(binding.ifindex, config.workers);
-            opened.map_err(|e| match e.kind() {
-                io::ErrorKind::AddrInUse => {
-                    FabricError::Unusable(holder::sentence(&config.underlay))
-                }
-                _ => cannot(e),
-            })?
-        }
-    };
-    let sockets = socket::with_transmit(receive, binding, loopback).map_err(cannot)?;
-    Ok(Arc::from(sockets))
+    let opened = socket::with_transmit(receive, binding, loopback);
+    opened.map(Arc::from).map_err(|e| cannot_open(binding, e))
+}
+
+fn cannot_open(binding: &Binding, e: io::Error) -> FabricError {
+    os(
+        &format!("cannot open the sockets of {}", binding.address),
+        e,
+    )
 }
 
 /// Checks that peers have the GID's address family.

@@ -198,6 +198,8 @@ pub struct Table {
     pub copies: bool,
     /// One entry for each worker; empty while the underlay is missing.
     pub sockets: Arc<[Sockets]>,
+    /// Workers read their receiving sockets.
+    pub receives: bool,
     /// Takes the datagrams of the subnet administrator.
     pub administrator: Option<Arc<Inbox>>,
     /// The port sends to groups that it is a member of: it is on a subnet.

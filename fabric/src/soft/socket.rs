@@ -10,11 +10,11 @@ use rustix::net::sockopt::{
     set_socket_recv_buffer_size_force, set_socket_reuseport, set_socket_send_buffer_size,
     set_socket_send_buffer_size_force,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
 use super::snapshot::{Outlet, Sockets};
 use super::steering;
-use super::sys::{set_option, steer_group};
+use super::sys::{option, set_option, steer_group};
 use super::wire::ROCE_V2_PORT;
 use crate::kernel::random;
 
@@ -27,6 +27,9 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Send buffer of the sending socket, in bytes.
 const SEND_BUFFER: usize = 4 << 20;
+
+/// Identifies the network namespace of a socket (kernel include/uapi/asm-generic/socket.h). libc has no name for it.
+const SO_NETNS_COOKIE: i32 = 71;
 
 /// Hop limit of packets, as in rdma_cm.
 const HOP_LIMIT: u8 = 64;
@@ -73,13 +76,26 @@ const fn wildcard() -> SocketAddrV6 {
 }
 
 /// Opens the receiving sockets of `workers` workers: one group, in which the kernel steers the packets
-/// of connections to their worker.
+/// of connections to their worker. Takes those of a `former` process, in their order, as far as they are bound to
+/// the interface; further ones join their group.
 ///
 /// # Errors
 /// EADDRINUSE if the port is in use; other errors of the operating system.
-pub fn open_receive(ifindex: u32, workers: usize) -> io::Result<Vec<Arc<OwnedFd>>> {
+pub fn open_receive(
+    ifindex: u32,
+    workers: usize,
+    former: Vec<Arc<OwnedFd>>,
+) -> io::Result<Vec<Arc<OwnedFd>>> {
+    let mut former = former.into_iter().take_while(|fd| is_bound(fd, ifindex));
     let sockets = (0..workers)
-        .map(|worker| receive_socket(ifindex, worker == 0).map(Arc::new))
+        .map(|worker| {
+            let is_first = worker == 0;
+            if let Some(fd) = former.next() {
+                set_up_receive(&fd, is_first)?;
+                return Ok(fd);
+            }
+            receive_socket(ifindex, is_first).map(Arc::new)
+        })
         .collect::<io::Result<Vec<_>>>()?;
     if let Some(any) = sockets.first().filter(|_| workers > 1)
         && let Err(e) = steer_group(any, &steering::program(workers))
@@ -114,28 +130,48 @@ pub fn with_transmit(
         .collect()
 }
 
-/// Opens a receiving socket for IPv6 and IPv4 (mapped). A multicast packet reaches every socket of the
-/// UDP port that does not refuse it, so only the `first` hears groups. The first is bound without
-/// SO_REUSEPORT: with it, the socket would silently join the group of another process. So if two processes
-/// open a port at the same moment, one of them fails.
-fn receive_socket(ifindex: u32, first: bool) -> io::Result<OwnedFd> {
+/// Opens a receiving socket for IPv6 and IPv4 (mapped). The first is bound without SO_REUSEPORT: with it, the
+/// socket would silently join the group of another process. So if two processes open a port at the same moment,
+/// one of them fails.
+fn receive_socket(ifindex: u32, is_first: bool) -> io::Result<OwnedFd> {
     let fd = udp(AddressFamily::INET6)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
-    set_socket_reuseport(&fd, !first)?;
+    set_socket_reuseport(&fd, !is_first)?;
     to_interface(&fd, ifindex)?;
-    let all = i32::from(first);
-    set_option(&fd, libc::SOL_IPV6, libc::IPV6_MULTICAST_ALL, all)?;
-    set_option(&fd, libc::SOL_IP, libc::IP_MULTICAST_ALL, all)?;
-    set_option(&fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
-    // rdma_rxe sends IPv6 without UDP checksums, which the kernel drops by default (RFC 6935).
-    set_option(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
-    set_option(&fd, libc::SOL_UDP, libc::UDP_GRO, 1)?;
-    set_option(&fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-    set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER)
-        .or_else(|_| set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER))?;
+    set_up_receive(&fd, is_first)?;
     bind(&fd, &wildcard())?;
     set_socket_reuseport(&fd, true)?;
     Ok(fd)
+}
+
+/// Whether [`receive_socket`] of a former process has bound this socket, in the present network namespace.
+fn is_bound(fd: &OwnedFd, ifindex: u32) -> bool {
+    let has = |name, value: u32| {
+        let found = option(fd, libc::SOL_SOCKET, name).map(u32::from_ne_bytes);
+        found.is_ok_and(|found| found == value)
+    };
+    let namespace = |fd: &OwnedFd| option::<8>(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE).ok();
+    let is_here = udp(AddressFamily::INET6).is_ok_and(|here| namespace(&here) == namespace(fd));
+    is_here
+        && has(libc::SO_PROTOCOL, libc::IPPROTO_UDP.cast_unsigned())
+        && has(libc::SO_BINDTOIFINDEX, ifindex)
+        && getsockname(fd).is_ok_and(|name| name == wildcard().into())
+}
+
+/// Sets the options of a receiving socket. A multicast packet reaches every socket of the UDP port that does not
+/// refuse it, so only the first hears groups.
+fn set_up_receive(fd: &OwnedFd, is_first: bool) -> io::Result<()> {
+    let all = i32::from(is_first);
+    set_option(fd, libc::SOL_IPV6, libc::IPV6_MULTICAST_ALL, all)?;
+    set_option(fd, libc::SOL_IP, libc::IP_MULTICAST_ALL, all)?;
+    set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+    // rdma_rxe sends IPv6 without UDP checksums, which the kernel drops by default (RFC 6935).
+    set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+    set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1)?;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    set_socket_recv_buffer_size_force(fd, RECEIVE_BUFFER)
+        .or_else(|_| set_socket_recv_buffer_size(fd, RECEIVE_BUFFER))?;
+    Ok(())
 }
 
 /// Opens a sending socket, bound to the GID and a free source port. It is never connected: only then

@@ -41,6 +41,31 @@ pub fn set_option(fd: impl AsFd, level: c_int, name: c_int, value: c_int) -> io:
     check(result as isize).map(drop)
 }
 
+/// Reads a socket option of `N` bytes.
+///
+/// # Errors
+/// Errors of getsockopt(2); EINVAL if the option has another size.
+pub fn option<const N: usize>(fd: impl AsFd, level: c_int, name: c_int) -> io::Result<[u8; N]> {
+    let mut value = [0; N];
+    let mut len = N as libc::socklen_t;
+    // SAFETY: getsockopt has no safe counterpart for these options. The pointers are to a buffer and to its
+    // length, which live over the call; the kernel writes at most so many bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    check(result as isize)?;
+    match len as usize == N {
+        true => Ok(value),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
 /// Attaches a classic BPF program that selects the socket of a SO_REUSEPORT group for each datagram
 /// (kernel net/core/sock_reuseport.c). The program reads the UDP payload and returns the socket's
 /// number in the order of their bind. For any other number the kernel's hash selects the socket.

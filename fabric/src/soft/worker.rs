@@ -87,14 +87,16 @@ pub struct SoftWorker {
     wake: Arc<OwnedFd>,
     generation: u64,
     pub(super) table: Arc<Table>,
-    /// The sockets in the epoll instance.
     sockets: Arc<[Sockets]>,
     epoll: Option<(OwnedFd, u64)>,
+    /// The receiving socket in the epoll instance.
+    watched: Option<Arc<OwnedFd>>,
     writable_armed: bool,
     slab: Slab,
     icrc: IcrcCheck,
     received: Vec<UdReceived>,
-    socket_drops: u32,
+    /// Drops of the receiving socket up to its last datagram.
+    socket_drops: Option<u32>,
     transmit: Vec<u8>,
     pending: Option<Pending>,
     transmitter: Transmitter,
@@ -121,11 +123,12 @@ impl SoftWorker {
             table: Arc::default(),
             sockets: Arc::default(),
             epoll: None,
+            watched: None,
             writable_armed: false,
             slab: Slab::new(),
             icrc: IcrcCheck::default(),
             received: Vec::with_capacity(DELIVERIES),
-            socket_drops: 0,
+            socket_drops: None,
             transmit: vec![0; TRANSMIT_LEN],
             pending: None,
             transmitter: Transmitter { segmentation: true },
@@ -153,6 +156,9 @@ impl SoftWorker {
         }
         if !Arc::ptr_eq(&self.sockets, &self.table.sockets) {
             self.change_sockets();
+        }
+        if let Err(e) = self.watch_receive() {
+            log::error!("a worker cannot poll its new socket: {e}");
         }
         let (subnet, before) = (self.table.subnet.is_some(), old.subnet.is_some());
         if old.gid != self.table.gid || subnet != before {
@@ -193,31 +199,34 @@ impl SoftWorker {
         if self.pending.take().is_some() {
             self.counts.packets.tx_failed += 1;
         }
-        let receive = |s: &Arc<[Sockets]>| s.get(self.index).map(|s| Arc::clone(&s.receive));
-        let (before, after) = (receive(&old), receive(&self.sockets));
-        if let (Some(before), Some(after)) = (&before, &after)
-            && Arc::ptr_eq(before, after)
-        {
-            return;
-        }
-        self.socket_drops = 0;
-        if let (Some((epoll, _)), Some(before)) = (&self.epoll, before) {
-            // A sibling's table may keep the socket open for a moment; it must not wake us.
-            let _ = epoll::delete(epoll, &before);
-        }
-        if let Err(e) = self.watch_receive() {
-            log::error!("a worker cannot poll its new socket: {e}");
+        let receive = |s: &[Sockets]| s.get(self.index).map(|s| Arc::as_ptr(&s.receive));
+        if receive(&old) != receive(&self.sockets) {
+            self.socket_drops = None;
         }
     }
 
-    fn watch_receive(&self) -> io::Result<()> {
-        if let (Some((epoll, token)), Some(s)) = (&self.epoll, self.sockets.get(self.index)) {
-            epoll::add(
-                epoll,
-                &s.receive,
-                EventData::new_u64(*token),
-                EventFlags::IN,
-            )?;
+    /// The socket to read, if any.
+    fn receiving(&self) -> Option<&Arc<OwnedFd>> {
+        let sockets = self.table.receives.then_some(&self.sockets)?;
+        Some(&sockets.get(self.index)?.receive)
+    }
+
+    /// Polls the socket to read, and no other.
+    fn watch_receive(&mut self) -> io::Result<()> {
+        let Some((epoll, token)) = &self.epoll else {
+            return Ok(());
+        };
+        let wanted = self.receiving().map(Arc::clone);
+        if wanted.as_ref().map(Arc::as_ptr) == self.watched.as_ref().map(Arc::as_ptr) {
+            return Ok(());
+        }
+        if let Some(before) = self.watched.take() {
+            // Another table may keep the socket open for a moment; it must not wake us.
+            let _ = epoll::delete(epoll, &before);
+        }
+        if let Some(socket) = wanted {
+            epoll::add(epoll, &socket, EventData::new_u64(*token), EventFlags::IN)?;
+            self.watched = Some(socket);
         }
         Ok(())
     }
@@ -245,11 +254,10 @@ impl SoftWorker {
     }
 
     fn receive(&mut self, now: Instant, depth: usize) -> io::Result<()> {
-        let sockets = Arc::clone(&self.sockets);
-        let Some(socket) = sockets.get(self.index) else {
+        let Some(socket) = self.receiving().map(Arc::clone) else {
             return Ok(());
         };
-        for i in 0..self.slab.receive(&socket.receive, depth)? {
+        for i in 0..self.slab.receive(&socket, depth)? {
             self.arrival(now, i);
         }
         Ok(())
@@ -260,10 +268,10 @@ impl SoftWorker {
         let (arrival, _) = self.slab.slot(i);
         let arrival = *arrival;
         self.counts.packets.rx_trains += 1;
-        if let Some(drops) = arrival.socket_drops {
-            self.counts.packets.rx_socket_drops += u64::from(drops.wrapping_sub(self.socket_drops));
-            self.socket_drops = drops;
-        }
+        // The kernel reports no count of 0. A socket of a former process has counted before.
+        let drops = arrival.socket_drops.or(self.socket_drops).unwrap_or(0);
+        let before = self.socket_drops.replace(drops).unwrap_or(drops);
+        self.counts.packets.rx_socket_drops += u64::from(drops.wrapping_sub(before));
         let (Some(dst), 1..) = (arrival.dst, arrival.segment) else {
             self.counts.packets.rx_truncated += 1;
             return;
@@ -648,8 +656,8 @@ impl Drop for SoftWorker {
         self.disarm();
         if let Some((epoll, _)) = &self.epoll {
             let _ = epoll::delete(epoll, &self.wake);
-            if let Some(s) = self.sockets.get(self.index) {
-                let _ = epoll::delete(epoll, &s.receive);
+            if let Some(socket) = &self.watched {
+                let _ = epoll::delete(epoll, socket);
             }
         }
     }

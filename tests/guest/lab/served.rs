@@ -10,7 +10,7 @@ use super::machine::{Link, script};
 use super::pool::Pool;
 use super::shared::{NO_GUESTS, Shared};
 use super::stage::switch_with_host;
-use super::{Local, Machine, Node, SOFT, Side, programs};
+use super::{Local, Machine, Node, SOFT, SOON, Side, eventually, programs};
 
 /// See the module.
 pub struct Served {
@@ -34,9 +34,6 @@ const MACHINE: usize = 14;
 
 /// Time limit for installing packages, and for restarting services.
 const LONG: Duration = Duration::from_secs(180);
-
-/// Requests of 100 ms: an answer may take this long in an emulated machine on a busy host.
-const UNDER_WAY: usize = 10;
 
 /// The configuration file of the package, without comments.
 const CONFIGURATION: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
@@ -161,13 +158,14 @@ impl Served {
         shown.trim().to_owned()
     }
 
-    /// Pings the peer every 10 ms while a script of the machine ends and starts the daemon, and for a while before and
-    /// after it. Only requests that are under way when the daemon ends may be lost.
-    pub fn keeps_pings(&self, what: &str, disturb: &str) {
-        let peer = self.host.v4();
+    /// Pings between the machine and the peer, both ways and every 10 ms, while a script of the machine ends and starts
+    /// the daemon, and for a while before and after it. At most `lost` requests of each side may be lost.
+    pub fn keeps_pings(&self, what: &str, disturb: &str, lost: usize) {
+        let [here, there] = [self.machine.v4(), self.host.v4()];
+        let mut from_peer = self.host.spawn(&format!("exec ping -n -i 0.01 {here}"));
         let script = format!(
             "
-            ping -n -i 0.01 {peer} >/tmp/ping 2>&1 &
+            ping -n -i 0.01 {there} >/tmp/ping 2>&1 &
             ping=$!
             answers() {{ grep -c 'bytes from' /tmp/ping; }}
             more() {{ local end=$(($(answers) + $1)); until [ $(answers) -ge $end ]; do sleep 0.2; done; }}
@@ -180,21 +178,38 @@ impl Served {
             cat /tmp/ping
             "
         );
-        let output = self.long(&script);
-        let answers: Vec<(usize, f64)> = output.lines().filter_map(answer).collect();
-        let highest = answers.iter().map(|(number, _)| *number).max();
+        let from_machine = Answers::of(&self.long(&script));
+        let before = Answers::of(&from_peer.output()).0.len();
+        assert!(before > 100, "{what}: {before} answers to the peer");
+        let answered = eventually(SOON, "more answers to the peer", || {
+            let answers = Answers::of(&from_peer.output());
+            (answers.0.len() > before + 100).then_some(answers)
+        });
+        from_peer.end();
+        from_machine.lost_at_most(lost, &format!("{what}, from the machine"));
+        answered.lost_at_most(lost, &format!("{what}, from the peer"));
+    }
+}
+
+/// Answered requests of a ping: sequence numbers and milliseconds.
+struct Answers(Vec<(usize, f64)>);
+
+impl Answers {
+    fn of(output: &str) -> Answers {
+        Answers(output.lines().filter_map(answer).collect())
+    }
+
+    fn lost_at_most(&self, limit: usize, what: &str) {
+        let highest = self.0.iter().map(|(number, _)| *number).max();
         let lost: Vec<usize> = (1..=highest.expect("an answer"))
-            .filter(|wanted| !answers.iter().any(|(number, _)| number == wanted))
+            .filter(|wanted| !self.0.iter().any(|(number, _)| number == wanted))
             .collect();
-        let longest = answers.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
+        let longest = self.0.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
         println!(
             "{what}: {} answers, the last after {longest} ms",
-            answers.len()
+            self.0.len()
         );
-        assert!(
-            lost.len() <= UNDER_WAY,
-            "{what}: lost {lost:?} of {highest:?}"
-        );
+        assert!(lost.len() <= limit, "{what}: lost {lost:?} of {highest:?}");
     }
 }
 

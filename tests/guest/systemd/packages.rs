@@ -87,7 +87,7 @@ fn an_upgrade_restarts_a_running_daemon_and_keeps_its_configuration() {
             dpkg -i {}",
             package(VERSIONS[1])
         );
-        served.keeps_pings("upgrade from root to the user ibtap", &upgrade);
+        served.keeps_pings("upgrade from root to the user ibtap", &upgrade, 0);
         assert_ne!(process(), before);
         assert_eq!(user(), "ibtap");
         assert_eq!(machine.ok("cat /sys/class/net/ib0/ifindex"), index);

@@ -10,4 +10,5 @@ mod pressure;
 mod programs;
 mod refusals;
 mod scale;
+mod successor;
 mod traffic_class;

@@ -16,6 +16,7 @@ fn inherited(kept: &[(&str, &str)]) -> Inherited {
     };
     Inherited {
         interfaces: kept.iter().map(stored).collect(),
+        ..Inherited::default()
     }
 }
 
@@ -53,6 +54,27 @@ fn what_is_no_tap_is_not_kept() {
     let file = OwnedFd::from(File::open("/dev/null").unwrap());
     let mut kept = Inherited::new(vec![("ibtap-ib0".to_owned(), file)]);
     assert!(kept.of("ibtap-ib0", "ib0", None).is_none());
+}
+
+#[test]
+fn sockets_are_in_their_order_and_belong_to_their_underlay() {
+    let socket = || OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    let address = |fd: &OwnedFd| rustix::net::getsockname(fd).unwrap();
+    let labels = ["roce-eth0-10", "roce-a-b-0", "roce-eth0-2", "roce-eth0-x"];
+    let kept: Vec<_> = labels.iter().map(|l| ((*l).to_owned(), socket())).collect();
+    let addresses: Vec<_> = kept.iter().map(|(_, fd)| address(fd)).collect();
+    let mut inherited = Inherited::new(kept);
+    let mut of = |underlay: &str| {
+        let sockets = inherited.sockets_of(&PortName::Underlay(underlay.to_owned()));
+        let found = sockets.iter().map(|fd| address(fd));
+        found
+            .map(|a| addresses.iter().position(|b| *b == a).unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("eth0"), [2, 0]);
+    assert_eq!(of("eth0").len(), 0);
+    assert_eq!(of("a-b"), [1]);
+    assert_eq!(of("x").len(), 0);
 }
 
 /// The messages that a socket received, each with its number of descriptors.

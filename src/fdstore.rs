@@ -1,6 +1,7 @@
 //! The service manager's descriptor store (sd_notify(3), FDSTORE). The TAPs' queues stay open while no
 //! daemon runs, so the interfaces keep addresses, routes, bridge and carrier. This works for TAPs that are
-//! not persistent, too, and however the daemon ended.
+//! not persistent, too, and however the daemon ended. The sockets that receive for the software fabric stay open, too:
+//! packets in both directions wait for the next daemon.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -10,15 +11,21 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
+use std::sync::Arc;
 
+use fabric::Port;
 use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, interface_of, namespace_of};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use control::config::InterfaceConfig;
+use control::config::{InterfaceConfig, PortName};
 
 /// The prefix of labels; the interface's configured name follows.
 const PREFIX: &str = "ibtap-";
+
+/// The prefix of the labels of receiving sockets; the underlay and the socket's number follow, with a hyphen between
+/// them.
+const SOCKET_PREFIX: &str = "roce-";
 
 /// The queues of one interface from the store.
 #[derive(Debug)]
@@ -33,10 +40,12 @@ pub struct Stored {
     pub fds: Vec<OwnedFd>,
 }
 
-/// The queues that the service manager has kept and no interface has taken yet.
+/// The descriptors that the service manager has kept, and no interface or port has taken yet.
 #[derive(Debug, Default)]
 pub struct Inherited {
     interfaces: Vec<Stored>,
+    /// Receiving sockets, by underlay and number.
+    sockets: BTreeMap<String, BTreeMap<usize, OwnedFd>>,
 }
 
 impl Inherited {
@@ -55,7 +64,13 @@ impl Inherited {
     fn new(fds: Vec<(String, OwnedFd)>) -> Inherited {
         let home = Namespace::current().and_then(|home| home.id()).ok();
         let mut interfaces: BTreeMap<_, (Option<Namespace>, Vec<OwnedFd>)> = BTreeMap::new();
+        let mut sockets: BTreeMap<String, BTreeMap<usize, OwnedFd>> = BTreeMap::new();
         for (label, fd) in fds {
+            if let Some((underlay, number)) = of_socket(&label) {
+                let of_it = sockets.entry(underlay.to_owned()).or_default();
+                of_it.insert(number, fd);
+                continue;
+            }
             match interface_of(&fd) {
                 Ok(interface) => {
                     // Kernels without TUNGETDEVNETNS: the TAP is in this namespace, or lost.
@@ -74,6 +89,7 @@ impl Inherited {
         }
         let interfaces = interfaces.into_iter();
         Inherited {
+            sockets,
             interfaces: interfaces
                 .map(|((label, interface, _), (namespace, fds))| Stored {
                     label,
@@ -107,14 +123,29 @@ impl Inherited {
         Some(self.interfaces.swap_remove(at))
     }
 
+    /// Takes the receiving sockets of a port, in their order.
+    pub fn sockets_of(&mut self, port: &PortName) -> Vec<Arc<OwnedFd>> {
+        let kept = self.sockets.remove(&port.to_string()).unwrap_or_default();
+        kept.into_values().map(Arc::new).collect()
+    }
+
     /// Whether the store has queues of the interface with this current name.
     pub fn has(&self, interface: &str) -> bool {
         self.interfaces.iter().any(|s| s.interface == interface)
     }
 
-    /// Closes the queues that no interface has taken; the kernel removes TAPs that are not persistent with
-    /// them.
+    /// Closes the descriptors that no interface or port has taken. The kernel removes TAPs that are not persistent
+    /// with their queues.
     pub fn discard_rest(&mut self) {
+        for (underlay, sockets) in std::mem::take(&mut self.sockets) {
+            log::info!(
+                "{underlay}: no longer configured; closing {} stored socket(s)",
+                sockets.len()
+            );
+            sockets
+                .keys()
+                .for_each(|n| remove(&socket_label(&underlay, *n)));
+        }
         for stored in self.interfaces.drain(..) {
             log::info!(
                 "{}: no longer configured; closing {} stored descriptor(s)",
@@ -136,16 +167,41 @@ pub fn keep(spec: &InterfaceConfig, tap: &Tap) {
     }
 }
 
+/// Stores the receiving sockets of a port.
+pub fn keep_sockets(name: &PortName, port: &dyn Port) {
+    for (number, socket) in port.receiving_sockets().iter().enumerate() {
+        let label = socket_label(&name.to_string(), number);
+        if let Err(e) = notify_with(&format!("FDSTORE=1\nFDNAME={label}\n"), &[*socket]) {
+            log::warn!("{name}: cannot store a socket with the service manager: {e}");
+        }
+    }
+}
+
+/// Removes the first `count` receiving sockets of a port from the store.
+pub fn forget_sockets(name: &PortName, count: usize) {
+    (0..count).for_each(|n| remove(&socket_label(&name.to_string(), n)));
+}
+
+fn socket_label(underlay: &str, number: usize) -> String {
+    format!("{SOCKET_PREFIX}{underlay}-{number}")
+}
+
+/// Underlay and number of the label of a receiving socket.
+fn of_socket(label: &str) -> Option<(&str, usize)> {
+    let (underlay, number) = label.strip_prefix(SOCKET_PREFIX)?.rsplit_once('-')?;
+    Some((underlay, number.parse().ok()?))
+}
+
 /// Removes an interface's queues from the store: the interface is gone or will be removed.
 pub fn forget(spec: &InterfaceConfig) {
     remove(&label(spec));
 }
 
-/// Removes the queues of a label from the store.
+/// Removes the descriptors of a label from the store.
 pub fn remove(label: &str) {
     let message = format!("FDSTOREREMOVE=1\nFDNAME={label}\n");
     if let Err(e) = notify_with(&message, &[]) {
-        log::debug!("{label}: cannot remove its queues from the service manager: {e}");
+        log::debug!("{label}: cannot remove it from the service manager's store: {e}");
     }
 }
 
