@@ -12,6 +12,7 @@ use crate::{Breach, Tree};
 /// The modules of the daemon from the bottom up. A module may use modules of lower rows only.
 pub const ORDER: &[&[&str]] = &[
     &["control"],
+    &["fdstore"],
     &["datapath"],
     &["port"],
     &["interface"],
