@@ -31,9 +31,9 @@ await() {
     done
     echo "$1: yes"
 }
-reach() { on "$1" ping -c 1 -W 1 "$2"; }
-# A neighbour that must be found first, by multicast.
-reach_anew() { on "$1" ip neigh flush dev ib0; reach "$1" "$2"; }
+reach() { on "$1" ping -c 1 -W "${3:-1}" "$2"; }
+# A neighbour that must be found first, by multicast. Both hosts may have to ask OpenSM for paths, twice if it is busy.
+reach_anew() { on "$1" ip neigh flush dev ib0; reach "$1" "$2" 5; }
 carrier() { [ "$(on "$1" cat "/sys/class/net/$2/carrier")" = 1 ]; }
 # has_members HOSTS: OpenSM knows that many hosts as members of the broadcast group. Its SM_Key is 1.
 has_members() {
