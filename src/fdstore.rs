@@ -160,20 +160,13 @@ impl Inherited {
 /// Stores an interface's queues with the service manager, if it supports that.
 pub fn keep(spec: &InterfaceConfig, tap: &Tap) {
     let fds: Vec<BorrowedFd<'_>> = tap.descriptors().collect();
-    let message = format!("FDSTORE=1\nFDNAME={}\n", label(spec));
-    if let Err(e) = notify_with(&message, &fds) {
-        let name = &spec.name;
-        log::warn!("{name}: cannot store its queues with the service manager: {e}");
-    }
+    store(&label(spec), &fds);
 }
 
 /// Stores the receiving sockets of a port.
 pub fn keep_sockets(name: &PortName, port: &dyn Port) {
     for (number, socket) in port.receiving_sockets().iter().enumerate() {
-        let label = socket_label(&name.to_string(), number);
-        if let Err(e) = notify_with(&format!("FDSTORE=1\nFDNAME={label}\n"), &[*socket]) {
-            log::warn!("{name}: cannot store a socket with the service manager: {e}");
-        }
+        store(&socket_label(&name.to_string(), number), &[*socket]);
     }
 }
 
@@ -195,6 +188,14 @@ fn of_socket(label: &str) -> Option<(&str, usize)> {
 /// Removes an interface's queues from the store: the interface is gone or will be removed.
 pub fn forget(spec: &InterfaceConfig) {
     remove(&label(spec));
+}
+
+/// Stores descriptors under a label.
+fn store(label: &str, fds: &[BorrowedFd<'_>]) {
+    let message = format!("FDSTORE=1\nFDNAME={label}\n");
+    if let Err(e) = notify_with(&message, fds) {
+        log::warn!("{label}: cannot store it with the service manager: {e}");
+    }
 }
 
 /// Removes the descriptors of a label from the store.

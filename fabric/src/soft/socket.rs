@@ -10,7 +10,9 @@ use rustix::net::sockopt::{
     set_socket_recv_buffer_size_force, set_socket_reuseport, set_socket_send_buffer_size,
     set_socket_send_buffer_size_force,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, socket_with,
+};
 
 use super::snapshot::{Outlet, Sockets};
 use super::steering;
@@ -146,15 +148,11 @@ fn receive_socket(ifindex: u32, is_first: bool) -> io::Result<OwnedFd> {
 
 /// Whether [`receive_socket`] of a former process has bound this socket, in the present network namespace.
 fn is_bound(fd: &OwnedFd, ifindex: u32) -> bool {
-    let has = |name, value: u32| {
-        let found = option(fd, libc::SOL_SOCKET, name).map(u32::from_ne_bytes);
-        found.is_ok_and(|found| found == value)
-    };
     let namespace = |fd: &OwnedFd| option::<8>(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE).ok();
-    let is_here = udp(AddressFamily::INET6).is_ok_and(|here| namespace(&here) == namespace(fd));
-    is_here
-        && has(libc::SO_PROTOCOL, libc::IPPROTO_UDP.cast_unsigned())
-        && has(libc::SO_BINDTOIFINDEX, ifindex)
+    let interface = option(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX).map(u32::from_ne_bytes);
+    udp(AddressFamily::INET6).is_ok_and(|here| namespace(&here) == namespace(fd))
+        && sockopt::socket_protocol(fd) == Ok(Some(ipproto::UDP))
+        && interface.is_ok_and(|bound| bound == ifindex)
         && getsockname(fd).is_ok_and(|name| name == wildcard().into())
 }
 

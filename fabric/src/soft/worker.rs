@@ -216,7 +216,7 @@ impl SoftWorker {
         let Some((epoll, token)) = &self.epoll else {
             return Ok(());
         };
-        let wanted = self.receiving().map(Arc::clone);
+        let wanted = self.receiving().cloned();
         if wanted.as_ref().map(Arc::as_ptr) == self.watched.as_ref().map(Arc::as_ptr) {
             return Ok(());
         }
@@ -254,7 +254,7 @@ impl SoftWorker {
     }
 
     fn receive(&mut self, now: Instant, depth: usize) -> io::Result<()> {
-        let Some(socket) = self.receiving().map(Arc::clone) else {
+        let Some(socket) = self.receiving().cloned() else {
             return Ok(());
         };
         for i in 0..self.slab.receive(&socket, depth)? {
