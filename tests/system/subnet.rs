@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::lab::{Done, SOON, Subnet, eventually, ibtap};
+use crate::lab::{Done, Running, SOON, Subnet, eventually, ibtap};
 
 const PARTITIONS: &str = "Default=0x7fff,ipoib,mtu=4:ALL=full;\nred=0x0001,ipoib,mtu=4:ALL=full;\n";
 
@@ -145,6 +145,34 @@ fn questions_have_filters_and_json() {
     );
 }
 
+/// Whether the administrator has a subscription.
+fn is_subscribed(subnet: &Subnet) -> bool {
+    subnet.ok("H2", "saquery -I").contains("SubscriberGID")
+}
+
+/// `ibtap sa inform` on `H4`, with its output in the file `inform.out`.
+fn informed(subnet: &Subnet) -> Running {
+    let words = format!("{} sa inform --json", ibtap().display());
+    let inform = subnet.spawn("H4", &words, "inform.out");
+    eventually(SOON, "a subscription", || {
+        is_subscribed(subnet).then_some(())
+    });
+    inform
+}
+
+/// A restarted administrator has no subscriptions; it refuses to end them.
+#[test]
+fn subscriptions_that_are_gone_end_without_a_fault() {
+    let Some(mut subnet) = Subnet::managed(PARTITIONS) else {
+        return;
+    };
+    let mut inform = informed(&subnet);
+    subnet.abandon();
+    subnet.manage(PARTITIONS);
+    assert!(!is_subscribed(&subnet));
+    assert_eq!(inform.interrupt(), Some(0));
+}
+
 #[test]
 fn reports_arrive_until_the_subscriptions_end() {
     let Some(mut subnet) = Subnet::managed(PARTITIONS) else {
@@ -155,13 +183,7 @@ fn reports_arrive_until_the_subscriptions_end() {
     let guid = u64::from_str_radix(guid, 16).expect("a number");
     let gid = std::net::Ipv6Addr::from(u128::from(0xfe80u64) << 112 | u128::from(guid)).to_string();
 
-    let words = format!("{} sa inform --json", ibtap().display());
-    let mut inform = subnet.spawn("H4", &words, "inform.out");
-    let subscribed = |subnet: &Subnet| {
-        let all = subnet.ok("H2", "saquery -I");
-        all.contains("SubscriberGID").then_some(())
-    };
-    eventually(SOON, "a subscription", || subscribed(&subnet));
+    let mut inform = informed(&subnet);
     subnet.console("Unlink \"H3\"");
     let report = eventually(SOON, "a Report of H3", || {
         let text = fs::read_to_string(subnet.file("inform.out")).expect("its output");
@@ -174,7 +196,7 @@ fn reports_arrive_until_the_subscriptions_end() {
     assert_eq!(what, format!("port {gid} went out of service"));
     assert_eq!(inform.interrupt(), Some(0));
     eventually(SOON, "the end of the subscriptions", || {
-        subscribed(&subnet).is_none().then_some(())
+        (!is_subscribed(&subnet)).then_some(())
     });
 }
 

@@ -45,7 +45,7 @@ pub use service::Service;
 pub use shell::Shell;
 pub use sniffer::Sniffer;
 pub use station::{Background, Done, Station};
-pub use subnet::Subnet;
+pub use subnet::{Running, Subnet};
 use tempfile::TempDir;
 pub use transfer::arrives_whole;
 

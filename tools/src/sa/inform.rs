@@ -39,7 +39,7 @@ pub fn run(args: &SaArgs, format: Format) -> Result<u8, Failure> {
     let end = follow(&mut session, format, interrupt.as_fd());
     let unsubscribed = TRAPS
         .into_iter()
-        .try_for_each(|trap| session.ask(Request::unsubscribe(trap)).map(drop));
+        .try_for_each(|trap| session.unsubscribe(trap));
     end.and(unsubscribed).map(|()| EXIT_OK)
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use fabric::mad::method::RESPONSE;
-use fabric::mad::sa::Notice;
+use fabric::mad::sa::{Notice, status};
 use fabric::sa::{
     Client, ClientConfig, Event, Failure as Refusal, Request, Response, TransactionId,
 };
@@ -95,12 +95,25 @@ impl Session {
 
     /// Asks, and waits for the answer. No records are an empty answer.
     pub fn ask(&mut self, request: Request) -> Result<Response, Failure> {
+        let answer = self.answer(request)?;
+        answer.or_else(|refusal| self.refused(refusal, &request))
+    }
+
+    /// Ends a subscription. The administrator may not have the subscription any more: after a restart, or because a
+    /// request was repeated, and the answer to the first was late.
+    pub fn unsubscribe(&mut self, trap: u16) -> Result<(), Failure> {
+        let request = Request::unsubscribe(trap);
+        match self.answer(request)? {
+            Ok(_) | Err(Refusal::Status(status::REQ_INVALID)) => Ok(()),
+            Err(refusal) => self.refused(refusal, &request).map(drop),
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Result<Response, Refusal>, Failure> {
         let id = self.start(request)?;
         loop {
             match self.step(None)? {
-                Woken::Event(Event::Answered { id: of, result }) if of == id => {
-                    return result.or_else(|refusal| self.refused(refusal, &request));
-                }
+                Woken::Event(Event::Answered { id: of, result }) if of == id => return Ok(result),
                 Woken::Event(Event::Reported(notice)) => self.reports.push_back(notice),
                 Woken::Event(Event::Answered { .. }) | Woken::Interrupted => {}
             }
