@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tools::decode::decode;
+use decode::decode;
 
 fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use control::DEFAULT_SOCKET;
 use control::api::{LogLevel, Mode, PING_SIZE};
-use tools::decode::DecodeArgs;
+use decode::DecodeArgs;
 
 pub use self::sa::{End, PathArgs, SaArgs, SaVerb};
 pub use self::vnic::{VnicArgs, VnicVerb};

@@ -1,6 +1,5 @@
-//! Functions of `ibtap` beyond the control socket, for other programs and fuzzers.
+//! The library of `ibtap-peer`; `ibtap generate` uses its command line.
 
 #![forbid(unsafe_code)]
 
-pub mod decode;
 pub mod peer;

@@ -1,7 +1,7 @@
 //! `ibtap`: controls and inspects a running `ibtapd`, and decodes captures.
 //!
 //! Exit status: 0 success, 1 wrong usage or no such interface, 2 error of the daemon or the system, 3 no
-//! answer from a daemon. [`tools::decode`] describes the exit statuses of `ibtap decode`. `ibtap doctor`
+//! answer from a daemon. [`decode`] describes the exit statuses of `ibtap decode`. `ibtap doctor`
 //! exits with 2 for a fault that keeps ibtap from working. `ibtap sa` exits with 1 also without such a
 //! record, and with 3 without an answer of the subnet.
 
@@ -24,7 +24,6 @@ use std::process::ExitCode;
 use cli::{Cli, Command};
 use control::exit::EXIT_OK;
 use output::{Failure, Format};
-use tools::decode;
 
 fn main() -> ExitCode {
     let status = match control::exit::parse_from(std::env::args_os()) {

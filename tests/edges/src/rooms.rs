@@ -26,17 +26,17 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("ibtap-em", &["proto", "control", "vnic"]),
     ("ibtap-fs", &["proto", "control"]),
+    ("decode", &["proto", "fabric", "ipoib", "vnic"]),
     (
         "tools",
         &[
-            "proto", "rtnl", "control", "netdev", "fabric", "ipoib", "vnic", "ibtap-em",
+            "proto", "rtnl", "control", "netdev", "fabric", "ipoib", "vnic", "ibtap-em", "decode",
         ],
     ),
     (
         "ibtap-fuzz",
         &[
-            "proto", "rtnl", "control", "netdev", "fabric", "ipoib", "vnic", "ibtap", "ibtap-em",
-            "tools",
+            "proto", "rtnl", "control", "netdev", "fabric", "ipoib", "vnic", "decode",
         ],
     ),
 ];

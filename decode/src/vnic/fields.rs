@@ -11,8 +11,8 @@ use vnic::mad::{
     MacList, MacListQuery, Mad, Malformed, Notice, SummaryCounters, TrapKind, attribute, method,
 };
 
-use crate::decode::record::{Fields, Value};
-use crate::decode::values::{count, list, mac, number, text};
+use crate::record::{Fields, Value};
+use crate::values::{count, list, mac, number, text};
 
 /// Fields of the header other than class, method, attribute and transaction.
 pub fn header(h: &Header) -> Fields {

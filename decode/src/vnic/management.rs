@@ -10,7 +10,7 @@ use vnic::mad::{self, Mad};
 use vnic::{Time, carriage};
 
 use super::fields;
-use crate::decode::record::{Content, MadRecord, Record};
+use crate::record::{Content, MadRecord, Record};
 
 /// A piece of a management datagram.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

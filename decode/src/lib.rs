@@ -1,6 +1,8 @@
 //! `ibtap decode`: prints the packets of a capture of RoCEv2, or of Omni-Path's 16B packets, and checks every
 //! ICRC.
 
+#![forbid(unsafe_code)]
+
 mod aeth;
 mod capture;
 mod cm;
