@@ -21,6 +21,9 @@ pub use requests::{Changes, change, follow};
 const PAUSE_MS: u64 = 1_000;
 /// The longest pause, in milliseconds.
 const PAUSE_MAX_MS: u64 = 16_000;
+/// Maximum number of groups to join, and to leave, in one turn of the control loop. The kernel searches a list of all
+/// groups for each: thousands in one turn would leave the control socket without answers for seconds.
+const TURN: usize = 64;
 
 /// The limits of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,24 +162,31 @@ impl GroupSet {
         left_out.filter(|_| !was_full)
     }
 
-    /// The groups to join and to leave now. Groups to leave are forgotten; groups to join wait for
+    /// The groups to join and to leave in this turn. Groups to leave are forgotten; groups to join wait for
     /// [`GroupSet::outcome`].
     pub fn requests(&mut self, now: Time) -> (Vec<Gid>, Vec<Gid>) {
-        let leaves: Vec<Gid> = std::mem::take(&mut self.leaving).into_iter().collect();
-        for group in &leaves {
-            self.pending.remove(group);
-            self.joined.remove(group);
-            self.fresh.remove(group);
+        let mut leaves = Vec::new();
+        while leaves.len() < TURN
+            && let Some(group) = self.leaving.pop_first()
+        {
+            self.pending.remove(&group);
+            self.joined.remove(&group);
+            self.fresh.remove(&group);
+            leaves.push(group);
         }
         if self.rejoin.is_some_and(|at| at <= now) {
             self.rejoin = None;
-            self.fresh.extend(self.joined.keys());
+            let kept = self
+                .joined
+                .keys()
+                .filter(|group| !self.leaving.contains(*group));
+            self.fresh.extend(kept);
         }
         if self.again.is_some_and(|at| at <= now) {
             self.again = None;
             self.fresh.extend(self.refused.keys());
         }
-        let room = self.bounds.requests.saturating_sub(self.pending.len());
+        let room = self.room().min(TURN);
         if room == 0 || self.fresh.is_empty() {
             return (Vec::new(), leaves);
         }
@@ -289,9 +299,15 @@ impl GroupSet {
         self.late.push((group, joined));
     }
 
+    /// How many more requests may wait for an answer.
+    fn room(&self) -> usize {
+        self.bounds.requests.saturating_sub(self.pending.len())
+    }
+
     /// When [`change`] is due again.
     pub fn next(&self) -> Option<Time> {
-        if !self.late.is_empty() {
+        let can_join = !self.fresh.is_empty() && self.room() > 0;
+        if can_join || !self.leaving.is_empty() || !self.late.is_empty() {
             return Some(Time(0));
         }
         self.again.into_iter().chain(self.rejoin).min()

@@ -125,13 +125,20 @@ impl Interfaces {
         all.map(|at| Duration::from_millis(at.since(now))).min()
     }
 
-    /// Retries refused groups, joins groups again that the fabric has lost, and handles late answers.
+    /// Sends further requests, retries refused groups, joins groups again that the fabric has lost, and handles late
+    /// answers.
     pub fn tick_groups(&mut self, cx: &mut Context) {
         let now = now();
         let is_due = |set: &GroupSet| set.next().is_some_and(|at| at <= now);
         let links = self.ips().flat_map(|(_, ip)| ip.links());
         let due = links.filter(|link| is_due(&link.fabric.groups));
-        cx.pending.membership.extend(due.map(IpLink::id));
+        // Those that are pending follow in this turn.
+        let due = due
+            .map(IpLink::id)
+            .filter(|id| !cx.pending.membership.contains(id));
+        for id in due.collect::<Vec<_>>() {
+            self.sync_link_groups(cx, id);
+        }
         let due = |_: &Interface, e: &Ethernet| e.link.as_ref().is_some_and(|l| is_due(&l.groups));
         for id in self.ethernet_ids(due) {
             self.sync_vnic_groups(cx, id);

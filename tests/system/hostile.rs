@@ -7,7 +7,7 @@ use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::frame::{
     self, icmpv6_checksum, igmp_report, igmp_report_of_many, mld_report, solicitation,
 };
-use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
+use crate::lab::group::{GROUPS_MAX, V4, V6, heard, is_full_member, receiver, sender};
 use crate::lab::{Alone, Host, Lab, Load, Pinging, SOON, eventually, iperf_above};
 
 /// Drop reasons of the fabric.
@@ -353,9 +353,6 @@ fn a_neighbour_that_floods_is_limited_while_others_are_resolved() {
         }
     });
 }
-
-/// Maximum number of groups of a port.
-const GROUPS_MAX: usize = 8192;
 
 #[test]
 fn a_storm_of_memberships_is_bounded_and_removes_no_other_group() {

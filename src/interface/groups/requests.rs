@@ -7,7 +7,7 @@ use fabric::{FabricError, Gid, Joined};
 use log::Level;
 use proto::Time;
 
-use super::{GroupSet, News};
+use super::{GroupSet, News, TURN};
 use crate::interface::{Events, Interface};
 
 /// Changes of an endpoint's groups.
@@ -56,7 +56,7 @@ pub fn follow(
     change(set, now, name, ask)
 }
 
-/// Handles late answers and sends the due requests of a set. `ask` is
+/// Handles late answers and sends the requests of one turn. `ask` is
 /// [`Port::change_groups`](fabric::Port::change_groups) for the set's endpoint; `name` is for the log.
 pub fn change(
     set: &mut GroupSet,
@@ -66,32 +66,26 @@ pub fn change(
 ) -> Changes {
     let mut changes = Changes::default();
     take_late(set, now, name, &mut changes);
-    loop {
-        let leaving = set.leaving.iter();
-        let left = leaving.filter(|group| set.joined.contains_key(group));
-        for group in left {
-            log::debug!("{name}: leaving {group}");
-            changes.left.push(*group);
-        }
-        let (joins, leaves) = set.requests(now);
-        if joins.is_empty() && leaves.is_empty() {
-            return changes;
-        }
-        let answers = ask(&joins, &leaves).unwrap_or_else(|e| {
-            if joins.is_empty() {
-                log::warn!("{name}: cannot leave multicast groups: {e}");
-            }
-            vec![Joined::Refused(e.to_string()); joins.len()]
-        });
-        // Immediate answers allow more requests.
-        let has_room = answers.iter().any(|answer| *answer != Joined::Pending);
-        for (group, answer) in joins.into_iter().zip(answers) {
-            take(set, now, name, group, answer, &mut changes);
-        }
-        if !has_room {
-            return changes;
-        }
+    let leaving = set.leaving.iter().take(TURN);
+    let left = leaving.filter(|group| set.joined.contains_key(group));
+    for group in left {
+        log::debug!("{name}: leaving {group}");
+        changes.left.push(*group);
     }
+    let (joins, leaves) = set.requests(now);
+    if joins.is_empty() && leaves.is_empty() {
+        return changes;
+    }
+    let answers = ask(&joins, &leaves).unwrap_or_else(|e| {
+        if joins.is_empty() {
+            log::warn!("{name}: cannot leave multicast groups: {e}");
+        }
+        vec![Joined::Refused(e.to_string()); joins.len()]
+    });
+    for (group, answer) in joins.into_iter().zip(answers) {
+        take(set, now, name, group, answer, &mut changes);
+    }
+    changes
 }
 
 /// Handles late answers ([`GroupSet::answer`]).

@@ -7,7 +7,7 @@ use proto::Time;
 use vnic::Random;
 
 use super::requests::take_late;
-use super::{Bounds, Changes, GroupSet, News, State, change, follow};
+use super::{Bounds, Changes, GroupSet, News, State, TURN, change, follow};
 
 const MANY: Bounds = Bounds {
     groups: 20_000,
@@ -294,42 +294,52 @@ fn a_port_that_returns_misses_its_required_group_until_the_answer() {
     assert_eq!(set.missing(), None);
 }
 
+/// Sends the requests of all turns that are due at once, and answers each join with `answer`. Returns the number of
+/// turns, and of joined and left groups.
+fn turns(set: &mut GroupSet, now: Time, answer: &Joined) -> (usize, usize, usize) {
+    let mut sums = (0, 0, 0);
+    while sums.0 == 0 || set.next() == Some(Time(0)) {
+        let changes = change(set, now, "ib0", |joins, leaves| {
+            assert!(joins.len() <= TURN && leaves.len() <= TURN);
+            Ok(vec![answer.clone(); joins.len()])
+        });
+        sums.0 += 1;
+        sums.1 += changes.joined.len();
+        sums.2 += changes.left.len();
+    }
+    sums
+}
+
+/// The control loop serves others between the turns.
 #[test]
-fn ten_thousand_groups_cost_one_change_and_have_one_timer() {
+fn ten_thousand_groups_take_many_turns_and_have_one_timer() {
+    let all_turns = 10_000_usize.div_ceil(TURN);
     let mut set = set(MANY);
     let all: BTreeSet<Gid> = (0..10_000).map(group).collect();
-    let mut calls = Vec::new();
-    let mut refuse = |joins: &[Gid], leaves: &[Gid]| {
-        calls.push((joins.len(), leaves.len()));
-        Ok(vec![full(); joins.len()])
-    };
-    let wanted = (Some(group(0)), all.clone());
-    let changes = follow(&mut set, Time(0), "ib0", wanted, &mut refuse);
-    assert!(changes.is_empty());
+    set.want(Some(group(0)), all.clone());
+    assert_eq!(turns(&mut set, Time(0), &full()), (all_turns, 0, 0));
     let next = set.next().unwrap();
-    change(&mut set, next, "ib0", &mut refuse);
+    assert!((750..=1_000).contains(&next.0));
+    assert_eq!(turns(&mut set, next, &full()), (all_turns, 0, 0));
     let last = set.next().unwrap();
     assert!(last.since(next) <= 2_666);
-    assert_eq!(calls, [(10_000, 0), (10_000, 0)]);
-    let mut calls = 0;
-    let changes = change(&mut set, last, "ib0", |joins, _| {
-        calls += 1;
-        Ok(vec![given(); joins.len()])
-    });
-    assert_eq!((changes.joined.len(), changes.left.len()), (10_000, 0));
+    assert_eq!(turns(&mut set, last, &given()), (all_turns, 10_000, 0));
     assert_eq!((set.next(), set.attached().count()), (None, 10_000));
-    let changes = follow(
-        &mut set,
-        last,
-        "ib0",
-        Default::default(),
-        |joins, leaves| {
-            calls += 1;
-            assert_eq!((joins.len(), leaves.len()), (0, 10_000));
-            Ok(vec![])
-        },
-    );
-    assert_eq!((calls, changes.left.len()), (2, 10_000));
+    // Half of the groups that are to be left are wanted again, in the middle.
+    set.want(None, []);
+    set.requests(last);
+    set.want(None, all.iter().copied().step_by(2));
+    assert_eq!(turns(&mut set, last, &given()).1, TURN / 2);
+    assert_eq!((set.next(), set.attached().count()), (None, 5_000));
+    // The fabric has lost the memberships while groups are being left: only wanted groups are joined again.
+    set.want(None, [group(0)]);
+    set.requests(last);
+    set.rejoin_all(last, 0);
+    let (joins, leaves) = set.requests(last);
+    assert_eq!((joins, leaves.len()), (vec![group(0)], TURN));
+    set.outcome(last, group(0), given());
+    turns(&mut set, last, &given());
+    assert_eq!(set.attached().collect::<Vec<_>>(), [group(0)]);
 }
 
 #[test]

@@ -10,6 +10,9 @@ use super::{Host, SOON, Station, eventually};
 
 const PORT: u16 = 7000;
 
+/// Maximum number of groups of a port.
+pub const GROUPS_MAX: usize = 8192;
+
 /// A group, and its MGID for P_Key 0xffff and link-local scope (RFC 4391, section 4; `ip_ib_mc_map` and
 /// `ipv6_ib_mc_map` of Linux).
 pub struct Group {
@@ -80,6 +83,16 @@ pub fn join_all_v6(station: &Station, interface: &str, groups: &[Ipv6Addr]) -> V
         };
         groups.chunks(500).map(joined).collect()
     })
+}
+
+/// Sockets that have joined more groups on `interface` than its port accepts. The port is full, too.
+pub fn fill_port(host: &Host, interface: &str) -> Vec<UdpSocket> {
+    let groups = (0..8400).map(|n| Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 7, n));
+    let sockets = join_all_v6(host, interface, &groups.collect::<Vec<_>>());
+    eventually(Duration::from_secs(60), "the port to be full", || {
+        (host.groups(interface, |g| g["complete"] == true).len() >= GROUPS_MAX).then_some(())
+    });
+    sockets
 }
 
 /// Hop limit of the socket's multicast.

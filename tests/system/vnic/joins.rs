@@ -1,14 +1,11 @@
 //! Groups that cannot be joined because the port has reached its maximum.
 
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::{fixed, managed, start, write};
-use crate::lab::group::join_all_v6;
+use crate::lab::group::fill_port;
 use crate::lab::{Host, Lab, SOON, eventually};
 
-/// More groups than a port accepts.
-const GROUPS: u16 = 8400;
 /// Time limit for thousands of groups, and for retries after up to half a minute.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -27,11 +24,7 @@ fn a_vnic_without_its_switchs_group_has_no_carrier_and_tries_again() {
     let text = format!("{ib0}{}", fixed("vnic0", 1, "up = false"));
     start(a, &text);
     a.await_carrier("ib0", true);
-    let groups = (0..GROUPS).map(|n| Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 7, n));
-    let sockets = join_all_v6(a, "ib0", &groups.collect::<Vec<_>>());
-    eventually(LONG, "the port to be full", || {
-        (lines(a, "ib0: multicast join failed") > 0).then_some(())
-    });
+    let sockets = fill_port(a, "ib0");
     a.configure_addresses("vnic0");
     let reason = eventually(SOON, "a word about the switch's group", || {
         let shown = a.show("vnic0");
