@@ -209,7 +209,8 @@ end_process() {
     PIDS=("${kept[@]}")
     kill "$1" 2>/dev/null || true
     for _ in $(seq 30); do
-        kill -0 "$1" 2>/dev/null || break
+        # Its number may be another process's after this.
+        kill -0 "$1" 2>/dev/null || { wait "$1" 2>/dev/null || true; return 0; }
         sleep 0.1
     done
     kill -KILL "$1" 2>/dev/null || true
