@@ -56,15 +56,24 @@ namespaces_of() { # ID
     ip netns list 2>/dev/null | cut -d' ' -f1 | grep -x "$1-[a-z0-9]*" || true
 }
 
+# processes_in NAMESPACE: those that the lab of this script has started, or all for --down. ip compares the numbers of
+# namespaces. On Linux 6.18, ip has listed a process of another namespace while namespaces came and went.
+processes_in() {
+    local pid
+    for pid in $(ip netns pids "$1" 2>/dev/null); do
+        [ -z "$DOWN" ] && ! grep -qsz "^IBTAP_LAB=$RUN\$" "/proc/$pid/environ" || echo "$pid"
+    done
+}
+
 end_namespace() { # NAMESPACE: with its processes
     local pids end=$((SECONDS + 3))
-    pids=$(ip netns pids "$1" 2>/dev/null)
+    pids=$(processes_in "$1")
     # shellcheck disable=SC2086
     [ -z "$pids" ] || kill $pids 2>/dev/null
-    while [ -n "$(ip netns pids "$1" 2>/dev/null)" ] && [ "$SECONDS" -lt "$end" ]; do
+    while [ -n "$(processes_in "$1")" ] && [ "$SECONDS" -lt "$end" ]; do
         sleep 0.1
     done
-    pids=$(ip netns pids "$1" 2>/dev/null)
+    pids=$(processes_in "$1")
     # shellcheck disable=SC2086
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
     ip netns del "$1"
@@ -217,6 +226,7 @@ begin_lab() {
     while [ -n "$(namespaces_of "$RUN")" ]; do
         RUN="ibt$$$RANDOM"
     done
+    export IBTAP_LAB=$RUN
     make_scratch
     clean_up_always
     trap clean_up_lab EXIT

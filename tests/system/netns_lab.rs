@@ -52,6 +52,34 @@ fn a_lab_on_a_bridge_runs_a_command_and_goes() {
     assert!(!has_namespace(id(&done)));
 }
 
+/// Processes with this word in their command line.
+fn processes(word: &str) -> String {
+    Done::of(Command::new("pgrep").args(["-f", word])).out
+}
+
+#[test]
+fn a_lab_ends_what_it_has_started_and_nothing_else() {
+    // Without the variable, the second process is as one that entered the namespace otherwise.
+    let sleep =
+        |name| format!("bash -c \"exec -a $LAB.{name} sleep 300\" </dev/null >/dev/null 2>&1 &");
+    let command = format!(
+        "echo lab $LAB; setsid ip netns exec {{1}} {} setsid env -u IBTAP_LAB ip netns exec {{2}} {} \
+         until pgrep -f $LAB.left && pgrep -f $LAB.other; do sleep 0.1; done",
+        sleep("left"),
+        sleep("other")
+    );
+    let Some(done) = netns_lab(&["--cmd", &command]) else {
+        return;
+    };
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let id = id(&done);
+    let other = processes(&format!("{id}\\.other"));
+    let ended = Done::of(Command::new("kill").args(other.split_whitespace()));
+    assert_eq!(ended.code, Some(0), "{other:?}");
+    assert_eq!(processes(&format!("{id}\\.left")), "");
+    assert!(!has_namespace(id));
+}
+
 #[test]
 fn a_routed_lab_has_a_subnet_for_each_host() {
     let command = "echo lab $LAB; ip -n $NODE1 route get 10.8.2.2; \
@@ -175,8 +203,7 @@ fn a_lab_is_kept_until_it_is_taken_down() {
     assert!(shown.out.contains("\"qpn\":257"), "{shown:?}");
     assert_eq!(down.code, Some(0), "{down:?}");
     assert!(!has_namespace(&id));
-    let left = Done::of(Command::new("pgrep").args(["-f", &format!("{id}\\.")]));
-    assert_eq!(left.out, "", "nothing of it runs");
+    assert_eq!(processes(&format!("{id}\\.")), "", "nothing of it runs");
 }
 
 #[test]
