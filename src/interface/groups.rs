@@ -165,14 +165,12 @@ impl GroupSet {
     /// The groups to join and to leave in this turn. Groups to leave are forgotten; groups to join wait for
     /// [`GroupSet::outcome`].
     pub fn requests(&mut self, now: Time) -> (Vec<Gid>, Vec<Gid>) {
-        let mut leaves = Vec::new();
-        while leaves.len() < TURN
-            && let Some(group) = self.leaving.pop_first()
-        {
-            self.pending.remove(&group);
-            self.joined.remove(&group);
-            self.fresh.remove(&group);
-            leaves.push(group);
+        let leaves: Vec<Gid> = self.leaves().copied().collect();
+        for group in &leaves {
+            self.leaving.remove(group);
+            self.pending.remove(group);
+            self.joined.remove(group);
+            self.fresh.remove(group);
         }
         if self.rejoin.is_some_and(|at| at <= now) {
             self.rejoin = None;
@@ -297,6 +295,11 @@ impl GroupSet {
     /// Stores a late answer, or the loss of a group, for [`change`].
     pub fn answer(&mut self, group: Gid, joined: Joined) {
         self.late.push((group, joined));
+    }
+
+    /// The groups to leave in this turn.
+    fn leaves(&self) -> impl Iterator<Item = &Gid> {
+        self.leaving.iter().take(TURN)
     }
 
     /// How many more requests may wait for an answer.

@@ -1,7 +1,6 @@
 //! The software fabric with a subnet administrator on its Ethernet, reached by QP1: the scripted one of
 //! `tests/guest/ib`.
 
-use std::fs;
 use std::path::Path;
 
 use crate::lab::{Host, Lab, SOON, eventually};
@@ -52,11 +51,9 @@ fn groups_are_joined_at_the_administrator_and_again_when_it_has_forgotten_them()
         socket.exists().then_some(())
     });
     for host in [&mut *a, b] {
-        let file = host.file("ibtapd.toml");
-        let text =
-            format!("[port.eth0]\nsa = {gid:?}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n");
-        fs::write(&file, text).expect("a scratch file");
-        host.start_with(&["--config", file.to_str().expect("an ASCII path")]);
+        host.start_config(&format!(
+            "[port.eth0]\nsa = {gid:?}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n"
+        ));
         host.configure("ib0");
     }
     a.reaches(b);

@@ -4,13 +4,10 @@ use crate::lab::attacker::Attacker;
 use crate::lab::{Host, Lab, SOON, eventually};
 
 fn write(host: &Host, allow: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    let text = format!(
+    host.write_config(&format!(
         "[port.eth0]\n{allow}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\n\
          [[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n"
-    );
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
+    ))
 }
 
 /// The first host is allowed, the second only after a reload; interfaces of the host itself always are.

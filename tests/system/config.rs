@@ -2,13 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::lab::{Host, Lab, SOON, eventually};
-
-fn write(host: &Host, text: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
-}
+use crate::lab::{Lab, SOON, eventually};
 
 const TWO_PARTITIONS: &str = r#"
 log_level = "debug"
@@ -30,8 +24,7 @@ fn two_devices_in_two_partitions_share_an_underlay() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
-        let path = write(host, TWO_PARTITIONS);
-        host.start_with(&["--config", &path]);
+        host.start_config(TWO_PARTITIONS);
         host.configure("ib0");
         host.ok(&format!("ip addr add 10.10.0.{number}/24 dev ib1"));
         host.ok("ip link set ib1 up");
@@ -87,7 +80,7 @@ fn limited_members_reach_full_ones_and_not_each_other() {
 fn check_config_accepts_a_file_or_prints_the_place_of_the_error() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
-    let good = write(host, TWO_PARTITIONS);
+    let good = host.write_config(TWO_PARTITIONS);
     let checked = host.daemon_run(&["--check-config", &good]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(!host.has_link("ib0"), "checking makes nothing");
@@ -113,7 +106,7 @@ fn check_config_accepts_a_file_or_prints_the_place_of_the_error() {
             8,
         ),
     ] {
-        let bad = write(host, text);
+        let bad = host.write_config(text);
         let checked = host.daemon_run(&["--check-config", &bad]);
         assert_eq!(checked.code, Some(1), "{text}: {checked:?}");
         let place = format!(":{line}:{column}:");
@@ -121,10 +114,10 @@ fn check_config_accepts_a_file_or_prints_the_place_of_the_error() {
         assert_eq!(checked.err.trim_end().lines().count(), 1, "{checked:?}");
     }
     let connected = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\n";
-    let checked = host.daemon_run(&["--check-config", &write(host, connected)]);
+    let checked = host.daemon_run(&["--check-config", &host.write_config(connected)]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let too_much = format!("{connected}mtu = 65521\n");
-    let checked = host.daemon_run(&["--check-config", &write(host, &too_much)]);
+    let checked = host.daemon_run(&["--check-config", &host.write_config(&too_much)]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
     assert!(checked.err.contains("use 72 to 65520"), "{checked:?}");
 }
@@ -165,10 +158,7 @@ fn a_file_that_is_missing_or_wrong_starts_nothing() {
         missing.err.contains("/nonexistent/ibtapd.toml"),
         "{missing:?}"
     );
-    let path = write(
-        host,
-        "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtuu = 2044\n",
-    );
+    let path = host.write_config("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtuu = 2044\n");
     let wrong = host.refused(&["--config", &path]);
     assert_eq!(wrong.code, Some(1), "{wrong:?}");
     let place = format!("{path}:4:1: unknown key `mtuu`");

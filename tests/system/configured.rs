@@ -4,12 +4,6 @@ use serde_json::Value;
 
 use crate::lab::{Host, Lab, SOON, eventually};
 
-fn write(host: &Host, text: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
-}
-
 fn ib0_with(rest: &str) -> String {
     format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{rest}")
 }
@@ -47,8 +41,7 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
     let children =
         "children = [0x8001, { pkey = 2, name = \"st0\", mode = \"connected\", mtu = 9000 }]";
     for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
-        let path = write(host, &ib0_with(children));
-        host.start_with(&["--config", &path]);
+        host.start_config(&ib0_with(children));
         host.configure("ib0");
         assert_eq!(names(host), ["ib0.8001", "st0"]);
         for (net, name) in ["ib0.8001", "st0"].into_iter().enumerate() {
@@ -73,10 +66,9 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
 
     // One is removed, one changes, one is added; manual changes stay.
     assert_eq!(a.ibtap("child add ib0 0x8009").out, "ib0.8009\n");
-    write(
-        a,
-        &ib0_with("children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003]"),
-    );
+    a.write_config(&ib0_with(
+        "children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003]",
+    ));
     let (applied, _) = reload(a, 0);
     assert_eq!(
         applied,
@@ -92,10 +84,9 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
         a.pings("10.7.1.2").then_some(())
     });
     // Configured now, and left unchanged.
-    write(
-        a,
-        &ib0_with("children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003, 0x8009]"),
-    );
+    a.write_config(&ib0_with(
+        "children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003, 0x8009]",
+    ));
     let (applied, _) = reload(a, 0);
     assert_eq!(applied, ["ib0.8009: existed already and is configured now"]);
     assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
@@ -110,7 +101,7 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
     assert_eq!(applied.len(), 4, "{applied:?}");
     assert_eq!(names(a), ["st0", "ib0.8003", "ib0.8009"]);
     // A removed parent takes its children along.
-    write(a, "[[ipoib]]\nname = \"ib7\"\nunderlay = \"eth0\"\n");
+    a.write_config("[[ipoib]]\nname = \"ib7\"\nunderlay = \"eth0\"\n");
     let (applied, refused) = reload(a, 0);
     assert_eq!(refused, [""; 0]);
     assert_eq!(applied.last().map(String::as_str), Some("ib7: created"));
@@ -130,8 +121,7 @@ fn p_key_tables_are_set_and_reloaded() {
             ib0_with("children = [1]")
         )
     };
-    let path = write(a, &table("0xffff"));
-    a.start_with(&["--config", &path]);
+    a.start_config(&table("0xffff"));
     a.configure("ib0");
     let waiting = child(a, "ib0.8001");
     assert_eq!(waiting["carrier"], false);
@@ -161,11 +151,11 @@ fn p_key_tables_are_set_and_reloaded() {
     let shown = a.ibtap("pkey list eth0").out;
     assert!(shown.contains("0x0001  limited  set"), "{shown}");
 
-    write(a, &table("0xffff, 0x8005"));
+    a.write_config(&table("0xffff, 0x8005"));
     let (applied, _) = reload(a, 0);
     assert_eq!(applied, ["eth0: 2 pkeys"]);
     a.await_carrier("ib0.8001", false);
-    write(a, &ib0_with("children = [1]"));
+    a.write_config(&ib0_with("children = [1]"));
     let (applied, _) = reload(a, 0);
     assert_eq!(applied, ["eth0: pkeys automatic"]);
     a.await_carrier("ib0.8001", true);

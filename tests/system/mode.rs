@@ -48,12 +48,6 @@ fn assert_is(host: &Host, mode: &str, mtu: u64) {
     assert_eq!(host.mtu("ib0"), mtu);
 }
 
-fn write(host: &Host, text: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
-}
-
 #[test]
 fn connected_mode_from_the_start() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -209,10 +203,9 @@ fn a_reload_changes_the_mode_but_not_the_number_of_connections() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let one = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
-    let path = write(a, one);
-    a.start_with(&["--config", &path]);
+    a.start_config(one);
     let reloaded = |host: &Host, text: &str| {
-        write(host, text);
+        host.write_config(text);
         let done = host.ibtap("reload");
         (done.code, done.out)
     };

@@ -224,10 +224,8 @@ fn an_interface_is_followed_to_other_namespaces_and_distinguished_from_its_names
     let device = |netns: &str| {
         format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{netns}\"\n")
     };
-    let path = a.file("ibtapd.toml");
     let text = device(&in_blue) + "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
-    std::fs::write(&path, text).expect("written");
-    a.start_with(&["--config", path.to_str().expect("an ASCII path")]);
+    a.start_config(&text);
 
     let named = |listed: Value, key: &str| -> Vec<(Value, Value)> {
         let all = listed.as_array().expect("a list").iter();

@@ -173,21 +173,12 @@ fn an_interface_starts_without_its_broadcast_group_and_has_its_carrier_when_it_i
     let (a, b) = lab.two();
     let ib0 = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\npersist = true\n";
     let both = format!("{ib0}[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n");
-    let write = |host: &Host, text: &str| {
-        let path = host.file("ibtapd.toml");
-        std::fs::write(&path, text).expect("written");
-        path.to_str().expect("an ASCII path").to_owned()
-    };
-    let start = |host: &mut Host, text: &str| {
-        let path = write(host, text);
-        host.start_with(&["--config", &path]);
-    };
-    start(b, &both);
+    b.start_config(&both);
     b.configure("ib1");
-    start(a, ib0);
+    a.start_config(ib0);
     a.await_carrier("ib0", true);
     let sockets = fill_port(a, "ib0");
-    write(a, &both);
+    a.write_config(&both);
     assert_eq!(a.ibtap("reload").code, Some(0));
     a.configure_addresses("ib1");
     let shown = a.show("ib1");

@@ -5,12 +5,6 @@ use serde_json::Value;
 
 use crate::lab::{Host, Lab, SOON, eventually};
 
-fn write(host: &Host, text: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
-}
-
 const ONE: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 
 const TWO_PARTITIONS: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
@@ -34,8 +28,7 @@ fn sentences(outcome: &Value) -> Vec<String> {
 fn what_can_change_changes_without_a_flap() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    let path = write(a, ONE);
-    a.start_with(&["--config", &path]);
+    a.start_config(ONE);
     b.start(&[]);
     a.configure("ib0");
     b.configure("ib0");
@@ -54,7 +47,7 @@ fn what_can_change_changes_without_a_flap() {
          neighbours = [{{ ip = \"10.9.0.77\", gid = \"fe80::77\" }}]\nreflect = true\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
          pkey = 0x8001\nqueues = 1\n"
     );
-    write(a, &text);
+    a.write_config(&text);
     let pings = a.spawn(&format!("ping -q -i 0.01 -c 100000 {}", b.v4()));
     let (outcome, status) = reload(a);
     assert_eq!(status, Some(0), "{outcome}");
@@ -98,10 +91,9 @@ fn what_can_change_changes_without_a_flap() {
     a.reaches(b);
 
     // The new interface works, too.
-    let path = write(
-        b,
-        &format!("[port.eth0]\nrx_usecs = 50\nrx_frames = 16\n{TWO_PARTITIONS}"),
-    );
+    let path = b.write_config(&format!(
+        "[port.eth0]\nrx_usecs = 50\nrx_frames = 16\n{TWO_PARTITIONS}"
+    ));
     b.stop();
     b.start_with(&["--config", &path]);
     moderated(b);
@@ -121,10 +113,9 @@ fn devices_and_ports_come_and_go() {
     let (a, b) = lab.two();
     let two = format!("{ONE}[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\npersist = true\n");
     for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
-        let path = write(host, ONE);
-        host.start_with(&["--config", &path]);
+        host.start_config(ONE);
         host.configure("ib0");
-        write(host, &two);
+        host.write_config(&two);
         let (outcome, status) = reload(host);
         assert_eq!(status, Some(0), "{outcome}");
         assert_eq!(
@@ -139,7 +130,7 @@ fn devices_and_ports_come_and_go() {
         a.pings("10.10.0.2").then_some(())
     });
     // The first port is removed, so that ports change places.
-    write(a, "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n");
+    a.write_config("[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n");
     let (outcome, status) = reload(a);
     assert_eq!(status, Some(0), "{outcome}");
     assert_eq!(
@@ -162,7 +153,7 @@ fn devices_and_ports_come_and_go() {
     let (outcome, _) = reload(a);
     assert_eq!(sentences(&outcome["applied"]), ["ib1: created"]);
     assert!(a.has_link("ib1"));
-    write(a, ONE);
+    a.write_config(ONE);
     let (outcome, _) = reload(a);
     assert_eq!(sentences(&outcome["applied"]).len(), 4, "{outcome}");
     assert!(!a.has_link("ib1") && a.has_link("ib0"));
@@ -173,10 +164,8 @@ fn devices_and_ports_come_and_go() {
 fn refused_changes_are_reported_at_each_reload() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    let path = write(a, ONE);
-    a.start_with(&["--config", &path]);
-    write(
-        a,
+    a.start_config(ONE);
+    a.write_config(
         "[port.eth0]\nlink_mtu = 1500\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
          pkey = 0x8001\nmtu = 60000\n[[ipoib]]\nname = \"ib7\"\nunderlay = \"nosuch0\"\n",
     );
@@ -203,9 +192,9 @@ fn refused_changes_are_reported_at_each_reload() {
 fn a_wrong_file_changes_nothing_and_the_daemon_goes_on() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    let path = write(a, ONE);
+    let path = a.write_config(ONE);
     a.start_with(&["--config", &path]);
-    write(a, &format!("{ONE}mtu = \"big\"\n"));
+    a.write_config(&format!("{ONE}mtu = \"big\"\n"));
     let done = a.ibtap("reload");
     assert_eq!(done.code, Some(2), "{done:?}");
     assert!(done.err.contains(&format!("{path}:4:7: ")), "{done:?}");
@@ -218,9 +207,8 @@ fn a_wrong_file_changes_nothing_and_the_daemon_goes_on() {
 fn sighup_does_the_same_and_logs_the_result() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    let path = write(a, ONE);
-    a.start_with(&["--config", &path]);
-    write(a, &format!("{ONE}mtu = 1500\nqkey = 7\n"));
+    a.start_config(ONE);
+    a.write_config(&format!("{ONE}mtu = 1500\nqkey = 7\n"));
     hang_up(a);
     eventually(SOON, "the new MTU", || (a.mtu("ib0") == 1500).then_some(()));
     eventually(SOON, "the log", || {

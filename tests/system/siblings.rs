@@ -6,12 +6,6 @@ use crate::lab::{Host, Lab, SOON, Station, eventually, iperf_above};
 const BLUE: [&str; 2] = ["10.77.0.1", "fd77::1"];
 const GREEN: [&str; 2] = ["10.77.0.2", "fd77::2"];
 
-fn write(host: &Host, text: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
-}
-
 /// `ib0` in both namespaces, with further keys for each.
 fn config(blue: (&Station, &str), green: (&Station, &str)) -> String {
     let device = |(station, more): (&Station, &str)| {
@@ -49,8 +43,7 @@ fn siblings_talk_without_the_wire() {
     let Some(mut lab) = Lab::pair() else { return };
     let (blue, green) = (Station::create("blue"), Station::create("green"));
     let (a, b) = lab.two();
-    let path = write(a, &config((&blue, ""), (&green, "mode = \"connected\"")));
-    a.start_with(&["--config", &path]);
+    a.start_config(&config((&blue, ""), (&green, "mode = \"connected\"")));
     configure(&blue, BLUE);
     configure(&green, GREEN);
     blue.reaches_all(&GREEN);
@@ -79,8 +72,7 @@ fn a_packet_that_the_sibling_does_not_take_is_answered() {
     let (blue, green) = (Station::create("blue"), Station::create("green"));
     let (a, _) = lab.two();
     let connected = "mode = \"connected\"";
-    let path = write(a, &config((&blue, connected), (&green, connected)));
-    a.start_with(&["--config", &path]);
+    a.start_config(&config((&blue, connected), (&green, connected)));
     configure(&blue, BLUE);
     configure(&green, GREEN);
     blue.reaches_all(&GREEN);
@@ -103,8 +95,7 @@ fn limited_members_do_not_talk_and_a_full_one_talks_to_both() {
     let table = "[port.eth0]\npkeys = [\"0x0001\"]\n";
     let pkey = "pkey = \"0x8001\"";
     let devices = config((&blue, pkey), (&green, pkey));
-    let path = write(a, &format!("{table}{devices}"));
-    a.start_with(&["--config", &path]);
+    a.start_config(&format!("{table}{devices}"));
     b.start(&["--pkey", "0x8001"]);
     configure(&blue, BLUE);
     configure(&green, GREEN);

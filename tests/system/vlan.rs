@@ -20,10 +20,8 @@ fn config(port: &str, more: &str) -> String {
 const PARTITION_5: &str = "[[ipoib]]\nname = \"p5\"\nunderlay = \"eth0\"\npkey = 0x8005\n";
 
 impl Host {
-    fn start_config(&mut self, text: &str) {
-        let path = self.file("ibtapd.toml");
-        std::fs::write(&path, text).expect("written");
-        self.start_with(&["--config", path.to_str().expect("an ASCII path")]);
+    fn serve(&mut self, text: &str) {
+        self.start_config(text);
         self.configure("ib0");
     }
 
@@ -110,8 +108,8 @@ fn tagged(frame: &[u8], control: u16) -> Vec<u8> {
 fn tagged_ends_reach_each_other_and_large_sends_stay_whole() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    a.start_config(&config("", ""));
-    b.start_config(&config("", ""));
+    a.serve(&config("", ""));
+    b.serve(&config("", ""));
     let (one, other) = (a.vlan_link(5), b.vlan_link(5));
     a.reaches_in(5, b);
     b.reaches_in(5, a);
@@ -157,8 +155,8 @@ fn tagged_ends_reach_each_other_and_large_sends_stay_whole() {
 fn a_tagged_end_reaches_an_interface_of_the_partition_and_no_other() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    a.start_config(&config("", ""));
-    b.start_config(&config("", PARTITION_5));
+    a.serve(&config("", ""));
+    b.serve(&config("", PARTITION_5));
     b.number_in("p5", 5);
     b.ok(&format!("ip addr add 10.6.0.{}/24 dev p5", 2));
     let _five = a.vlan_link(5);
@@ -185,8 +183,8 @@ fn a_tagged_end_reaches_an_interface_of_the_partition_and_no_other() {
 fn a_priority_is_the_traffic_class_on_the_wire() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    a.start_config(&config("", ""));
-    b.start_config(&config("", PARTITION_5));
+    a.serve(&config("", ""));
+    b.serve(&config("", PARTITION_5));
     b.number_in("p5", 5);
     let _link = a.vlan_link(5);
     a.reaches_in(5, b);
@@ -247,8 +245,8 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_do_no_harm() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     let table = |pkeys: &str| config(&format!("pkeys = [{pkeys}]"), "");
-    a.start_config(&table("0xffff, 0x8005"));
-    b.start_config(&config("", ""));
+    a.serve(&table("0xffff, 0x8005"));
+    b.serve(&config("", ""));
     let (_one, _two) = (a.vlan_link(5), b.vlan_link(5));
     a.reaches_in(5, b);
     let own = mac_of(a, "ib0");
@@ -291,8 +289,7 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_do_no_harm() {
     a.reaches_in(5, b);
     a.reaches(b);
     // After an added key the VLAN is served without another frame; after a removed key it is not.
-    let path = a.file("ibtapd.toml");
-    std::fs::write(&path, table("0xffff, 0x8007")).expect("written");
+    a.write_config(&table("0xffff, 0x8007"));
     assert_eq!(a.ibtap("reload").code, Some(0));
     eventually(SOON, "VLAN 7 instead of VLAN 5", || {
         let all = a.ask("stats");
@@ -311,7 +308,7 @@ fn a_vlan_stays_with_its_port_when_another_is_closed() {
     let (a, _) = lab.two();
     let trunk = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth1\"\nvlan_pkey = true\n";
     let other = "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
-    a.start_config(&format!("{trunk}{other}"));
+    a.serve(&format!("{trunk}{other}"));
     let own = mac_of(a, "ib0");
     let asks = arp_request(
         (own, Ipv4Addr::new(10, 7, 0, 1)),
@@ -326,7 +323,7 @@ fn a_vlan_stays_with_its_port_when_another_is_closed() {
     };
     a.send_frames("ib0", 100, &[tagged(&asks, 5)]);
     serves(a, &["ib1", "ib0", "ib0:vlan5"]);
-    std::fs::write(a.file("ibtapd.toml"), trunk).expect("written");
+    a.write_config(trunk);
     assert_eq!(a.ibtap("reload").code, Some(0));
     a.send_frames("ib0", 100, &[tagged(&asks, 6)]);
     serves(a, &["ib0", "ib0:vlan5", "ib0:vlan6"]);
@@ -341,8 +338,8 @@ fn a_vlan_stays_with_its_port_when_another_is_closed() {
 fn a_vlan_follows_its_interface() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    a.start_config(&config("", ""));
-    b.start_config(&config("", ""));
+    a.serve(&config("", ""));
+    b.serve(&config("", ""));
     let (_one, _two) = (a.vlan_link(5), b.vlan_link(5));
     a.reaches_in(5, b);
     // Down: no groups. Up: all of them again.
@@ -387,7 +384,7 @@ fn a_tagged_end_and_an_interface_of_the_same_daemon_need_no_wire() {
     let blue = Station::create("blue");
     let a = lab.host(0);
     let in_blue = format!("{PARTITION_5}netns = \"{}\"\n", blue.namespace().name());
-    a.start_config(&config("", &in_blue));
+    a.serve(&config("", &in_blue));
     let link = a.vlan_link(5);
     blue.ok("ip addr add 10.5.0.77/24 dev p5");
     blue.ok("ip link set p5 up");
@@ -411,8 +408,8 @@ fn tags_begin_and_cease_to_select_partitions_by_a_reload() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     let without = config("", "").replace("vlan_pkey = true", "vlan_pkey = false");
-    a.start_config(&without);
-    b.start_config(&config("", PARTITION_5));
+    a.serve(&without);
+    b.serve(&config("", PARTITION_5));
     b.number_in("p5", 5);
     let _link = a.vlan_link(5);
     assert!(!a.pings(&b.v4_in(5)));
@@ -424,7 +421,7 @@ fn tags_begin_and_cease_to_select_partitions_by_a_reload() {
     assert_eq!(pairs(a), 1);
     let qpn = a.show("ib0")["qpn"].clone();
     let reload = |text: &str, expected: &str| {
-        std::fs::write(a.file("ibtapd.toml"), text).expect("written");
+        a.write_config(text);
         let done = a.ibtap("reload");
         assert_eq!(done.code, Some(0), "{done:?}");
         assert!(done.out.contains(expected), "{done:?}");

@@ -7,7 +7,7 @@ use fabric::{FabricError, Gid, Joined};
 use log::Level;
 use proto::Time;
 
-use super::{GroupSet, News, TURN};
+use super::{GroupSet, News};
 use crate::interface::{Events, Interface};
 
 /// Changes of an endpoint's groups.
@@ -66,9 +66,8 @@ pub fn change(
 ) -> Changes {
     let mut changes = Changes::default();
     take_late(set, now, name, &mut changes);
-    let leaving = set.leaving.iter().take(TURN);
-    let left = leaving.filter(|group| set.joined.contains_key(group));
-    for group in left {
+    let attached = set.leaves().filter(|group| set.joined.contains_key(*group));
+    for group in attached {
         log::debug!("{name}: leaving {group}");
         changes.left.push(*group);
     }

@@ -101,6 +101,19 @@ impl Host {
         self.daemon.insert(daemon)
     }
 
+    /// Writes this host's configuration file; returns the path.
+    pub fn write_config(&self, text: &str) -> String {
+        let path = self.file("ibtapd.toml");
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("an ASCII path").to_owned()
+    }
+
+    /// Starts the daemon with this configuration.
+    pub fn start_config(&mut self, text: &str) -> &mut Daemon {
+        let path = self.write_config(text);
+        self.start_with(&["--config", &path])
+    }
+
     /// Starts the daemon like the packaged unit: as an unprivileged user with one ambient capability.
     pub fn start_unprivileged(&mut self, options: &[&str]) -> &mut Daemon {
         let folder = self.scratch.display();

@@ -3,12 +3,6 @@
 use super::{await_place, beside, configure, meet};
 use crate::lab::{Host, Lab, SOON, Station, eventually};
 
-fn write(host: &Host, text: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
-}
-
 /// `ib0` at home and in two other namespaces, each in its own partition.
 fn three_places(blue: &Station, green: &Station) -> String {
     let (blue, green) = (blue.namespace().name(), green.namespace().name());
@@ -26,8 +20,7 @@ fn one_daemon_serves_equal_names_in_several_namespaces() {
     };
     let (blue, green) = (beside("blue"), beside("green"));
     let (a, b, c) = lab.three();
-    let path = write(a, &three_places(&blue, &green));
-    a.start_with(&["--config", &path]);
+    a.start_config(&three_places(&blue, &green));
     b.start(&["--pkey", "0x8001"]);
     b.configure("ib0");
     c.start(&["--pkey", "0x8002"]);
@@ -70,7 +63,7 @@ fn what_persists_in_a_namespace_is_taken_up_there() {
     let text = format!(
         "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{name}\"\npersist = true\n"
     );
-    let path = write(a, &text);
+    let path = a.write_config(&text);
     a.start_with(&["--config", &path]);
     b.start(&[]);
     b.configure("ib0");
@@ -97,7 +90,7 @@ fn equal_names_in_one_partition_are_distinguished_and_found_again() {
              persist = true\nqueues = 1\n"
         )
     };
-    let path = write(a, &places.each_ref().map(device).concat());
+    let path = a.write_config(&places.each_ref().map(device).concat());
     a.start_with(&["--config", &path]);
     b.start(&[]);
     b.configure("ib0");
@@ -121,7 +114,7 @@ fn equal_names_in_one_partition_are_distinguished_and_found_again() {
     });
     let before = shown(a);
     for order in [[0, 1], [1, 0]] {
-        write(a, &order.map(|i| device(&places[i])).concat());
+        a.write_config(&order.map(|i| device(&places[i])).concat());
         a.stop();
         a.start_with(&["--config", &path]);
         assert_eq!(shown(a), before);
@@ -135,7 +128,7 @@ fn a_namespace_that_is_not_there_is_named() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"ibtap-none\"\n";
-    let path = write(a, text);
+    let path = a.write_config(text);
     let refused = a.refused(&["--config", &path]);
     assert_eq!(refused.code, Some(2));
     let sentence = "there is no network namespace ibtap-none; make it: ip netns add ibtap-none";
@@ -143,15 +136,11 @@ fn a_namespace_that_is_not_there_is_named() {
     assert!(!a.has_link("ib0"));
     let text = text.replace("ib0", "ib2");
 
-    let path = write(a, "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n");
-    a.start_with(&["--config", &path]);
-    write(
-        a,
-        &format!(
-            "{}{text}",
-            "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n"
-        ),
-    );
+    a.start_config("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n");
+    a.write_config(&format!(
+        "{}{text}",
+        "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n"
+    ));
     let reload = a.ibtap("reload");
     assert!(
         format!("{}{}", reload.out, reload.err).contains(sentence),

@@ -15,7 +15,7 @@ fn pair() -> Option<Lab> {
     }
     a.ok("ip link del probe");
     for host in [a, b] {
-        host.start_config(&config("", ""));
+        host.serve(&config("", ""));
     }
     Some(lab)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{await_known, count, fixed, known, lid, mac_of, start, start_all};
+use super::{await_known, count, fixed, known, lid, mac_of, start_all};
 use crate::lab::frame::{Mac, ethernet, mac};
 use crate::lab::packet::frames;
 use crate::lab::{
@@ -118,7 +118,7 @@ fn without_learning_only_addresses_with_a_lid_are_reached() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
-        start(host, &fixed("vnic0", 1, "learning = false"));
+        host.start_config(&fixed("vnic0", 1, "learning = false"));
         host.configure("vnic0");
     }
     a.reaches(b);

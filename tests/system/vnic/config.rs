@@ -1,6 +1,6 @@
 //! Command lines and files: their results, and errors with their place.
 
-use super::{fixed, write};
+use super::fixed;
 use crate::lab::{Lab, SOON, eventually};
 
 #[test]
@@ -24,7 +24,7 @@ fn ve04_switches_have_numbers_of_1_to_4095() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     for (number, right) in [(0, false), (1, true), (4095, true), (4096, false)] {
-        let path = write(a, &fixed("vnic0", number, ""));
+        let path = a.write_config(&fixed("vnic0", number, ""));
         let done = a.daemon_run(&["--check-config", &path]);
         assert_eq!(done.code == Some(0), right, "{number}: {done:?}");
         if !right {
@@ -68,7 +68,7 @@ fn what_cannot_be_is_refused_with_its_place() {
         (fixed("vnic0", 2, ""), 0, "vnic0"),
     ];
     for (keys, line, word) in faults {
-        let path = write(a, &fixed("vnic0", 1, &keys));
+        let path = a.write_config(&fixed("vnic0", 1, &keys));
         let done = a.daemon_run(&["--check-config", &path]);
         assert_eq!(done.code, Some(1), "{keys}: {done:?}");
         let output = done.err.to_lowercase();
@@ -83,7 +83,7 @@ fn what_cannot_be_is_refused_with_its_place() {
     // Two interfaces of one daemon can be on one switch only with different LIDs.
     let same = "lid = 7";
     let text = fixed("vnic0", 1, same) + &fixed("vnic1", 1, same);
-    let done = a.daemon_run(&["--check-config", &write(a, &text)]);
+    let done = a.daemon_run(&["--check-config", &a.write_config(&text)]);
     assert_eq!(done.code, Some(1), "{done:?}");
 }
 
@@ -93,7 +93,7 @@ fn a_lid_in_use_is_logged() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
-        super::start(host, &fixed("vnic0", 1, "lid = 7\n"));
+        host.start_config(&fixed("vnic0", 1, "lid = 7\n"));
         host.configure("vnic0");
     }
     eventually(SOON, "a word about it", || {

@@ -168,7 +168,7 @@ fn management_is_decoded_by_name() {
     let wire = Sniffer::start(b, "eth0", "udp port 4791");
     // A restarted agent is configured again.
     b.kill_daemon();
-    super::start(b, &super::managed("vnic0"));
+    b.start_config(&super::managed("vnic0"));
     b.configure("vnic0");
     a.reaches(b);
     let path = wire.file().to_str().expect("an ASCII path").to_owned();

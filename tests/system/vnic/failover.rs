@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{managed, start, vesw};
+use super::{managed, vesw};
 use crate::lab::{Em, Guest, Host, Lab, SOON, eventually, iperf_across};
 
 /// A lease of two seconds, so that a test need not wait for 15.
@@ -24,7 +24,7 @@ fn await_active(em: &Em, active: bool) {
 /// Two hosts with a manager each; the first is active.
 fn two_managers(a: &mut Host, b: &mut Host) -> (Em, Em) {
     for host in [&mut *a, &mut *b] {
-        start(host, &managed("vnic0"));
+        host.start_config(&managed("vnic0"));
         host.configure_addresses("vnic0");
     }
     let first = Em::start(a, &format!("priority = 6\n{LEASE}"), &vesw(1, ""));

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-use super::{count, managed, start, vesw};
+use super::{count, managed, vesw};
 use crate::lab::group::{self, Group, V4, heard, receive, receiver};
 use crate::lab::{Em, Host, Lab, SOON, eventually};
 
@@ -49,7 +49,7 @@ fn a_group_with_its_own_lid_reaches_its_listeners_only() {
     };
     let (a, b, c) = lab.three();
     for host in [&mut *a, &mut *b, &mut *c] {
-        start(host, &managed("vnic0"));
+        host.start_config(&managed("vnic0"));
         host.configure_addresses("vnic0");
     }
     let em = Em::start(a, "poll_interval = 1", &vesw(1, GROUPS));

@@ -1,6 +1,6 @@
 //! Forbidden packets: counted and dropped; other traffic continues.
 
-use super::{count, fixed, lid, managed, pair, pair_with, start, vesw};
+use super::{count, fixed, lid, managed, pair, pair_with, vesw};
 use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::frame::{Mac, ethernet};
 use crate::lab::packet16::{Packet16, data_qkey};
@@ -170,9 +170,9 @@ fn forged_sources_are_refused_where_peers_are_listed() {
     let key = |own: u32, peer: u32, gid: &str| {
         format!("lid = {own}\npeers = [{{ lid = {peer}, gid = {gid:?} }}]")
     };
-    start(a, &fixed("vnic0", 1, &key(1, 2, &of_b)));
-    start(b, &fixed("vnic0", 1, &key(2, 1, &of_a)));
-    start(c, &fixed("vnic0", 1, "lid = 3"));
+    a.start_config(&fixed("vnic0", 1, &key(1, 2, &of_b)));
+    b.start_config(&fixed("vnic0", 1, &key(2, 1, &of_a)));
+    c.start_config(&fixed("vnic0", 1, "lid = 3"));
     for host in [&*a, &*b, &*c] {
         host.configure("vnic0");
     }
@@ -239,7 +239,7 @@ fn a_mac_at_two_nodes_is_damped() {
     };
     let (hosts, _) = lab.hosts_and_switch();
     for host in hosts.iter_mut() {
-        start(host, &fixed("vnic0", 1, ""));
+        host.start_config(&fixed("vnic0", 1, ""));
         host.configure("vnic0");
     }
     let [a, b, c] = hosts else {
@@ -313,7 +313,7 @@ fn management_from_strangers_changes_nothing() {
     let allowed = a.await_link_local("eth0");
     let keys = format!("[port.eth0]\nmanagers = [{allowed:?}]\n");
     for host in [&mut *a, &mut *b] {
-        start(host, &format!("{keys}{}", managed("vnic0")));
+        host.start_config(&format!("{keys}{}", managed("vnic0")));
         host.configure_addresses("vnic0");
     }
     let em = Em::start(a, "poll_interval = 1", &vesw(1, ""));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{fixed, managed, start, write};
+use super::{fixed, managed};
 use crate::lab::group::fill_port;
 use crate::lab::{Host, Lab, SOON, eventually};
 
@@ -18,11 +18,11 @@ fn lines(host: &mut Host, words: &str) -> usize {
 fn a_vnic_without_its_switchs_group_has_no_carrier_and_tries_again() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    start(b, &fixed("vnic0", 1, ""));
+    b.start_config(&fixed("vnic0", 1, ""));
     b.configure("vnic0");
     let ib0 = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
     let text = format!("{ib0}{}", fixed("vnic0", 1, "up = false"));
-    start(a, &text);
+    a.start_config(&text);
     a.await_carrier("ib0", true);
     let sockets = fill_port(a, "ib0");
     a.configure_addresses("vnic0");
@@ -36,7 +36,7 @@ fn a_vnic_without_its_switchs_group_has_no_carrier_and_tries_again() {
     assert_eq!(a.show("vnic0")["oper_state"], "drop_all");
     // The group of management is like any other: without it, the node cannot be found.
     let more = format!("{text}{}", managed("vnic1"));
-    write(a, &more);
+    a.write_config(&more);
     assert_eq!(a.ibtap("reload").code, Some(0));
     let shown = a.show("vnic1");
     let reason = shown["reason"].as_str().unwrap_or_default();

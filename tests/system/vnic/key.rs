@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::hostile::{MANAGEMENT_QKEY, management_qpn, takeover};
-use super::{managed, start, stats, vesw, write};
+use super::{managed, stats, vesw};
 use crate::lab::attacker::Attacker;
 use crate::lab::{Em, Host, Lab, SOON, eventually};
 
@@ -47,7 +47,7 @@ fn a_key_keeps_forged_management_out() {
     let (a, b) = lab.two();
     // The attack: any host can configure an agent that no manager owns.
     for host in [&mut *a, &mut *b] {
-        start(host, &managed("vnic0"));
+        host.start_config(&managed("vnic0"));
         host.configure_addresses("vnic0");
     }
     attack(a, b);
@@ -58,7 +58,7 @@ fn a_key_keeps_forged_management_out() {
     for host in [&mut *a, &mut *b] {
         host.kill_daemon();
         let text = keyed(host, &['1']);
-        start(host, &text);
+        host.start_config(&text);
         host.configure_addresses("vnic0");
     }
     attack(a, b);
@@ -106,7 +106,7 @@ fn a_key_keeps_forged_management_out() {
 fn a_key_that_others_can_read_is_refused() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, _) = lab.two();
-    let config = write(a, &keyed(a, &['1']));
+    let config = a.write_config(&keyed(a, &['1']));
     let key = a.file("management.key");
     let public = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(&key, public).expect("public");

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::{fixed, managed, pair, start, start_all, vesw, write};
+use super::{fixed, managed, pair, start_all, vesw};
 use crate::lab::{Em, Host, Lab, SOON, eventually, iperf_across};
 
 const PERSIST: &str = "persist = true";
@@ -34,7 +34,7 @@ fn a_node_that_was_killed_is_reached_again() {
         eventually(SOON, "the TAP to go with its owner", || {
             (!b.has_link("vnic0")).then_some(())
         });
-        start(b, &fixed("vnic0", 1, ""));
+        b.start_config(&fixed("vnic0", 1, ""));
         b.configure("vnic0");
         let (first, then) = if near_first { (&*a, &*b) } else { (&*b, &*a) };
         first.reaches(then);
@@ -56,7 +56,7 @@ fn streams_over_a_persistent_vnic_outlive_restart_and_kill() {
     for (signal, direction) in [(Signal::TERM, ""), (Signal::KILL, "-R")] {
         iperf_across(a, b, direction, |a| {
             a.daemon().end_by(signal);
-            start(a, &text);
+            a.start_config(&text);
         });
     }
 }
@@ -81,13 +81,13 @@ fn an_inherited_vnic_without_its_partition_loses_its_carrier() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let vnic = fixed("vnic0", 1, "pkey = 0x8007");
-    let path = write(a, &vnic);
+    let path = a.write_config(&vnic);
     let service = a.start_service_with(STORE, &["--config", &path]);
     a.configure("vnic0");
-    write(a, &format!("[port.eth0]\npkeys = [0xffff]\n{vnic}"));
+    a.write_config(&format!("[port.eth0]\npkeys = [0xffff]\n{vnic}"));
     service.restart_by(Signal::KILL);
     a.await_carrier("vnic0", false);
-    write(a, &vnic);
+    a.write_config(&vnic);
     assert_eq!(a.ibtap("reload").code, Some(0));
     a.await_carrier("vnic0", true);
 }
@@ -96,8 +96,8 @@ fn an_inherited_vnic_without_its_partition_loses_its_carrier() {
 fn an_inherited_vnic_keeps_its_carrier_for_its_manager_and_not_for_ever() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    start(a, &managed("vnic0"));
-    let path = write(b, &managed("vnic0"));
+    a.start_config(&managed("vnic0"));
+    let path = b.write_config(&managed("vnic0"));
     let service = b.start_service_with(STORE, &["--config", &path]);
     let mut em = Em::start(a, "", &vesw(1, ""));
     a.configure("vnic0");
@@ -160,10 +160,7 @@ fn reload_adds_changes_and_removes() {
     let Some(mut lab) = pair() else { return };
     let (a, b) = lab.two();
     let before = a.show("vnic0");
-    write(
-        a,
-        &(fixed("vnic0", 1, "mtu = 1500") + &fixed("vnic1", 2, "")),
-    );
+    a.write_config(&(fixed("vnic0", 1, "mtu = 1500") + &fixed("vnic1", 2, "")));
     let done = a.ibtap("reload");
     assert_eq!(done.code, Some(0), "{done:?}");
     for word in ["vnic0", "1500", "vnic1"] {
@@ -174,7 +171,7 @@ fn reload_adds_changes_and_removes() {
     a.reaches(b);
     a.ok("ip link set vnic1 up");
     a.await_carrier("vnic1", true);
-    write(a, &fixed("vnic1", 2, ""));
+    a.write_config(&fixed("vnic1", 2, ""));
     assert_eq!(a.ibtap("reload").code, Some(0));
     assert!(!a.has_link("vnic0") && a.has_link("vnic1"));
     assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
@@ -188,7 +185,7 @@ fn a_vnic_stands_beside_ipoib() {
     let device = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
     let text = format!("{device}{}", fixed("vnic0", 1, ""));
     for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
-        start(host, &text);
+        host.start_config(&text);
         host.configure("ib0");
         host.ok(&format!("ip addr add 10.7.0.{number}/24 dev vnic0"));
         host.ok("ip link set vnic0 up");

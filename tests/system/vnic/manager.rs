@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{count, lid, managed, managed_pair, start, vesw};
+use super::{count, lid, managed, managed_pair, vesw};
 use crate::lab::{Em, Guest, Host, Lab, SOON, eventually, iperf_above, iperf_across};
 
 /// Origin in `ibtap vnic mac` of an address published by the manager.
@@ -137,7 +137,7 @@ fn ve06_a_node_that_comes_back_gets_everything_again() {
     eventually(SOON, "the TAP to go", || {
         (!b.has_link("vnic0")).then_some(())
     });
-    start(b, &managed("vnic0"));
+    b.start_config(&managed("vnic0"));
     b.configure("vnic0");
     assert_eq!(lid(b, "vnic0"), before, "a node keeps its LID");
     a.reaches(b);
@@ -147,7 +147,7 @@ fn ve06_a_node_that_comes_back_gets_everything_again() {
     eventually(SOON, "the TAP to go", || {
         (!a.has_link("vnic0")).then_some(())
     });
-    start(a, &managed("vnic0"));
+    a.start_config(&managed("vnic0"));
     a.configure("vnic0");
     a.reaches(b);
     assert_eq!(members(&em).len(), 2);
@@ -159,7 +159,7 @@ fn a_manager_reloads_and_drains() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
-        start(host, &(managed("vnic0") + &managed("vnic1")));
+        host.start_config(&(managed("vnic0") + &managed("vnic1")));
         host.configure_addresses("vnic0");
         host.ok("ip link set vnic1 up");
     }
@@ -205,7 +205,7 @@ fn vs12_vs14_vs15_another_mtu_and_another_switch_take_effect_at_once() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
-        start(host, &managed("vnic0"));
+        host.start_config(&managed("vnic0"));
         host.configure_addresses("vnic0");
         assert_eq!(host.show("vnic0")["carrier"], false, "it is on no switch");
         let shown = host.show("vnic0");
@@ -260,7 +260,7 @@ fn ve09_an_mtu_that_a_member_cannot_carry_is_refused_by_name() {
     let (a, b) = lab.two();
     b.ok("ip link set eth0 mtu 2200");
     for host in [&mut *a, &mut *b] {
-        start(host, &managed("vnic0"));
+        host.start_config(&managed("vnic0"));
         host.configure_addresses("vnic0");
     }
     let em = Em::start(a, "poll_interval = 1", &vesw(1, "eth_mtu = 4000"));
@@ -290,10 +290,10 @@ fn a_stranger_manages_nothing() {
         managed("vnic0")
     );
     for host in [&mut *a, &mut *b] {
-        start(host, &text);
+        host.start_config(&text);
         host.configure_addresses("vnic0");
     }
-    start(c, &managed("vnic0"));
+    c.start_config(&managed("vnic0"));
     let em = Em::start(a, "priority = 1", &vesw(1, ""));
     for host in [&*a, &*b] {
         host.await_carrier("vnic0", true);

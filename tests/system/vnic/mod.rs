@@ -34,24 +34,11 @@ fn managed(name: &str) -> String {
     format!("[[vnic]]\nname = {name:?}\nunderlay = \"eth0\"\n")
 }
 
-/// Writes a host's configuration; returns its path.
-fn write(host: &Host, text: &str) -> String {
-    let path = host.file("ibtapd.toml");
-    std::fs::write(&path, text).expect("written");
-    path.to_str().expect("an ASCII path").to_owned()
-}
-
-/// Starts the daemon with a configuration.
-fn start(host: &mut Host, text: &str) {
-    let path = write(host, text);
-    host.start_with(&["--config", &path]);
-}
-
 /// Starts all daemons with one configuration, adds addresses to `vnic0`, and waits until all reach the first
 /// host.
 fn start_all(hosts: &mut [&mut Host], text: &str) {
     for host in hosts.iter_mut() {
-        start(host, text);
+        host.start_config(text);
         host.configure("vnic0");
     }
     let (first, rest) = hosts.split_first().expect("a host");
@@ -132,7 +119,7 @@ fn managed_pair(em: &str, switch: &str) -> Option<(Lab, Em)> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
-        start(host, &managed("vnic0"));
+        host.start_config(&managed("vnic0"));
         host.configure_addresses("vnic0");
     }
     let em = Em::start(a, em, &vesw(1, switch));

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{fixed, lid, managed, start, vesw};
+use super::{fixed, lid, managed, vesw};
 use crate::lab::{Em, Host, Lab, SOON, eventually};
 
 /// Numbers of the datagram queue pairs of the only port.
@@ -19,7 +19,7 @@ fn queue_pairs(host: &Host) -> Vec<Value> {
 fn management_goes_with_the_last_client() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    start(a, &fixed("vnic0", 1, ""));
+    a.start_config(&fixed("vnic0", 1, ""));
     let before = queue_pairs(a);
     let mut em = Em::start(a, "", &vesw(2, ""));
     eventually(SOON, "the endpoint of management", || {
@@ -31,7 +31,7 @@ fn management_goes_with_the_last_client() {
     });
     // A managed VNIC needs it.
     a.stop();
-    start(a, &(fixed("vnic0", 1, "") + &managed("vnic1")));
+    a.start_config(&(fixed("vnic0", 1, "") + &managed("vnic1")));
     em.start_again(a);
     a.await_carrier("vnic1", true);
     let with = queue_pairs(a);
@@ -47,10 +47,10 @@ fn what_a_manager_makes_has_a_name_of_its_own() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     a.ok("ip link add vnic5 type veth peer name veth5");
-    start(
-        a,
-        &format!("[port.eth0]\nvnic_create = true\n{}", fixed("vnic0", 9, "")),
-    );
+    a.start_config(&format!(
+        "[port.eth0]\nvnic_create = true\n{}",
+        fixed("vnic0", 9, "")
+    ));
     let switch = vesw(1, "").replace("*:1:*", "*:1:5");
     let _em = Em::start(a, "poll_interval = 1", &switch);
     let made = eventually(SOON, "the VNIC that the manager makes", || {
@@ -68,14 +68,14 @@ fn what_a_manager_makes_has_a_name_of_its_own() {
 fn a_configured_vnics_lid_is_refused_to_the_manager() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    start(a, &managed("vnic0"));
+    a.start_config(&managed("vnic0"));
     a.configure_addresses("vnic0");
     let _em = Em::start(a, "poll_interval = 1", &vesw(1, ""));
     a.await_carrier("vnic0", true);
     let given = lid(a, "vnic0");
     a.stop();
     let other = fixed("lan0", 1, &format!("index = 7\nlid = {given}"));
-    start(a, &(managed("vnic0") + &other));
+    a.start_config(&(managed("vnic0") + &other));
     a.ok("ip link set vnic0 up");
     eventually(SOON, "a word about the LID", || {
         let log = a.daemon().log();
@@ -96,7 +96,7 @@ fn a_standby_on_the_same_node_neither_releases_nor_keeps_the_active_ones_place()
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
-        start(host, &managed("vnic0"));
+        host.start_config(&managed("vnic0"));
         host.configure_addresses("vnic0");
     }
     let often = "lease = 3\npoll_interval = 1";
@@ -141,7 +141,7 @@ fn a_hundred_vnics_of_a_port_are_all_managed() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let text: String = (0..100).map(|n| managed(&format!("vnic{n}"))).collect();
-    start(a, &text);
+    a.start_config(&text);
     let em = Em::start(a, "", &vesw(1, ""));
     let on_switch = |host: &Host| {
         let all = host.ask("show");

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use super::{fixed, start};
+use super::fixed;
 use crate::lab::group::{V4, receive, receiver, sender};
 use crate::lab::{Lab, SOON, Sniffer, Station, eventually};
 
@@ -88,7 +88,7 @@ fn ve10_switches_with_the_same_addresses_never_mix() {
             mac((i + 1) % 3 + 1)
         );
         let text = fixed("vnic0", 1, &mac(i + 1)) + &fixed("vnic0", 2, &there);
-        start(host, &text);
+        host.start_config(&text);
     }
     let first = hosts.iter().enumerate();
     let first = first.map(|(i, host)| End::new(host, 1, i + 1));
@@ -161,10 +161,10 @@ fn a_host_on_another_switch_receives_nothing() {
         return;
     };
     let (a, b, c) = lab.three();
-    start(a, &fixed("vnic0", 1, ""));
-    start(b, &fixed("vnic0", 1, ""));
+    a.start_config(&fixed("vnic0", 1, ""));
+    b.start_config(&fixed("vnic0", 1, ""));
     // The same lower eight bits; the kernel's driver compares only these.
-    start(c, &fixed("vnic0", 257, ""));
+    c.start_config(&fixed("vnic0", 257, ""));
     for host in [&*a, &*b, &*c] {
         host.configure("vnic0");
     }
@@ -192,9 +192,9 @@ fn partitions_part_switches_too() {
     let table = |keys: &str| format!("[port.eth0]\npkeys = [{keys}]\n");
     let text = |keys: &str, more: &str| table(keys) + &fixed("vnic0", 1, "pkey = 0x8005") + more;
     let other = "[[vnic]]\nname = \"vnic1\"\nunderlay = \"eth0\"\nvesw = 1\npkey = 0x8006\n";
-    start(a, &text("0xffff, 0x8005, 0x8006", other));
-    start(b, &text("0xffff, 0x0005", ""));
-    start(c, &text("0xffff, 0x0005, 0x8006", other));
+    a.start_config(&text("0xffff, 0x8005, 0x8006", other));
+    b.start_config(&text("0xffff, 0x0005", ""));
+    c.start_config(&text("0xffff, 0x0005, 0x8006", other));
     for (host, number) in [(&*a, 1), (&*b, 2), (&*c, 3)] {
         host.configure("vnic0");
         if host.has_link("vnic1") {

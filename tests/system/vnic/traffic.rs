@@ -1,6 +1,6 @@
 //! Traffic of an Ethernet interface, over a VNIC.
 
-use super::{count, counter_of, fixed, pair, pair_with, start, stats};
+use super::{count, counter_of, fixed, pair, pair_with, stats};
 use serde_json::Value;
 
 use crate::lab::group::{V4, V6, heard, receive, receiver, sender};
@@ -139,7 +139,7 @@ fn groups_of_both_families_reach_members_only() {
     };
     let (hosts, _) = lab.hosts_and_switch();
     for host in hosts.iter_mut() {
-        start(host, &fixed("vnic0", 1, ""));
+        host.start_config(&fixed("vnic0", 1, ""));
         host.configure("vnic0");
     }
     let [a, b, c] = hosts else {
@@ -237,8 +237,8 @@ fn vnics_of_one_daemon_hand_frames_over() {
         let key = format!("netns = {:?}", place.namespace().name());
         fixed("vnic0", 1, &key)
     };
-    start(a, &(of(&blue) + &of(&green)));
-    start(b, &fixed("vnic0", 1, ""));
+    a.start_config(&(of(&blue) + &of(&green)));
+    b.start_config(&fixed("vnic0", 1, ""));
     b.configure("vnic0");
     for (place, number) in [(&blue, 11), (&green, 12)] {
         place.ok(&format!("ip addr add 10.9.0.{number}/24 dev vnic0"));

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::geteuid;
 use serde_json::Value;
 
-use super::{managed, start, vesw};
+use super::{managed, vesw};
 use crate::lab::{Done, Em, Lab, SOON, Sniffer, eventually, ibtap};
 
 /// A path in the repository.
@@ -125,7 +125,7 @@ fn what_daemons_send_today_is_dissected() {
     let (a, b) = lab.two();
     for host in [&mut *a, &mut *b] {
         let ipoib = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
-        start(host, &format!("{}{ipoib}", managed("vnic0")));
+        host.start_config(&format!("{}{ipoib}", managed("vnic0")));
         host.configure_addresses("vnic0");
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
     }
