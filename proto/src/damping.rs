@@ -56,8 +56,10 @@ struct Entry<P> {
     cost: u8,
     /// Former places in this window, the latest first.
     former: [Option<P>; FORMER_MAX],
-    /// The place of before the changes, and the time of the last change.
-    home: Option<(P, Time)>,
+    /// The place of before the changes.
+    home: Option<P>,
+    /// The last change: the place that the key left, and the time.
+    left: Option<(P, Time)>,
     held_until: Time,
     known: bool,
 }
@@ -68,6 +70,7 @@ pub struct Damping<K, P> {
     entries: HashMap<K, Entry<P>, RandomState>,
     max: usize,
     when_full: WhenFull,
+    late_ms: u64,
     /// The earliest time at which an entry can expire.
     full_until: Time,
 }
@@ -79,25 +82,34 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             entries: HashMap::default(),
             max,
             when_full,
+            late_ms: 0,
             full_until: Time(0),
         }
     }
 
+    /// Sets for how many milliseconds packets from the place that a key has left are late, not a change back. One
+    /// owner with several threads changes its place in one thread after the other, and packets wait in queues.
+    pub fn with_late(mut self, late_ms: u64) -> Damping<K, P> {
+        self.late_ms = late_ms;
+        self
+    }
+
     /// Counts a change of `key` from one place to another; returns the reaction.
     pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict<P> {
-        let when_full = self.when_full;
+        let (when_full, late_ms) = (self.when_full, self.late_ms);
         let Some(entry) = self.entry(now, key) else {
             return match when_full {
                 WhenFull::Follow => Verdict::FollowQuietly,
                 WhenFull::Keep => Verdict::Keep,
             };
         };
-        if now < entry.held_until {
+        let is_late = |(place, when): (P, Time)| place == to && now < when.after(late_ms);
+        if now < entry.held_until || entry.left.is_some_and(is_late) {
             return Verdict::Keep;
         }
         if entry.pay(now, from, to) > COST_MAX {
             let first = !entry.known;
-            let place = entry.home.map_or(from, |(home, _)| home);
+            let place = entry.home.unwrap_or(from);
             entry.hold(now);
             return Verdict::Hold { place, first };
         }
@@ -132,7 +144,8 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
 
     /// Removes all entries.
     pub fn clear(&mut self) {
-        *self = Damping::new(self.max, self.when_full);
+        self.entries.clear();
+        self.full_until = Time(0);
     }
 
     /// The entry of a key, made if there is room; else `None`.
@@ -145,6 +158,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             cost: 0,
             former: [None; FORMER_MAX],
             home: None,
+            left: None,
             held_until: now,
             known: false,
         });
@@ -189,7 +203,7 @@ impl<P: Copy + PartialEq> Entry<P> {
     fn hold(&mut self, now: Time) {
         self.known = true;
         self.held_until = now.after(WINDOW_MS);
-        self.home = None;
+        (self.home, self.left) = (None, None);
         self.begin(self.held_until);
     }
 
@@ -201,8 +215,13 @@ impl<P: Copy + PartialEq> Entry<P> {
 
     /// Adds the cost of a change; returns the sum.
     fn pay(&mut self, now: Time, from: P, to: P) -> u8 {
-        let moving = self.home.filter(|(_, last)| now < last.after(SETTLED_MS));
-        self.home = Some((moving.map_or(from, |(home, _)| home), now));
+        let settled = self
+            .left
+            .is_none_or(|(_, when)| when.after(SETTLED_MS) <= now);
+        if settled {
+            self.home = Some(from);
+        }
+        self.left = Some((from, now));
         let returns = self.former.contains(&Some(to));
         let cost = if returns { COST_RETURN } else { COST_NEW };
         self.cost = self.cost.saturating_add(cost);
@@ -285,6 +304,24 @@ mod tests {
         assert!(!two.note(Time(5), 1, 'a', 'b'));
         assert!(!two.hold(Time(5), 1));
         assert!(two.note(Time(10_004), 1, 'a', 'b'));
+    }
+
+    /// A host changes its address. One of its threads still sends from the former one.
+    #[test]
+    fn late_packets_are_no_change_back() {
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep).with_late(50);
+        for (n, (from, to)) in ('a'..'e').zip('b'..).enumerate() {
+            let now = n as u64 * 300;
+            assert_eq!(d.change(Time(now), 1, from, to), Verdict::Follow);
+            for late in [0, 1, 49] {
+                assert_eq!(d.change(Time(now + late), 1, to, from), Verdict::Keep);
+            }
+        }
+        // The former place is not left: two hosts claim the key.
+        assert_eq!(d.change(Time(950), 1, 'e', 'd'), Verdict::Follow);
+        d.clear();
+        assert_eq!(d.change(Time(1000), 1, 'd', 'e'), Verdict::Follow);
+        assert_eq!(d.change(Time(1049), 1, 'e', 'd'), Verdict::Keep);
     }
 
     /// The window ends while a flood goes on: the place of that moment is not the home.

@@ -66,7 +66,8 @@ def run(options):
             counts[name] += 1
             longest[name] = max(longest[name], taken)
             if taken > options.recovery:
-                raise Failure(f"after the fault {name!r} (seed {seed}), traffic passed after {taken:.2f} s only, last over {slowest}")
+                logs = "".join(f"\nlast log lines of host {side}:\n{hosts.log(side)}" for side in "ab")
+                raise Failure(f"after the fault {name!r} (seed {seed}), traffic passed after {taken:.2f} s only, last over {slowest}{logs}")
             time.sleep(chance.uniform(0, 1))
         await_holdings(hosts, before)
         print(f"\n{sum(counts.values())} faults, {sum(blocks)} blocks of 64 KiB arrived whole, {hosts.forged} forged packets")

@@ -8,6 +8,10 @@ from pathlib import Path
 from lab import Failure
 
 WIRE = Path(__file__).with_name("wire.py")
+# A VNIC follows seven new addresses of a member in ten seconds. After a flood of forged ones, it keeps the member at
+# its address for ten seconds (docs/vnic.md, "Forwarding").
+BETWEEN_ADDRESSES = 2
+AFTER_FORGED = 10
 
 
 class Faults:
@@ -15,6 +19,8 @@ class Faults:
 
     def __init__(self, hosts, chance):
         self.hosts, self.lab, self.chance = hosts, hosts.lab, chance
+        # The time at which the address of a host can change again.
+        self.calm = dict.fromkeys("ab", 0.0)
 
     @classmethod
     def all(cls):
@@ -70,7 +76,9 @@ class Faults:
     def do_address(self):
         """The GID of a host changes: its underlay gets another link-local address."""
         side, number = self.side(), self.chance.randrange(1, 0xFFFF)
+        time.sleep(max(0.0, self.calm[side] - time.monotonic()))
         self.hosts.replace_address(side, f"fe80::77:{number:x}")
+        self.calm[side] = time.monotonic() + BETWEEN_ADDRESSES
 
     def do_wire(self):
         """Packets are lost, doubled, late and damaged, some percent of each."""
@@ -90,6 +98,7 @@ class Faults:
             self.chance.uniform(0.5, 2), self.seed(),
         )  # fmt: skip
         self.hosts.forged += int(self.lab.finish(flood, 30))
+        self.calm = dict.fromkeys("ab", time.monotonic() + AFTER_FORGED)
 
     def do_reload(self):
         """The configuration changes and comes back."""

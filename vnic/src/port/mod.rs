@@ -56,6 +56,9 @@ pub use types::{
 /// Maximum number of addresses whose moves are counted; more than the guests of a host that all move at
 /// once. Further addresses are not followed until one of these has not moved for a while.
 const DAMPED_MAX: usize = 4096;
+/// Milliseconds after a move of a LID in which packets from its former address are late. The threads of an idle host
+/// need 5 ms to change the host's GID and to empty their queues.
+const LATE_MS: u64 = 50;
 /// Maximum number of pending events; further events are lost.
 const EVENTS_MAX: usize = 64;
 /// Maximum number of addresses behind the interface, without its own, that are kept and reported. A manager
@@ -136,7 +139,7 @@ impl VeswPort {
             crowded_reported: false,
             mac_damping: Damping::new(DAMPED_MAX, WhenFull::Keep),
             nodes: Nodes::default(),
-            node_damping: Damping::new(DAMPED_MAX, WhenFull::Keep),
+            node_damping: Damping::new(DAMPED_MAX, WhenFull::Keep).with_late(LATE_MS),
             groups: Groups::default(),
             siblings: Vec::new(),
             last: None,

@@ -41,7 +41,7 @@ fn forge(random: &mut Random, port: &mut VeswPort, now: u64) {
 }
 
 /// Both replicas apply what the other one has published before.
-fn cross(now: u64, replicas: &mut [VeswPort; 2]) {
+pub fn cross(now: u64, replicas: &mut [VeswPort; 2]) {
     let published: Vec<Vec<Update>> = replicas
         .iter_mut()
         .map(|r| r.drain_updates().collect())

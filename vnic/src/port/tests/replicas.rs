@@ -2,6 +2,7 @@
 
 use proto::{AddressHandle, Mac, Time};
 
+use super::floods::cross;
 use crate::Lid;
 use crate::port::testing::*;
 use crate::port::{Event, Forward, Meta, Place, Settings, Update, VeswPort};
@@ -134,7 +135,7 @@ fn replicas_damp_a_lid_together() {
         ..from(7, true)
     };
     let mut moves = 0;
-    for n in 0..20 {
+    for n in (0..2000).step_by(100) {
         for meta in [from(7, true), other] {
             assert!(one.from_fabric(Time(n), &meta, &packet).is_ok());
             let first = share(n, &mut one, &mut two);
@@ -147,6 +148,43 @@ fn replicas_damp_a_lid_together() {
     assert!(moves <= 6, "{moves} moves");
     let reports = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
     assert_eq!(reports(&mut one) + reports(&mut two), 1);
+}
+
+/// A member's GID changes. The threads of the member and of this port do so one after the other, so that packets
+/// from both addresses cross.
+#[test]
+fn replicas_follow_a_member_to_its_new_gid() {
+    let mut replicas = pair();
+    let packet = packet_to(ALL, 7);
+    let at = |n: u8| {
+        let mut meta = from(7, true);
+        meta.src_gid.0[14] = n;
+        meta
+    };
+    for replica in &mut replicas {
+        assert!(replica.from_fabric(Time(0), &at(0), &packet).is_ok());
+    }
+    cross(0, &mut replicas);
+    for n in 0..5 {
+        let now = u64::from(n) * 300;
+        for (old, new) in [(0, 0), (1, 0), (1, 2), (3, 2), (4, 4)] {
+            let [one, two] = &mut replicas;
+            assert!(two.from_fabric(Time(now + old), &at(n), &packet).is_ok());
+            assert!(
+                one.from_fabric(Time(now + new), &at(n + 1), &packet)
+                    .is_ok()
+            );
+            cross(now + new, &mut replicas);
+        }
+        for port in &replicas {
+            assert_eq!(
+                port.find(Lid::new(7)),
+                Some(at(n + 1).source()),
+                "change {n}"
+            );
+            assert!(!port.has_events());
+        }
+    }
 }
 
 #[test]
