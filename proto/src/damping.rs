@@ -22,6 +22,9 @@ const WINDOW_MS: u64 = 10_000;
 /// A key that did not change for this time, in milliseconds, is at home. A flood of forged packets never leaves a
 /// key at one place for so long, because its owner sends, too.
 const SETTLED_MS: u64 = 1000;
+/// If another place alone claims a held key for this time, in milliseconds, nobody is at the held place any more. An
+/// owner that sends confirms its place once a second.
+const ALONE_MS: u64 = 1200;
 
 /// The reaction to a change between places of the type `P`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,10 +37,12 @@ pub enum Verdict<P> {
     Keep,
     /// Too many changes: do not follow this one, and hold a place from now on.
     Hold {
-        /// The place of before the changes. It can be the present one.
+        /// The place of before the changes, which can be the present one; or the only one that still claims the key.
         place: P,
         /// Whether this is the first such verdict for the key.
         first: bool,
+        /// Whether the key was held before, at a place that nobody confirms.
+        again: bool,
     },
 }
 
@@ -61,6 +66,8 @@ struct Entry<P> {
     /// The last change: the place that the key left, and the time.
     left: Option<(P, Time)>,
     held_until: Time,
+    /// The place that claims the held key, and since when it alone does so.
+    rival: Option<(P, Time)>,
     known: bool,
 }
 
@@ -71,6 +78,7 @@ pub struct Damping<K, P> {
     max: usize,
     when_full: WhenFull,
     late_ms: u64,
+    owners_confirm: bool,
     /// The earliest time at which an entry can expire.
     full_until: Time,
 }
@@ -83,6 +91,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             max,
             when_full,
             late_ms: 0,
+            owners_confirm: false,
             full_until: Time(0),
         }
     }
@@ -94,24 +103,40 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
         self
     }
 
+    /// A key is not held at a place that nobody has confirmed for a while ([`confirm`](Damping::confirm)).
+    pub fn with_confirmation(mut self) -> Damping<K, P> {
+        self.owners_confirm = true;
+        self
+    }
+
+    /// Notes a packet from the present place of a key. Returns whether the key is held there: then each replica must
+    /// note one such packet in a second.
+    pub fn confirm(&mut self, now: Time, key: K) -> bool {
+        let held = self.entries.get_mut(&key).filter(|e| now < e.held_until);
+        held.map(|entry| entry.rival = None).is_some()
+    }
+
     /// Counts a change of `key` from one place to another; returns the reaction.
     pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict<P> {
-        let (when_full, late_ms) = (self.when_full, self.late_ms);
+        let (when_full, late_ms, confirmed) = (self.when_full, self.late_ms, self.owners_confirm);
         let Some(entry) = self.entry(now, key) else {
             return match when_full {
                 WhenFull::Follow => Verdict::FollowQuietly,
                 WhenFull::Keep => Verdict::Keep,
             };
         };
+        if now < entry.held_until {
+            return match confirmed && entry.is_alone(now, to) {
+                true => entry.hold_at(now, to),
+                false => Verdict::Keep,
+            };
+        }
         let is_late = |(place, when): (P, Time)| place == to && now < when.after(late_ms);
-        if now < entry.held_until || entry.left.is_some_and(is_late) {
+        if entry.left.is_some_and(is_late) {
             return Verdict::Keep;
         }
         if entry.pay(now, from, to) > COST_MAX {
-            let first = !entry.known;
-            let place = entry.home.unwrap_or(from);
-            entry.hold(now);
-            return Verdict::Hold { place, first };
+            return entry.hold_at(now, entry.home.unwrap_or(from));
         }
         Verdict::Follow
     }
@@ -130,12 +155,12 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     }
 
     /// Notes that another replica holds a place. Returns whether this replica holds it from now on, too: not if
-    /// it holds a place already.
-    pub fn hold(&mut self, now: Time, key: K) -> bool {
+    /// it holds a place already, unless the place is the only one that still claims the key (`again`).
+    pub fn hold(&mut self, now: Time, key: K, again: bool) -> bool {
         let Some(entry) = self.entry(now, key) else {
             return true;
         };
-        if now < entry.held_until {
+        if now < entry.held_until && !again {
             return false;
         }
         entry.hold(now);
@@ -159,6 +184,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             former: [None; FORMER_MAX],
             home: None,
             left: None,
+            rival: None,
             held_until: now,
             known: false,
         });
@@ -200,10 +226,28 @@ impl<P: Copy + PartialEq> Entry<P> {
         self.over_at() <= now
     }
 
+    /// Whether `to` alone has claimed the held key for a while.
+    fn is_alone(&mut self, now: Time, to: P) -> bool {
+        let rival = self.rival.filter(|(place, _)| *place == to);
+        let (_, since) = *self.rival.insert(rival.unwrap_or((to, now)));
+        since.after(ALONE_MS) <= now
+    }
+
+    fn hold_at(&mut self, now: Time, place: P) -> Verdict<P> {
+        let again = now < self.held_until;
+        let first = !self.known;
+        self.hold(now);
+        Verdict::Hold {
+            place,
+            first,
+            again,
+        }
+    }
+
     fn hold(&mut self, now: Time) {
         self.known = true;
         self.held_until = now.after(WINDOW_MS);
-        (self.home, self.left) = (None, None);
+        (self.home, self.left, self.rival) = (None, None, None);
         self.begin(self.held_until);
     }
 
@@ -248,7 +292,11 @@ mod tests {
     }
 
     fn hold<P>(first: bool, place: P) -> Verdict<P> {
-        Verdict::Hold { place, first }
+        Verdict::Hold {
+            place,
+            first,
+            again: false,
+        }
     }
 
     /// A change between two places; updates `at` as its owner does.
@@ -298,11 +346,11 @@ mod tests {
             assert!(two.note(Time(now), 1, from, to));
         }
         assert_eq!(two.change(Time(4), 1, 'b', 'a'), hold(true, 'a'));
-        assert!(one.hold(Time(4), 1));
+        assert!(one.hold(Time(4), 1, false));
         assert_eq!(one.change(Time(5), 1, 'b', 'a'), Verdict::Keep);
         // What the other replica did before it knew.
         assert!(!two.note(Time(5), 1, 'a', 'b'));
-        assert!(!two.hold(Time(5), 1));
+        assert!(!two.hold(Time(5), 1, false));
         assert!(two.note(Time(10_004), 1, 'a', 'b'));
     }
 
@@ -322,6 +370,37 @@ mod tests {
         d.clear();
         assert_eq!(d.change(Time(1000), 1, 'd', 'e'), Verdict::Follow);
         assert_eq!(d.change(Time(1049), 1, 'e', 'd'), Verdict::Keep);
+    }
+
+    /// A flood of forged packets is over, and the owner has another place.
+    #[test]
+    fn a_key_is_not_held_where_nobody_is() {
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep).with_confirmation();
+        assert!(!d.confirm(Time(0), 1));
+        d.hold(Time(0), 1, false);
+        let mut at = |now, to| d.change(Time(now), 1, 'a', to);
+        assert_eq!(at(100, 'b'), Verdict::Keep);
+        // Two others claim it.
+        assert_eq!(at(1250, 'c'), Verdict::Keep);
+        assert_eq!(at(1350, 'b'), Verdict::Keep);
+        // The owner is there.
+        assert!(d.confirm(Time(2000), 1));
+        let mut at = |now, to| d.change(Time(now), 1, 'a', to);
+        assert_eq!(at(2100, 'b'), Verdict::Keep);
+        assert_eq!(at(3299, 'b'), Verdict::Keep);
+        let alone = Verdict::Hold {
+            place: 'b',
+            first: false,
+            again: true,
+        };
+        assert_eq!(at(3300, 'b'), alone);
+        // Another replica holds the former place.
+        let mut other = counted::<u16, char>(ENTRIES_MAX, WhenFull::Keep).with_confirmation();
+        other.hold(Time(1000), 1, false);
+        assert!(!other.hold(Time(3301), 1, false));
+        assert!(other.hold(Time(3301), 1, true));
+        assert!(other.confirm(Time(13_300), 1) && d.confirm(Time(13_299), 1));
+        assert!(!other.confirm(Time(13_301), 1) && !d.confirm(Time(13_300), 1));
     }
 
     /// The window ends while a flood goes on: the place of that moment is not the home.
@@ -367,7 +446,7 @@ mod tests {
     #[test]
     fn a_reported_conflict_is_remembered_while_there_is_room() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
-        d.hold(Time(0), 0);
+        d.hold(Time(0), 0, false);
         for n in 1..=ENTRIES_MAX as u16 {
             d.change(Time(0), n, 'a', 'b');
         }
@@ -389,7 +468,7 @@ mod tests {
     #[test]
     fn the_oldest_reported_conflict_makes_room() {
         let mut d = counted(4, WhenFull::Follow);
-        (0..4).for_each(|n| assert!(d.hold(Time(n), n)));
+        (0..4).for_each(|n| assert!(d.hold(Time(n), n, false)));
         let late = |d: &mut Damping<u64, char>, n| d.change(Time(50_000), n, 'a', 'b');
         assert_eq!(late(&mut d, 9), Verdict::Follow);
         assert_eq!(d.entries.len(), 4);

@@ -8,10 +8,8 @@ from pathlib import Path
 from lab import Failure
 
 WIRE = Path(__file__).with_name("wire.py")
-# A VNIC follows seven new addresses of a member in ten seconds. After a flood of forged ones, it keeps the member at
-# its address for ten seconds (docs/vnic.md, "Forwarding").
-BETWEEN_ADDRESSES = 2
-AFTER_FORGED = 10
+# After a flood of forged packets, a VNIC keeps a member at its address for so many seconds (docs/vnic.md, "Forwarding").
+HELD = 10
 
 
 class Faults:
@@ -19,8 +17,9 @@ class Faults:
 
     def __init__(self, hosts, chance):
         self.hosts, self.lab, self.chance = hosts, hosts.lab, chance
-        # The time at which the address of a host can change again.
-        self.calm = dict.fromkeys("ab", 0.0)
+        # Hosts that get another GID when their link goes down, and other queue pair numbers when their daemon starts.
+        self.unstable_link, self.unstable_start = set(), set()
+        self.held_until = 0.0
 
     @classmethod
     def all(cls):
@@ -37,6 +36,12 @@ class Faults:
     def pause(self, least, most):
         time.sleep(self.chance.uniform(least, most))
 
+    def before_change(self, side, unstable):
+        """Waits while VNICs keep members at their addresses, if the address of this host will change."""
+        if side in unstable:
+            unstable.remove(side)
+            time.sleep(max(0.0, self.held_until - time.monotonic()))
+
     def do_kill(self):
         """kill -9 of a daemon, which starts again."""
         self.end(signal.SIGKILL)
@@ -47,6 +52,8 @@ class Faults:
 
     def end(self, how):
         side = self.side()
+        # The queue pair numbers follow from the GID.
+        self.before_change(side, self.unstable_start)
         self.hosts.end(side, how)
         self.pause(0, 1)
         self.hosts.start(side)
@@ -61,9 +68,12 @@ class Faults:
     def do_link(self):
         """The underlay goes down and up."""
         side = self.side()
+        # The kernel will make a link-local address from the MAC address.
+        self.before_change(side, self.unstable_link)
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "down")
         self.pause(0.1, 1.5)
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "up")
+        self.unstable_start.add(side)
 
     def do_mtu(self):
         """The MTU of the underlay falls and rises."""
@@ -76,9 +86,10 @@ class Faults:
     def do_address(self):
         """The GID of a host changes: its underlay gets another link-local address."""
         side, number = self.side(), self.chance.randrange(1, 0xFFFF)
-        time.sleep(max(0.0, self.calm[side] - time.monotonic()))
+        self.before_change(side, {side})
         self.hosts.replace_address(side, f"fe80::77:{number:x}")
-        self.calm[side] = time.monotonic() + BETWEEN_ADDRESSES
+        self.unstable_link.add(side)
+        self.unstable_start.add(side)
 
     def do_wire(self):
         """Packets are lost, doubled, late and damaged, some percent of each."""
@@ -98,7 +109,7 @@ class Faults:
             self.chance.uniform(0.5, 2), self.seed(),
         )  # fmt: skip
         self.hosts.forged += int(self.lab.finish(flood, 30))
-        self.calm = dict.fromkeys("ab", time.monotonic() + AFTER_FORGED)
+        self.held_until = time.monotonic() + HELD
 
     def do_reload(self):
         """The configuration changes and comes back."""

@@ -64,9 +64,9 @@ impl Updates {
 }
 
 impl VeswPort {
-    /// Checks and learns the source LID of a packet.
+    /// Checks and learns the source LID of a packet. Returns whether it needs no further lookup in this second.
     #[inline]
-    pub(super) fn hear_node(&mut self, now: Time, slid: Lid, meta: &Meta) -> Result<(), Refusal> {
+    pub(super) fn hear_node(&mut self, now: Time, slid: Lid, meta: &Meta) -> Result<bool, Refusal> {
         let (at, source) = (second(now), meta.source());
         let origin = match self.is_sibling(slid) {
             // The list need not contain siblings.
@@ -78,7 +78,7 @@ impl VeswPort {
             Origin::Known => {}
             Origin::Again(last) => self.republish_node(now, slid, source, last),
             Origin::New => self.learn_node(now, slid, source),
-            Origin::Moved(from) => self.node_moves(now, slid, from, source),
+            Origin::Moved(from) => return Ok(self.node_moves(now, slid, from, source)),
             Origin::Forged => {
                 if !self.forged_reported {
                     self.forged_reported = true;
@@ -88,7 +88,7 @@ impl VeswPort {
                 return Err(Refusal::ForgedLid);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reports another host that sends with this port's LID.
@@ -115,26 +115,37 @@ impl VeswPort {
 
     #[cold]
     fn republish_node(&mut self, now: Time, lid: Lid, address: NodeAddress, last: Option<Second>) {
-        if is_repeat_due(now, last, self.ageing_seconds()) {
+        let is_held = self.node_damping.confirm(now, lid);
+        if is_held || is_repeat_due(now, last, self.ageing_seconds()) {
             self.publish_node(now, lid, address);
         }
     }
 
+    /// Handles a move of a LID. Returns whether the port follows it.
     #[cold]
-    fn node_moves(&mut self, now: Time, lid: Lid, from: NodeAddress, to: NodeAddress) {
+    fn node_moves(&mut self, now: Time, lid: Lid, from: NodeAddress, to: NodeAddress) -> bool {
         match self.node_damping.change(now, lid, from, to) {
-            Verdict::Follow | Verdict::FollowQuietly => self.learn_node(now, lid, to),
-            Verdict::Keep => {}
-            Verdict::Hold { place, first } => {
+            Verdict::Follow | Verdict::FollowQuietly => {
+                self.learn_node(now, lid, to);
+                true
+            }
+            Verdict::Keep => false,
+            Verdict::Hold {
+                place,
+                first,
+                again,
+            } => {
                 self.nodes.learn(second(now), lid, place);
                 self.updates.push_kept(Update::NodeKept {
                     lid,
                     address: place,
+                    again,
                 });
                 if first {
                     let (kept, other) = (place, if place == to { from } else { to });
                     self.events.push(Event::LidConflict { lid, kept, other });
                 }
+                place == to
             }
         }
     }
@@ -176,7 +187,11 @@ impl VeswPort {
             if self.conflict_reported != Some(mac) {
                 self.conflict_reported = Some(mac);
                 self.events.push(Event::MacConflict { mac, kept, other });
-                self.updates.push_kept(Update::MacKept { mac, place: kept });
+                self.updates.push_kept(Update::MacKept {
+                    mac,
+                    place: kept,
+                    again: false,
+                });
             }
         }
         true
@@ -237,10 +252,15 @@ impl VeswPort {
                 self.counters.mac_damped += 1;
                 false
             }
-            Verdict::Hold { place, first } => {
+            Verdict::Hold {
+                place,
+                first,
+                again,
+            } => {
                 self.counters.mac_damped += 1;
                 self.put(now, mac, place, true);
-                self.updates.push_kept(Update::MacKept { mac, place });
+                self.updates
+                    .push_kept(Update::MacKept { mac, place, again });
                 if first {
                     let (kept, other) = (place, if place == to { from } else { to });
                     self.events.push(Event::MacConflict { mac, kept, other });
@@ -306,7 +326,8 @@ impl VeswPort {
             Place::Here => NEAR_AGEING,
             Place::At(_) => self.ageing_seconds(),
         };
-        if is_repeat_due(now, last, ageing) {
+        let is_held = self.mac_damping.confirm(now, mac);
+        if is_held || is_repeat_due(now, last, ageing) {
             self.publish_mac(now, mac, place);
         }
     }
@@ -319,9 +340,14 @@ impl VeswPort {
                     Some(_) => Some(Place::Here),
                     None => self.far.lookup(mac).map(Place::At),
                 };
-                if let Some(from) = known.filter(|known| *known != place)
-                    && !self.mac_damping.note(now, mac, from, place)
-                {
+                let follows = match known.filter(|known| *known != place) {
+                    Some(from) => self.mac_damping.note(now, mac, from, place),
+                    None => {
+                        self.mac_damping.confirm(now, mac);
+                        true
+                    }
+                };
+                if !follows {
                     return;
                 }
                 if mac != self.settings.mac {
@@ -333,16 +359,20 @@ impl VeswPort {
             Update::MacKept { mac, .. } if mac == self.settings.mac => {
                 self.conflict_reported = Some(mac)
             }
-            Update::MacKept { mac, place } => {
-                if self.mac_damping.hold(now, mac) {
+            Update::MacKept { mac, place, again } => {
+                if self.mac_damping.hold(now, mac, again) {
                     self.put(now, mac, place, false);
                 }
             }
             Update::Node { lid, address } => self.apply_node(now, lid, address),
-            Update::NodeKept { lid, address } => {
+            Update::NodeKept {
+                lid,
+                address,
+                again,
+            } => {
                 let listed_elsewhere =
                     self.nodes.check(second(now), lid, address) == Origin::Forged;
-                if !listed_elsewhere && self.node_damping.hold(now, lid) {
+                if !listed_elsewhere && self.node_damping.hold(now, lid, again) {
                     self.nodes.learn(second(now), lid, address);
                     self.forget_last();
                 }
@@ -354,7 +384,9 @@ impl VeswPort {
 
     fn apply_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
         match self.nodes.check(second(now), lid, address) {
-            Origin::Known | Origin::Again(_) => {}
+            Origin::Known | Origin::Again(_) => {
+                self.node_damping.confirm(now, lid);
+            }
             // The list of the other replica was different.
             Origin::Forged => return,
             Origin::New => self.nodes.learn(second(now), lid, address),

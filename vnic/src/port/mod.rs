@@ -137,9 +137,11 @@ impl VeswPort {
             near_changed: false,
             near_reported: Time(0),
             crowded_reported: false,
-            mac_damping: Damping::new(DAMPED_MAX, WhenFull::Keep),
+            mac_damping: Damping::new(DAMPED_MAX, WhenFull::Keep).with_confirmation(),
             nodes: Nodes::default(),
-            node_damping: Damping::new(DAMPED_MAX, WhenFull::Keep).with_late(LATE_MS),
+            node_damping: Damping::new(DAMPED_MAX, WhenFull::Keep)
+                .with_late(LATE_MS)
+                .with_confirmation(),
             groups: Groups::default(),
             siblings: Vec::new(),
             last: None,

@@ -26,13 +26,14 @@ impl VeswPort {
             Err(why) => return self.refuse(why, None),
         };
         let frame = decoded.frame;
-        if let Err(why) = self.take(now, meta, &decoded) {
-            return self.refuse(why, Some(frame.len()));
-        }
+        let settled = match self.take(now, meta, &decoded) {
+            Ok(settled) => settled,
+            Err(why) => return self.refuse(why, Some(frame.len())),
+        };
         let Some((destination, source)) = addresses(frame) else {
             return self.refuse(Refusal::Runt, Some(frame.len()));
         };
-        self.learn(now, meta, decoded.header.slid, source);
+        self.learn(now, meta, decoded.header.slid, source, settled);
         let (group, tagged) = (is_group(destination), is_tagged(frame));
         count::delivered(&mut self.counters, group, tagged, Sizes::one(frame.len()));
         Ok(frame)
@@ -44,8 +45,9 @@ impl VeswPort {
         Err(why)
     }
 
+    /// Checks a packet and learns its source LID. Returns whether the LID needs no further lookup in this second.
     #[inline]
-    fn take(&mut self, now: Time, meta: &Meta, decoded: &Decoded<'_>) -> Result<(), Refusal> {
+    fn take(&mut self, now: Time, meta: &Meta, decoded: &Decoded<'_>) -> Result<bool, Refusal> {
         let slid = decoded.header.slid;
         if slid == self.switch.slid() && meta.source() != self.settings.local {
             self.hear_duplicate(now, meta.source());
@@ -68,14 +70,14 @@ impl VeswPort {
         let is_same =
             |last: Last| last.slid == slid && last.meta == *meta && last.at == second(now);
         if self.last.is_some_and(is_same) {
-            return Ok(());
+            return Ok(true);
         }
         self.hear_node(now, slid, meta)
     }
 
     /// Learns the source of a frame, unless it equals the source of the frame before.
     #[inline]
-    fn learn(&mut self, now: Time, meta: &Meta, slid: Lid, source: Mac) {
+    fn learn(&mut self, now: Time, meta: &Meta, slid: Lid, source: Mac, settled: bool) {
         let this = Last {
             meta: *meta,
             slid,
@@ -84,7 +86,7 @@ impl VeswPort {
         };
         if self.last != Some(this) {
             self.last = None;
-            if self.hear_far(now, source, slid) {
+            if self.hear_far(now, source, slid) && settled {
                 self.last = Some(this);
             }
         }
@@ -117,7 +119,7 @@ impl VeswPort {
             src_qpn: self.settings.local.qpn,
             multicast: false,
         };
-        self.learn(now, &meta, slid, source);
+        self.learn(now, &meta, slid, source, true);
         let (group, tagged) = (is_group(destination), is_tagged(frame));
         count::delivered(&mut self.counters, group, tagged, sizes);
         true

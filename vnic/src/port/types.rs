@@ -182,6 +182,8 @@ pub enum Update {
         mac: Mac,
         /// Location where it stays.
         place: Place,
+        /// Nobody is any more at the location where it stayed before.
+        again: bool,
     },
     /// A packet of a member was received.
     Node {
@@ -196,6 +198,8 @@ pub enum Update {
         lid: Lid,
         /// Address where it stays.
         address: NodeAddress,
+        /// Nobody is any more at the address where it stayed before.
+        again: bool,
     },
     /// [`Event::DuplicateLid`] was reported.
     DuplicateReported,

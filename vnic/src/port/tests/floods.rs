@@ -5,6 +5,7 @@ use proto::{Mac, Qpn, Time};
 use super::replicas::pair;
 use super::world::Random;
 use crate::Lid;
+use crate::directory::NodeAddress;
 use crate::port::testing::*;
 use crate::port::{Meta, Update, VeswPort};
 
@@ -96,4 +97,40 @@ fn floods(seed: u64) {
 #[test]
 fn after_a_flood_all_replicas_return_to_the_owner() {
     (1..=30).for_each(floods);
+}
+
+/// Frames claim the LID of the member for one other queue pair, as a forger does, or the member after a restart.
+/// Returns the address of the LID in both replicas. Only the second one receives the frames of the owner.
+fn claimed(owner_sends: bool) -> [Option<NodeAddress>; 2] {
+    let mut replicas = pair();
+    let claim = |number| Meta {
+        src_qpn: Qpn::new(number),
+        ..from(HOME, true)
+    };
+    for replica in &mut replicas {
+        hear(replica, 0, GUEST, HOME, &from(HOME, true));
+    }
+    for number in 0x900..0x910 {
+        hear(&mut replicas[0], SOON, GUEST, HOME, &claim(number));
+    }
+    cross(SOON, &mut replicas);
+    assert_eq!(replicas[1].find(Lid::new(HOME)), Some(address(HOME)));
+    for now in SOON + 1..SOON + 5000 {
+        hear(&mut replicas[0], now, GUEST, HOME, &claim(0x999));
+        if owner_sends && now.is_multiple_of(EVERY) {
+            hear(&mut replicas[1], now, GUEST, HOME, &from(HOME, true));
+        }
+        cross(now, &mut replicas);
+    }
+    replicas.map(|replica| replica.find(Lid::new(HOME)))
+}
+
+#[test]
+fn a_lid_is_kept_for_an_owner_that_sends_and_not_for_one_that_is_gone() {
+    assert_eq!(claimed(true), [Some(address(HOME)); 2]);
+    let restarted = NodeAddress {
+        qpn: Qpn::new(0x999),
+        ..address(HOME)
+    };
+    assert_eq!(claimed(false), [Some(restarted); 2]);
 }
