@@ -35,7 +35,7 @@ pub(crate) use limits::Limits;
 use messages::{Datagram, Ids};
 use sidr::Sidr;
 
-use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason};
+use proto::{Gid, Guid, IbMtu, Instant, PKey, Qpn, RejectReason};
 pub use sidr::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
 pub use types::{Ask, CmConfig, CmEvent, CmId, Consent, Full, Outgoing, Remote};
 
@@ -264,6 +264,12 @@ impl Cm {
     /// `DREQ_SENT`, `TIMEWAIT`, `UNMANAGED`.
     pub fn state(&self, id: CmId) -> Option<&'static str> {
         self.table.get(id).map(|c| c.state.name())
+    }
+
+    /// The CA GUID in the peer's request or reply.
+    pub fn guid_of_peer(&self, id: CmId) -> Option<Guid> {
+        let remote = self.table.get(id)?.remote?;
+        Some(Guid(remote.ca_guid))
     }
 
     /// Counters by name: messages sent, retried, received and received twice, with Linux's names, and

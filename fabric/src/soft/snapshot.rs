@@ -13,7 +13,7 @@ use proto::{EndpointId, Gid, PKey, QKey, Qpn};
 
 use super::administrator::Inbox;
 use super::endpoint::UdQueuePair;
-use super::engine::{Partition, Standing};
+use super::engine::{Partition, Standing, Starts};
 use super::qp::QueuePair;
 use super::ud::Path;
 use crate::mail::Mail;
@@ -245,9 +245,10 @@ impl Table {
     }
 }
 
-/// The table shared by all workers.
+/// What the workers share: the table, and the starts of peers.
 #[derive(Debug, Default)]
 pub struct Shared {
+    pub starts: Arc<Starts>,
     generation: AtomicU64,
     table: Mutex<Arc<Table>>,
 }

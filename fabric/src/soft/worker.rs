@@ -115,9 +115,9 @@ impl SoftWorker {
     pub(super) fn new(init: WorkerInit) -> SoftWorker {
         let mut worker = SoftWorker {
             index: init.engine.worker,
-            shared: init.shared,
             wake: init.wake,
-            engine: Engine::new(init.engine),
+            engine: Engine::new(init.engine).with_starts(Arc::clone(&init.shared.starts)),
+            shared: init.shared,
             mailboxes: init.mailboxes,
             generation: 0,
             table: Arc::default(),

@@ -101,6 +101,7 @@ impl Engine {
         if let Some(c) = place.and_then(|p| self.table.get_mut(p)) {
             c.remote = Some(*remote);
         }
+        self.note_start(peer, cm);
         self.events.push_back(ConnectionEvent::Requested {
             connection,
             endpoint,
@@ -145,10 +146,18 @@ impl Engine {
         c.remote = Some(remote);
         c.stage = Stage::Replied;
         c.wish = None;
+        let (connection, peer) = (c.id, c.peer);
+        self.note_start(peer, id);
         self.events.push_back(ConnectionEvent::Replied {
-            connection: c.id,
+            connection,
             private_data,
         });
+    }
+
+    fn note_start(&self, peer: Gid, id: CmId) {
+        if let Some(guid) = self.cm.guid_of_peer(id) {
+            self.starts.note(peer, guid);
+        }
     }
 
     /// Removes a connection that communication management has ended.

@@ -32,6 +32,7 @@ mod pool;
 mod rdma_cm;
 mod receive;
 mod reclaim;
+mod starts;
 mod timers;
 mod transmit;
 mod unmanaged;
@@ -63,6 +64,7 @@ use proto::{
     CloseReason, ConnectionEvent, ConnectionId, Gid, Guid, IbMtu, Instant, PKey, QKey, Qpn,
     WcStatus,
 };
+pub use starts::Starts;
 pub use transmit::Run;
 pub use unmanaged::{LocalQp, RemoteQp};
 
@@ -215,6 +217,7 @@ pub struct Engine {
     look_at_unfinished: Instant,
     timers: Timers,
     gsi: Gsi,
+    starts: Arc<Starts>,
     random: Random,
     next_id: u32,
     /// The network has no room.
@@ -263,11 +266,18 @@ impl Engine {
             look_at_unfinished: Instant::default(),
             timers: Timers::default(),
             gsi: Gsi::new(random.next()),
+            starts: Arc::default(),
             random,
             next_id: 1,
             blocked: false,
             config,
         }
+    }
+
+    /// Shares the starts of peers with the engines of other workers.
+    pub fn with_starts(mut self, starts: Arc<Starts>) -> Engine {
+        self.starts = starts;
+        self
     }
 
     /// Applies a change of the port. A new GID ends all connections, because their peers accept packets
@@ -337,6 +347,10 @@ impl Engine {
             c.scheduled = None;
             if c.qp.next_deadline().is_some_and(|at| at <= now) {
                 c.qp.handle_timeout(now, &mut self.shared);
+                let has_restarted = |guid| self.starts.is_former(c.peer, guid);
+                if c.qp.is_silent() && self.cm.guid_of_peer(c.cm).is_some_and(has_restarted) {
+                    c.qp.give_up(&mut self.shared);
+                }
                 self.make_ready(place);
             }
             self.settle(now, place);

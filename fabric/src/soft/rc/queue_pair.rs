@@ -335,6 +335,17 @@ impl RcQp {
         }
     }
 
+    /// Whether a local ACK timeout has passed since the peer's last answer.
+    pub fn is_silent(&self) -> bool {
+        self.failure.is_none() && self.requester.is_silent()
+    }
+
+    /// Ends the queue pair as after the last retry.
+    pub fn give_up(&mut self, shared: &mut Shared) {
+        shared.counts.retry_exceeded_err += 1;
+        self.fail_sending(shared, WcStatus::RetryExcErr);
+    }
+
     /// Schedules the release of memory after an idle time.
     fn remember_to_trim(&mut self, now: Instant) {
         if self.trim.is_none() && (self.requester.is_roomy() || self.responder.is_roomy()) {

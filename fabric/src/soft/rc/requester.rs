@@ -313,6 +313,11 @@ impl Requester {
         });
     }
 
+    /// Whether a local ACK timeout has passed since the peer's last answer.
+    pub const fn is_silent(&self) -> bool {
+        self.retry.is_silent()
+    }
+
     /// When to call [`Requester::handle_timeout`] next.
     pub fn deadline(&self) -> Option<Instant> {
         self.retry.deadline()

@@ -49,6 +49,8 @@ pub struct Retry {
     rnr_left: u8,
     /// How often the first timer has expired since the last progress.
     backoff: u8,
+    /// A local ACK timeout has passed since the peer's last answer.
+    silent: bool,
     overdue: Option<Instant>,
     spend: Option<Instant>,
     rnr: Option<Instant>,
@@ -87,11 +89,17 @@ impl Retry {
         self.backoff
     }
 
+    /// Whether a local ACK timeout has passed since the peer's last answer.
+    pub const fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// Handles new acknowledgements; `waiting` if more are outstanding.
     pub fn progress(&mut self, now: Instant, rto: Duration, waiting: bool) {
         self.left = self.count;
         self.rnr_left = self.rnr_count;
         self.backoff = 0;
+        self.silent = false;
         self.rnr = None;
         if waiting {
             self.start(now, rto);
@@ -112,6 +120,7 @@ impl Retry {
         // A peer that is not ready is alive.
         self.left = self.count;
         self.backoff = 0;
+        self.silent = false;
         self.stop();
         self.rnr = Some(now.after(rnr::delay(timer)));
         true
@@ -120,6 +129,7 @@ impl Retry {
     /// Handles a NAK of a missing packet. False if there are no retries. Only the first NAK of a packet
     /// counts: a peer sends no more (IBA vol. 1, 9.7.5.2.8), but the network may duplicate it.
     pub const fn missed(&mut self) -> bool {
+        self.silent = false;
         let Some(left) = self.count.checked_sub(1) else {
             return false;
         };
@@ -172,6 +182,7 @@ impl Retry {
                 return Expired::Exhausted;
             }
             self.left -= 1;
+            self.silent = true;
             self.spend = self.timeout.map(|timeout| now.after(timeout));
             self.backoff = self.backoff.saturating_add(1);
             self.start(now, rto);

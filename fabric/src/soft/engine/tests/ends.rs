@@ -129,3 +129,60 @@ fn another_gid_ends_all() {
     assert_eq!(world.nodes[0].closed, [(ours, CloseReason::PortGone)]);
     assert!(world.nodes[0].engine.list().is_empty());
 }
+
+/// The second node restarts without a word. Two workers of the first one have a connection to it; the new start
+/// requests a connection from one of them.
+#[test]
+fn connections_to_a_peer_that_has_restarted_end_after_one_timeout() {
+    let starts = Arc::new(Starts::default());
+    let mut worlds = [World::new(), World::new()];
+    for restarted in [false, true] {
+        let old = worlds.each_mut().map(|world| {
+            let node = std::mem::replace(&mut world.nodes[0], Node::new(1));
+            world.nodes[0] = Node {
+                engine: node.engine.with_starts(Arc::clone(&starts)),
+                ..node
+            };
+            world.connected().0
+        });
+        for world in &mut worlds {
+            let mut guid = [u8::from(restarted); 8];
+            guid[7] = 2;
+            let ca_guid = Guid(guid);
+            world.nodes[1] = Node::with(EngineConfig {
+                ca_guid,
+                ..config(7, 0, 1)
+            });
+        }
+        let world = &mut worlds[0];
+        let peer = world.nodes[0].gid;
+        world.nodes[1].connect(world.now, peer).unwrap();
+        for (world, old) in worlds.iter_mut().zip(old) {
+            world.run_for(10 * MILLISECOND);
+            let now = world.now;
+            world.nodes[0].post(now, old, b"lost").unwrap();
+            world.run_for(Duration::from_millis(300));
+            let ended: Vec<ConnectionId> = world.nodes[0].closed.iter().map(|(c, _)| *c).collect();
+            assert_eq!(ended.contains(&old), restarted);
+        }
+    }
+}
+
+/// Anybody can forge a request from another start.
+#[test]
+fn a_peer_that_acknowledges_keeps_its_connections_whatever_its_start() {
+    let mut world = World::new();
+    let (ours, _) = world.connected();
+    let peer = world.nodes[1].gid;
+    world.nodes[0].engine.starts.note(peer, Guid([9; 8]));
+    world.lost = 20;
+    for k in 0..200 {
+        let now = world.now;
+        world.nodes[0].post(now, ours, &message(k, 3000)).unwrap();
+        world.run_for(10 * MILLISECOND);
+    }
+    world.lost = 0;
+    world.run_for(Duration::from_secs(1));
+    assert!(world.nodes[0].closed.is_empty());
+    assert_eq!(world.nodes[1].messages.len(), 200);
+}
