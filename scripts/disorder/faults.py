@@ -17,8 +17,9 @@ class Faults:
 
     def __init__(self, hosts, chance):
         self.hosts, self.lab, self.chance = hosts, hosts.lab, chance
-        # Hosts that get another GID when their link goes down, and other queue pair numbers when their daemon starts.
-        self.unstable_link, self.unstable_start = set(), set()
+        # The addresses that the kernel made from the MAC addresses, and those at the start of the daemons.
+        self.made = {side: hosts.link_local(side) for side in "ab"}
+        self.started = dict(self.made)
         self.held_until = 0.0
 
     @classmethod
@@ -36,11 +37,9 @@ class Faults:
     def pause(self, least, most):
         time.sleep(self.chance.uniform(least, most))
 
-    def before_change(self, side, unstable):
-        """Waits while VNICs keep members at their addresses, if the address of this host will change."""
-        if side in unstable:
-            unstable.remove(side)
-            time.sleep(max(0.0, self.held_until - time.monotonic()))
+    def await_release(self):
+        """Waits while VNICs keep members at their addresses."""
+        time.sleep(max(0.0, self.held_until - time.monotonic()))
 
     def do_kill(self):
         """kill -9 of a daemon, which starts again."""
@@ -52,8 +51,11 @@ class Faults:
 
     def end(self, how):
         side = self.side()
-        # The queue pair numbers follow from the GID.
-        self.before_change(side, self.unstable_start)
+        address = self.hosts.link_local(side)
+        if address != self.started[side]:
+            # The queue pair numbers follow from the GID.
+            self.await_release()
+            self.started[side] = address
         self.hosts.end(side, how)
         self.pause(0, 1)
         self.hosts.start(side)
@@ -68,12 +70,12 @@ class Faults:
     def do_link(self):
         """The underlay goes down and up."""
         side = self.side()
-        # The kernel will make a link-local address from the MAC address.
-        self.before_change(side, self.unstable_link)
+        if self.hosts.link_local(side) != self.made[side]:
+            # The kernel replaces the address.
+            self.await_release()
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "down")
         self.pause(0.1, 1.5)
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "up")
-        self.unstable_start.add(side)
 
     def do_mtu(self):
         """The MTU of the underlay falls and rises."""
@@ -86,10 +88,8 @@ class Faults:
     def do_address(self):
         """The GID of a host changes: its underlay gets another link-local address."""
         side, number = self.side(), self.chance.randrange(1, 0xFFFF)
-        self.before_change(side, {side})
+        self.await_release()
         self.hosts.replace_address(side, f"fe80::77:{number:x}")
-        self.unstable_link.add(side)
-        self.unstable_start.add(side)
 
     def do_wire(self):
         """Packets are lost, doubled, late and damaged, some percent of each."""

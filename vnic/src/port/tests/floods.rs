@@ -2,12 +2,12 @@
 
 use proto::{Mac, Qpn, Time};
 
-use super::replicas::pair;
+use super::replicas::{cross, pair};
 use super::world::Random;
 use crate::Lid;
 use crate::directory::NodeAddress;
 use crate::port::testing::*;
-use crate::port::{Meta, Update, VeswPort};
+use crate::port::{Meta, VeswPort};
 
 const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 /// LID of the member with the guest.
@@ -37,19 +37,6 @@ fn forge(random: &mut Random, port: &mut VeswPort, now: u64) {
         _ => {
             let [a, b] = (random.below(1 << 16) as u16).to_be_bytes();
             hear(port, now, [0x02, 9, 9, 9, a, b], HOME, &from(HOME, true));
-        }
-    }
-}
-
-/// Both replicas apply what the other one has published before.
-pub fn cross(now: u64, replicas: &mut [VeswPort; 2]) {
-    let published: Vec<Vec<Update>> = replicas
-        .iter_mut()
-        .map(|r| r.drain_updates().collect())
-        .collect();
-    for (updates, to) in published.iter().zip(replicas.iter_mut().rev()) {
-        for update in updates {
-            to.apply(Time(now), update);
         }
     }
 }

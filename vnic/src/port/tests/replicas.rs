@@ -2,7 +2,6 @@
 
 use proto::{AddressHandle, Mac, Time};
 
-use super::floods::cross;
 use crate::Lid;
 use crate::port::testing::*;
 use crate::port::{Event, Forward, Meta, Place, Settings, Update, VeswPort};
@@ -35,6 +34,19 @@ fn share(now: u64, from: &mut VeswPort, to: &mut VeswPort) -> Vec<Update> {
     }
     assert!(!to.has_updates(), "an update must not circulate");
     updates
+}
+
+/// Both replicas apply what the other one has published before.
+pub fn cross(now: u64, replicas: &mut [VeswPort; 2]) {
+    let published: Vec<Vec<Update>> = replicas
+        .iter_mut()
+        .map(|r| r.drain_updates().collect())
+        .collect();
+    for (updates, to) in published.iter().zip(replicas.iter_mut().rev()) {
+        for update in updates {
+            to.apply(Time(now), update);
+        }
+    }
 }
 
 #[test]
