@@ -168,7 +168,10 @@ impl Machine {
         let done = self.run_for(&run, limit);
         // The output has the reasons of skipped tests.
         eprint!("{}", done.err);
-        assert_eq!(done.code, Some(0), "{program}: {}", done.out);
+        // What failed tests printed, if a test has failed.
+        let failures = done.out.split_once("\nfailures:\n");
+        let told = failures.map_or(done.out.as_str(), |(_, failures)| failures);
+        assert_eq!(done.code, Some(0), "{program}: {told}");
         let skips = [&done.out, &done.err].map(|text| text.contains("SKIPPED"));
         assert_eq!(
             skips, [false; 2],

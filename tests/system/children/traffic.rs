@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Load, iperf_server};
 
 /// Bytes that a host's stack has sent through an interface.
 fn sent(host: &Host, name: &str) -> u64 {
@@ -28,35 +28,26 @@ fn iperf3_runs_through_two_children_at_once() {
     reaches(a, b, 2);
 
     let _turn = Load::begin();
-    let port = |subnet: u8| 5300 + u16::from(subnet);
-    let _servers = [1, 2].map(|subnet| {
-        let server = b.spawn(&format!("iperf3 -s -1 --forceflush -p {}", port(subnet)));
-        eventually(SOON, "the iperf3 server", || {
-            let listening = b.ok(&format!("ss -Hltn sport = :{}", port(subnet)));
-            (!listening.trim().is_empty()).then_some(())
-        });
-        server
-    });
+    let servers = [(1, iperf_server(b)), (2, iperf_server(b))];
     let report = |subnet: u8| a.file(&format!("iperf3-{subnet}.json"));
-    let client = |subnet: u8| {
+    let client = |(subnet, (_, port)): &(u8, (_, u16))| {
         format!(
-            "iperf3 -J -t 3 -c {} -p {} >{} &",
-            address(b, subnet),
-            port(subnet),
-            report(subnet).display()
+            "iperf3 -J -t 3 -c {} -p {port} >{} &",
+            address(b, *subnet),
+            report(*subnet).display()
         )
     };
     let parent = sent(a, "ib0");
-    let done = a.run_script(&format!("{} {} wait", client(1), client(2)));
+    let clients = servers.each_ref().map(client).concat();
+    let done = a.run_script(&format!("{clients} wait"));
     assert_eq!(done.code, Some(0), "{done:?}");
     for (subnet, name) in (1..).zip(names) {
         let text = std::fs::read_to_string(report(subnet)).expect("a report");
         let report: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(report["error"], Value::Null, "{name}: {text}");
         let received = &report["end"]["sum_received"];
-        let rate = received["bits_per_second"].as_f64();
-        assert!(rate.is_some_and(|rate| rate > 50e6), "{name}: {received}");
         let bytes = received["bytes"].as_u64().expect("a count");
+        assert!(bytes > 1 << 20, "{name}: {received}");
         assert!(sent(a, name) > bytes, "{name} carried its own");
     }
     let parent = sent(a, "ib0") - parent;

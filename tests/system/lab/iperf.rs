@@ -1,10 +1,11 @@
 //! iperf3 between two stations.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Host, Load, SOON, Station, eventually};
+use super::{Background, Host, Load, SOON, Station, eventually};
 
 /// Results of both ends.
 #[derive(Debug)]
@@ -24,11 +25,10 @@ pub fn iperf_across(
     interrupt: impl FnOnce(&mut Host),
 ) {
     let _turn = Load::begin();
-    let _server = server.spawn("iperf3 -s -1 --forceflush");
-    await_server(server);
+    let (_server, port) = iperf_server(server);
     let report = client.file("iperf3.json");
     let running = client.spawn(&format!(
-        "iperf3 -J --logfile {} -t 6 -c {} {options}",
+        "iperf3 -J --logfile {} -t 6 -c {} -p {port} {options}",
         report.display(),
         server.v4()
     ));
@@ -45,19 +45,24 @@ pub fn iperf_across(
     assert!(rate.is_some_and(|rate| rate > 1e6), "{options}: {report}");
 }
 
-fn await_server(server: &Station) {
+/// Starts a server for one client. Each has a port of its own: a server takes any datagram as the first of its client,
+/// also a late one of the client before.
+pub fn iperf_server(server: &Station) -> (Background, u16) {
+    static PORT: AtomicU16 = AtomicU16::new(5201);
+    let port = PORT.fetch_add(1, Ordering::Relaxed);
+    let running = server.spawn(&format!("iperf3 -s -1 --forceflush -p {port}"));
     eventually(SOON, "the iperf3 server", || {
-        let listening = server.ok("ss -Hltn sport = :5201");
+        let listening = server.ok(&format!("ss -Hltn sport = :{port}"));
         (!listening.trim().is_empty()).then_some(())
     });
+    (running, port)
 }
 
 /// Runs iperf3 from `client` to `address` of `server`, with further client options.
 pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -> IperfReport {
     let _turn = Load::begin();
-    let _server = server.spawn("iperf3 -s -1 --forceflush");
-    await_server(server);
-    let report = client.json(&format!("iperf3 -J -c {address} {options}"));
+    let (_server, port) = iperf_server(server);
+    let report = client.json(&format!("iperf3 -J -c {address} -p {port} {options}"));
     // With -J, iperf3 exits with 0 also when the server refuses.
     assert_eq!(report["error"], Value::Null, "iperf3 {options}: {report}");
     let end = &report["end"];
@@ -92,16 +97,17 @@ pub fn iperf_above(
     panic!("iperf3 {address} {options}: not above {floor} in any of {slow:?}")
 }
 
-/// UDP datagrams of each of the lengths in bytes arrive over both families, sent at a rate in Mbit/s.
-pub fn udp_arrives(from: &Host, to: &Host, rate: u32, lengths: &[usize]) {
+/// UDP datagrams of each of the lengths in bytes arrive over both families.
+pub fn udp_arrives(from: &Host, to: &Host, lengths: &[usize]) {
     let _turn = Load::begin();
     for address in [to.v4(), to.v6()] {
         for length in lengths {
-            // Another load on the machine sometimes overruns the TAP's ring; a fault of ibtap loses in every
-            // run.
+            // Few datagrams a second: the TAP's ring has room for 1,000, and a busy machine does not run the daemon for
+            // some 10 ms. A fault of ibtap loses in every run.
+            let rate = (8 * length * 5000).min(20_000_000);
             let what = format!("{length} bytes to {address} unlost");
             eventually(4 * SOON, &what, || {
-                let options = format!("-u -b {rate}M -l {length} -t 1");
+                let options = format!("-u -b {rate} -l {length} -t 1");
                 let report = iperf(from, to, &address, &options);
                 let lost = report.lost_percent.expect("iperf3 counts UDP losses");
                 (lost < 1.0).then_some(())
