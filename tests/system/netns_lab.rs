@@ -100,7 +100,7 @@ fn a_routed_lab_has_a_subnet_for_each_host() {
 const ENCRYPTED: &str = "echo lab $LAB; \
     ip netns exec {1} tcpdump -i eth0 -U -w $OUT/eth0.pcap 2>/dev/null & \
     until [ -s $OUT/eth0.pcap ]; do sleep 0.1; done; \
-    ip netns exec {1} ping -q -c 20 -i 0.01 -W 5 10.9.0.2; ip netns exec {1} ping -q -c 2 -W 5 fd09::2; \
+    ip netns exec {1} ping -q -c 20 -i 0.01 -w 20 10.9.0.2; ip netns exec {1} ping -q -c 2 -w 20 fd09::2; \
     ip netns exec {2} iperf3 -s -1 -D; sleep 0.5; ip netns exec {1} iperf3 -c 10.9.0.2 -t 1; \
     ibtap --socket $SOCKET1 doctor; kill %1; wait %1; \
     tcpdump -nn -e -r $OUT/eth0.pcap 2>/dev/null >$OUT/eth0.txt; \

@@ -13,13 +13,12 @@ const NET_ADMIN: u64 = 1 << 12;
 const IPC_LOCK: u64 = 1 << 14;
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// The lines of a status file (proc_pid_status(5)).
-fn status(path: &str) -> BTreeMap<String, String> {
-    let text = fs::read_to_string(path).expect("a process");
+/// The lines of a status file (proc_pid_status(5)), or why the thread has none.
+fn status(path: impl AsRef<Path>) -> std::io::Result<BTreeMap<String, String>> {
+    let text = fs::read_to_string(path)?;
     let lines = text.lines().filter_map(|line| line.split_once(':'));
-    lines
-        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-        .collect()
+    let pairs = lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+    Ok(pairs.collect())
 }
 
 /// A set of capabilities in a status file.
@@ -27,14 +26,12 @@ fn set(status: &BTreeMap<String, String>, name: &str) -> u64 {
     u64::from_str_radix(&status[name], 16).expect("a set in hexadecimal")
 }
 
-/// The status of each thread, by the thread's name.
+/// The status of each thread, by the thread's name. A thread may end meanwhile.
 fn threads(pid: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
-    let of_task = |task: fs::DirEntry| {
-        let status = status(task.path().join("status").to_str().expect("ASCII"));
-        (status["Name"].clone(), status)
-    };
-    tasks.map(|task| of_task(task.expect("a thread"))).collect()
+    let of_task = |task: std::io::Result<fs::DirEntry>| status(task?.path().join("status"));
+    let statuses = tasks.filter_map(|task| of_task(task).ok());
+    statuses.map(|s| (s["Name"].clone(), s)).collect()
 }
 
 /// Before, the daemon of a root user had all 41 capabilities in all threads, and no filter.
@@ -44,7 +41,7 @@ fn a_running_daemon_has_few_capabilities_and_filters() {
         return;
     };
     let pid = lab.host(0).daemon().pid();
-    let control = status(&format!("/proc/{pid}/status"));
+    let control = status(format!("/proc/{pid}/status")).expect("a process");
     let used = NET_ADMIN | NET_BROADCAST | SYS_ADMIN | IPC_LOCK;
     for name in ["CapEff", "CapPrm"] {
         assert_eq!(set(&control, name), used, "{name}");
@@ -79,7 +76,7 @@ fn without_the_sandbox_only_capabilities_are_dropped() {
     fs::write(&path, text).expect("written");
     let other = b.start_with(&["--config", path.to_str().expect("ASCII")]);
     for pid in [pid, other.pid()] {
-        let control = status(&format!("/proc/{pid}/status"));
+        let control = status(format!("/proc/{pid}/status")).expect("a process");
         assert_eq!(control["Seccomp"], "0");
         assert_eq!(control["NoNewPrivs"], "1");
         assert_eq!(set(&threads(pid)["eth0/0"], "CapEff"), 0);
@@ -133,7 +130,7 @@ fn an_unprivileged_user_with_one_capability_serves_an_interface() {
         host.configure("ib0");
     }
     a.reaches(b);
-    let control = status(&format!("/proc/{pid}/status"));
+    let control = status(format!("/proc/{pid}/status")).expect("a process");
     assert!(control["Uid"].starts_with("65534"), "{control:?}");
     assert_eq!(set(&control, "CapPrm"), NET_ADMIN);
     // proc(5): the files of a process without core dumps and tracing belong to root.

@@ -197,6 +197,15 @@ impl Station {
         });
     }
 
+    /// Sends echo requests with these further words for ping(8); each must be answered. Returns the output. Without a
+    /// deadline, ping hardly waits for the answers to the last requests.
+    pub fn all_answered(&self, count: usize, words: &str) -> String {
+        let output = self.ok(&format!("ping -n -c {count} -w 30 {words}"));
+        let missing = (1..=count).find(|n| !output.contains(&format!("icmp_seq={n} ")));
+        assert_eq!(missing, None, "a request without an answer: {output}");
+        output
+    }
+
     /// Whether one ping of a few is answered.
     pub fn pings(&self, address: &str) -> bool {
         self.run(&format!("ping -c 1 -W 1 {address}")).code == Some(0)
