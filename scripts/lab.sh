@@ -156,7 +156,7 @@ make_config() {
 
 # configure SIDE: ib0 of a host, if its configuration has ib0.
 configure() {
-    wait_for 60 "answer from the daemon of host $1" "$BIN/ibtap" --socket "$SCRATCH/$1.sock" show
+    wait_for 20 "answer from the daemon of host $1" "$BIN/ibtap" --socket "$SCRATCH/$1.sock" show
     ip -n "$RUN-$1" link show ib0 >/dev/null 2>&1 || return 0
     ip -n "$RUN-$1" address add "10.9.0.$1/24" dev ib0
     ip -n "$RUN-$1" address add "fd09::$1/64" dev ib0 nodad
@@ -169,7 +169,7 @@ await_pings() {
     local i
     [ "${CONFIGURED[0]:-}" = 1 ] || return 0
     for i in "${CONFIGURED[@]}"; do
-        wait_for 60 "answer from host $i" in_host 1 ping -c 1 -W 1 "10.9.0.$i"
+        wait_for 20 "answer from host $i" in_host 1 ping -c 1 -W 1 "10.9.0.$i"
     done
 }
 

@@ -419,8 +419,7 @@ fn a_storm_of_forged_reports_of_the_host_does_not_pile_up() {
         })
         .collect();
     b.send_frames("ib0", 10_000, &reports);
-    // The frames and the answers share the TAP's ring.
-    ping.stop().lost_at_most(10);
+    ping.stop().lost_at_most(2);
     // The control thread still answers and joins new groups.
     let snooped = b.counter("ib0", "reports_snooped") - before;
     assert!(snooped > 5000, "{snooped} reports snooped");

@@ -48,7 +48,7 @@ fn udp_of_one_packet_and_of_several_fragments_arrives() {
         return;
     };
     let (a, b) = lab.two();
-    udp_arrives(a, b, &[64, 1400, 12_000]);
+    udp_arrives(a, b, 10, &[64, 1400, 12_000]);
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use crate::lab::{Lab, SOON, eventually, ibtap};
 
 /// Numbers of capabilities (kernel include/uapi/linux/capability.h).
@@ -29,9 +31,16 @@ fn set(status: &BTreeMap<String, String>, name: &str) -> u64 {
 /// The status of each thread, by the thread's name. A thread may end meanwhile.
 fn threads(pid: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
-    let of_task = |task: std::io::Result<fs::DirEntry>| status(task?.path().join("status"));
-    let statuses = tasks.filter_map(|task| of_task(task).ok());
-    statuses.map(|s| (s["Name"].clone(), s)).collect()
+    let of_task = |task: std::io::Result<fs::DirEntry>| {
+        let status = match status(task.expect("a thread").path().join("status")) {
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOENT | Errno::SRCH)) => {
+                return None;
+            }
+            status => status.expect("a thread"),
+        };
+        Some((status["Name"].clone(), status))
+    };
+    tasks.filter_map(of_task).collect()
 }
 
 /// Before, the daemon of a root user had all 41 capabilities in all threads, and no filter.

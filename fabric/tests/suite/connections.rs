@@ -1,7 +1,7 @@
 //! Reliable connections, if the provider has them. The first port connects, the second listens: if both
 //! are on one device, only one of them can listen on a service of rdma_cm.
 
-use fabric::{CloseReason, ConnectRequest, Port, RejectReason, ServiceId, Services, WcStatus};
+use fabric::{CloseReason, ConnectRequest, Port, RejectReason, ServiceId, Services};
 
 use crate::lab::{Family, Lab};
 use crate::node::Node;
@@ -227,47 +227,27 @@ fn connections_of_an_endpoint_end_with_it() {
     });
 }
 
-/// A receiver that does not poll for a while delays its senders and loses nothing. A device that stops after RNR NAKs
-/// loses its connection instead: `rdma_rxe` of Linux 6.1 did once in some hundred runs, because its tasks and timers
-/// change `need_retry` and `wait_for_rnr_timer` without a lock. That may not happen twice.
+/// A receiver that does not poll for a while delays its senders and loses nothing.
 #[test]
 fn a_receiver_that_oversleeps_loses_nothing() {
     over_services(|_, mut a, mut b| {
+        let (ab, _) = connected(&mut a, &mut b, 0);
         let messages = sizes(&[65524; 300]);
-        if !arrive_late(&mut a, &mut b, &messages) {
-            println!("the device stopped sending: once more");
-            assert!(arrive_late(&mut a, &mut b, &messages));
+        let mut sent = 0;
+        for _ in 0..200 {
+            while sent < messages.len() && a.has_room(0) && a.post(ab, &messages[sent]) {
+                sent += 1;
+            }
+            a.turn();
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
+        until(&mut a, &mut b, |a, b| {
+            while sent < messages.len() && a.has_room(0) && a.post(ab, &messages[sent]) {
+                sent += 1;
+            }
+            b.log.messages.len() == messages.len()
+        });
+        assert!(b.log.messages.iter().map(|m| &m.1).eq(&messages));
+        assert!(a.log.closed.is_empty() && b.log.closed.is_empty());
     });
-}
-
-/// Sends messages over a new connection to a receiver that begins to poll late; all must arrive. False if the
-/// connection has ended because the device had stopped sending.
-fn arrive_late<'n>(a: &mut Side<'n>, b: &mut Side<'n>, messages: &[Vec<u8>]) -> bool {
-    let (ab, ba) = connected(a, b, 0);
-    b.log.messages.clear();
-    let mut sent = 0;
-    let mut send = |a: &mut Side<'n>| {
-        while sent < messages.len() && a.has_room(0) && a.post(ab, &messages[sent]) {
-            sent += 1;
-        }
-    };
-    for _ in 0..200 {
-        send(a);
-        a.turn();
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    until(a, b, |a, b| {
-        send(a);
-        b.log.messages.len() == messages.len() || !a.log.closed.is_empty()
-    });
-    let closed = std::mem::take(&mut a.log.closed);
-    if closed == [(ab, CloseReason::Failed(WcStatus::RnrRetryExcErr))] {
-        until(a, b, |_, b| !std::mem::take(&mut b.log.closed).is_empty());
-        return false;
-    }
-    assert!(closed.is_empty(), "{closed:?}");
-    assert!(b.log.messages.iter().map(|m| &m.1).eq(messages));
-    assert!(b.log.messages.iter().all(|m| m.0 == ba) && b.log.closed.is_empty());
-    true
 }

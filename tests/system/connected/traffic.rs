@@ -161,7 +161,7 @@ fn udp_of_one_packet_and_of_a_whole_message_arrives() {
         return;
     };
     let (a, b) = lab.two();
-    udp_arrives(a, b, &[64, 1400, 12_000, 65_000]);
+    udp_arrives(a, b, 20, &[64, 1400, 12_000, 65_000]);
 }
 
 #[test]

@@ -97,17 +97,16 @@ pub fn iperf_above(
     panic!("iperf3 {address} {options}: not above {floor} in any of {slow:?}")
 }
 
-/// UDP datagrams of each of the lengths in bytes arrive over both families.
-pub fn udp_arrives(from: &Host, to: &Host, lengths: &[usize]) {
+/// UDP datagrams of each of the lengths in bytes arrive over both families, sent at a rate in Mbit/s.
+pub fn udp_arrives(from: &Host, to: &Host, rate: u32, lengths: &[usize]) {
     let _turn = Load::begin();
     for address in [to.v4(), to.v6()] {
         for length in lengths {
-            // Few datagrams a second: the TAP's ring has room for 1,000, and a busy machine does not run the daemon for
-            // some 10 ms. A fault of ibtap loses in every run.
-            let rate = (8 * length * 5000).min(20_000_000);
+            // Another load on the machine sometimes overruns the TAP's ring; a fault of ibtap loses in every
+            // run.
             let what = format!("{length} bytes to {address} unlost");
             eventually(4 * SOON, &what, || {
-                let options = format!("-u -b {rate} -l {length} -t 1");
+                let options = format!("-u -b {rate}M -l {length} -t 1");
                 let report = iperf(from, to, &address, &options);
                 let lost = report.lost_percent.expect("iperf3 counts UDP losses");
                 (lost < 1.0).then_some(())

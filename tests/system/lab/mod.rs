@@ -44,7 +44,7 @@ pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
 pub use shell::Shell;
 pub use sniffer::Sniffer;
-pub use station::{Background, Done, Station};
+pub use station::{Background, Done, Station, unanswered};
 pub use subnet::{Running, Subnet};
 use tempfile::TempDir;
 pub use transfer::arrives_whole;

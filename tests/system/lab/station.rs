@@ -201,8 +201,7 @@ impl Station {
     /// deadline, ping hardly waits for the answers to the last requests.
     pub fn all_answered(&self, count: usize, words: &str) -> String {
         let output = self.ok(&format!("ping -n -c {count} -w 30 {words}"));
-        let missing = (1..=count).find(|n| !output.contains(&format!("icmp_seq={n} ")));
-        assert_eq!(missing, None, "a request without an answer: {output}");
+        assert_eq!(unanswered(&output, " ", count), None, "{output}");
         output
     }
 
@@ -248,4 +247,9 @@ impl Station {
             usable.then(|| address["local"].as_str().expect("a string").to_owned())
         })
     }
+}
+
+/// The first of `count` requests that has no answer in the output of ping(8). `from` is before the numbers there.
+pub fn unanswered(output: &str, from: &str, count: usize) -> Option<usize> {
+    (1..=count).find(|n| !output.contains(&format!("{from}icmp_seq={n} ")))
 }

@@ -91,12 +91,8 @@ fn what_ip_link_changes_there_is_followed() {
 
     // The MGID is the group that the underlay has joined.
     let holds = |mgid: &str| a.ok("ip -6 maddr show dev eth0").contains(mgid);
-    // Not at once: a list once lacked the group after the daemon had logged that it has joined; why is unknown.
-    let await_held = |mgid: &str| {
-        eventually(SOON, mgid, || holds(mgid).then_some(()));
-    };
     let broadcast = "ff12:401b:ffff::ffff:ffff";
-    await_held(broadcast);
+    assert!(holds(broadcast), "{}", a.ok("ip -6 maddr show"));
     blue.ok("ip link set storage0 down");
     eventually(SOON, "its groups to be left", || {
         (!holds(broadcast)).then_some(())
@@ -106,7 +102,7 @@ fn what_ip_link_changes_there_is_followed() {
     // The kernel removes IPv6 addresses with the link.
     blue.ok(&format!("ip addr replace {}/64 dev storage0 nodad", a.v6()));
     meet(&blue, a, b);
-    await_held(broadcast);
+    assert!(holds(broadcast), "{}", a.ok("ip -6 maddr show"));
 
     blue.ok("ethtool -C storage0 rx-frames 32");
     eventually(SOON, "the moderation", || {
@@ -118,7 +114,9 @@ fn what_ip_link_changes_there_is_followed() {
 
     let group = crate::lab::group::join(&blue, "storage0", crate::lab::group::V4.address);
     let mgid = crate::lab::group::V4.mgid;
-    await_held(mgid);
+    eventually(SOON, "the group of a program there", || {
+        holds(mgid).then_some(())
+    });
     drop(group);
     eventually(SOON, "the group to be left", || {
         (!holds(mgid)).then_some(())

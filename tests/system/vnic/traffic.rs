@@ -48,7 +48,7 @@ fn tcp_and_udp_run_both_ways_uncut_and_coalesced() {
             iperf_above(a, b, &address, options, FLOOR);
         }
     }
-    udp_arrives(a, b, &[64, 1400, 12_000]);
+    udp_arrives(a, b, 10, &[64, 1400, 12_000]);
     arrives_whole(a, b, &b.v4());
     arrives_whole(b, a, &a.v6());
     for host in [&*a, &*b] {
