@@ -46,9 +46,9 @@ pub fn iperf_across(
 }
 
 /// Starts a server for one client. Each has a port of its own: a server takes any datagram as the first of its client,
-/// also a late one of the client before.
+/// also a late one of the client before. tshark knows no protocol of these ports; it takes 5246 for CAPWAP.
 pub fn iperf_server(server: &Station) -> (Background, u16) {
-    static PORT: AtomicU16 = AtomicU16::new(5201);
+    static PORT: AtomicU16 = AtomicU16::new(30300);
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let running = server.spawn(&format!("iperf3 -s -1 --forceflush -p {port}"));
     eventually(SOON, "the iperf3 server", || {
