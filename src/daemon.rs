@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use control::api::ApiError;
 use control::config::{Config, Source};
 use fabric::PortState;
+use proto::Time;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::datapath::Report;
@@ -246,6 +247,8 @@ impl Daemon {
     pub fn stop(&mut self) {
         // The next daemon receives the packets that arrive from now on, if a service manager keeps the sockets.
         self.cx.ports.set_receiving(false);
+        self.interfaces
+            .write_due_aliases(&mut self.cx, Time(u64::MAX));
         self.interfaces
             .ids()
             .into_iter()

@@ -14,6 +14,7 @@ use control::config::InterfaceConfig;
 use fabric::FabricError;
 use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, TapError, TapQueue, is_gone};
+use proto::Time;
 use rtnl::{Link, Requests};
 
 use crate::datapath::LinkId;
@@ -117,6 +118,8 @@ pub struct Interface {
     pub carrier: bool,
     /// Receive coalescing as read last (`ethtool -K gro`).
     pub coalesce: bool,
+    /// After a move: when the alias is written at the latest.
+    pub alias_due: Option<Time>,
 }
 
 /// Settings of an interface that comes into service.
@@ -165,6 +168,7 @@ impl Interface {
             up: false,
             carrier: false,
             coalesce: true,
+            alias_due: None,
         };
         if !opened.inherited {
             interface.set_carrier(false);

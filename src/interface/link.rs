@@ -134,6 +134,7 @@ impl Interface {
 
     /// Writes the alias again, unless the administrator has set another one.
     pub fn renew_alias(&mut self, alias: &str, netlink: &mut Requests) {
+        self.alias_due = None;
         self.inside(netlink, |interface, netlink| {
             let link = netlink.link_by_index(interface.ifindex);
             let set = link.and_then(|link| interface.write_alias(netlink, &link, alias));

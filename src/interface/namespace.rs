@@ -18,6 +18,7 @@
 //!   the TAPs' queues, which the data threads notice.
 //! * **The next daemon** finds interfaces by their aliases in the namespaces of `ip netns`. Outside the
 //!   daemon's namespace the alias has the port's GID, because other namespaces may have an `eth0`, too. The
+//!   daemon writes the alias of a moved interface when the interface is set up, or after a second. The
 //!   daemon moves a TAP to its own namespace for a moment to attach to it, and restores all its settings
 //!   (`netdev/src/tap/adopt.rs`). Queues from a service manager need no move. A TAP that was created as a
 //!   child in another namespace is left alone until it was unchanged for 100 ms: the next command of a

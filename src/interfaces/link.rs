@@ -56,6 +56,9 @@ impl Interfaces {
         if above != bridge {
             self.read_addresses(cx, id);
         }
+        if self.get(id).is_some_and(|i| i.up && i.alias_due.is_some()) {
+            self.renew_alias(cx, id);
+        }
         if self.ethernet(id).is_some() {
             cx.pending.stacking.insert(id);
         }

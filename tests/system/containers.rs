@@ -104,6 +104,25 @@ fn the_pages_cni_plugins_work_as_printed() {
     }
 }
 
+/// The plugin keeps the name of a child in the alias, which the daemon writes, too.
+#[test]
+fn the_cni_plugin_host_device_moves_a_child_again_and_again() {
+    let Some((_lab, shells)) = two_hosts() else {
+        return;
+    };
+    shells[0].ok(r#"
+        ip netns add pod
+        export CNI_PATH=/usr/lib/cni CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod CNI_IFNAME=net1
+        ip tuntap add dev ib0.8001 mode tap
+        echo '{ "cniVersion": "1.0.0", "name": "child", "type": "host-device", "device": "ib0.8001" }' >/run/child.json
+        for turn in $(seq 30); do
+            CNI_COMMAND=ADD /usr/lib/cni/host-device </run/child.json
+            CNI_COMMAND=DEL /usr/lib/cni/host-device </run/child.json
+            # As on a child that no plugin has moved.
+            ip link set ib0.8001 alias ''
+        done"#);
+}
+
 #[test]
 fn the_pages_lxc_works_as_printed() {
     let Some((_lab, shells)) = two_hosts() else {

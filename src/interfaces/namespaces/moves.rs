@@ -1,11 +1,21 @@
 //! Interfaces that move to another network namespace.
 
+use std::time::Duration;
+
 use netdev::netns::NamespaceId;
+use proto::Time;
 use rtnl::Link;
 
+use crate::datapath::now;
 use crate::interface::{Found, InterfaceId, Names, Place, locate};
 use crate::interfaces::{Context, Interfaces, children};
 use crate::port::PortId;
+
+/// How long in milliseconds the alias of a moved interface waits for the interface to be set up. The kernel sets
+/// moved interfaces down. The CNI plugin host-device then sets an alias, sets the interface up, and cannot move
+/// it back without that alias. The kernel cannot compare and set an alias, so the daemon must not write one in
+/// between.
+const ALIAS_WAIT_MS: u64 = 1_000;
 
 impl Interfaces {
     /// A namespace was deleted. The kernel may reuse its number. The data threads notice that its
@@ -61,6 +71,22 @@ impl Interfaces {
         }
     }
 
+    /// Time until an alias is due.
+    pub fn next_alias_tick(&self) -> Option<Duration> {
+        let all = self.iter().filter_map(|(interface, _)| interface.alias_due);
+        let wait = |due: Time| Duration::from_millis(due.since(now()));
+        all.map(wait).min()
+    }
+
+    /// Writes the aliases of moved interfaces that are due at `until`.
+    pub fn write_due_aliases(&mut self, cx: &mut Context, until: Time) {
+        let all = self.iter().map(|(interface, _)| interface);
+        let due = all.filter(|i| i.alias_due.is_some_and(|due| due <= until));
+        for id in due.map(|i| i.id).collect::<Vec<_>>() {
+            self.renew_alias(cx, id);
+        }
+    }
+
     /// Notes the namespace of an interface; true if it changed. Alias and possible children depend on it.
     fn settle(
         &mut self,
@@ -71,11 +97,13 @@ impl Interfaces {
         link: Option<&Link>,
     ) -> bool {
         let events = &mut cx.events;
-        let interface = self.get_mut(id);
-        if !interface.is_some_and(|i| i.settle(place, there, link, events)) {
+        let Some(interface) = self.get_mut(id) else {
+            return false;
+        };
+        if !interface.settle(place, there, link, events) {
             return false;
         }
-        self.renew_alias(cx, id);
+        interface.alias_due = Some(now().after(ALIAS_WAIT_MS));
         if let Some((_, ip)) = self.ip(id)
             && ip.parent.is_none()
         {
