@@ -61,6 +61,8 @@ pub struct State {
     pub takes: usize,
     /// No room, even if [`FakeFabric::room`] is set.
     pub full: bool,
+    /// A sent train uses up the room: it sets [`State::full`].
+    pub fills: bool,
     /// Datagrams for the next poll, with their payloads. The poll sets their ranges.
     pub arrivals: Vec<(UdReceived, Vec<u8>)>,
     /// Destroyed address handles.
@@ -185,7 +187,10 @@ impl Worker for FakeFabric {
     }
 
     fn send(&mut self, from: EndpointId, to: &UdDestination, t: TrainTicket) -> Sent {
-        self.state().from.push(from);
+        let mut state = self.state();
+        state.from.push(from);
+        state.full |= state.fills;
+        drop(state);
         self.call(Call::Send(*to, self.packets(t)));
         Sent::Done
     }

@@ -132,6 +132,8 @@ pub(super) struct Pace {
     pub paused: bool,
     /// Lanes whose TAPs are removed from the wait during a pause: those with frames.
     pub muted: Vec<At>,
+    /// Number of pauses that have ended.
+    pub pauses: usize,
     /// Completion moderation, if the thread does it.
     moderation: Option<Moderated>,
     wakeups: u64,
@@ -197,6 +199,7 @@ impl DataThread {
                 busy: false,
                 paused: false,
                 muted: Vec::new(),
+                pauses: 0,
                 moderation: None,
                 wakeups: 0,
             },

@@ -27,7 +27,12 @@ impl DataThread {
                 n += 1;
             }
         } else {
-            for at in std::mem::take(&mut self.pace.muted) {
+            // epoll reports the TAPs in this order, and the first one may use up the room.
+            let mut muted = std::mem::take(&mut self.pace.muted);
+            self.pace.pauses = self.pace.pauses.wrapping_add(1);
+            let first = self.pace.pauses % muted.len().max(1);
+            muted.rotate_left(first);
+            for at in muted {
                 self.set_interest(at, true)?;
             }
         }
