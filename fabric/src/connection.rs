@@ -33,7 +33,7 @@ pub struct ConnectRequest<'a> {
 pub enum Posted {
     /// Posted.
     Done,
-    /// Posted; the window is full now. [`crate::Worker::has_room`] is false until there is room.
+    /// Posted; the window is full now: see [`crate::Room`].
     Full,
     /// Not posted: the message is lost because the connection accepts no more.
     Refused,

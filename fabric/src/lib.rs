@@ -54,6 +54,6 @@ pub use proto::{
 };
 pub use provider::{ProviderConfig, counter_descriptions, open};
 pub use worker::{
-    AhAttributes, Batch, Message, RcReceived, Sent, TOKEN, Train, TrainTicket, UdDestination,
+    AhAttributes, Batch, Message, RcReceived, Room, Sent, TOKEN, Train, TrainTicket, UdDestination,
     UdReceived, Worker,
 };

@@ -301,10 +301,21 @@ pub enum Sent {
     /// Handed to the network; the memory may be lent again.
     Done,
     /// No room now. The worker keeps the train and sends it when there is room. The caller must not ask
-    /// for another train until [`Worker::has_room`].
+    /// for another train until [`Worker::room`] changes.
     Blocked,
     /// The network refused the train (no route, port down); the provider counted and dropped it.
     Failed,
+}
+
+/// What a worker has room for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Room {
+    /// Nothing: no train is available.
+    Nothing,
+    /// A train, but a connection is full, and its peer is not gone.
+    Datagrams,
+    /// A train, and a message over each connection.
+    Messages,
 }
 
 /// Named counters of one worker: `(name, value)`, with the names of
@@ -373,8 +384,9 @@ pub trait Worker: Send {
     /// Sends a filled train.
     fn send(&mut self, from: EndpointId, to: &UdDestination, train: TrainTicket) -> Sent;
 
-    /// Whether a train is available. After [`Sent::Blocked`], a [`Worker::poll`] makes it true again.
-    fn has_room(&self) -> bool;
+    /// What there is room for. After [`Sent::Blocked`] or [`Posted::Full`](crate::Posted::Full), a
+    /// [`Worker::poll`] or [`Worker::handle_timeout`] makes room.
+    fn room(&self) -> Room;
 
     /// Reliable connections, if the provider has them.
     fn connections(&mut self) -> Option<&mut dyn Connections> {

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use fabric::{
-    AddressHandle, AhAttributes, EndpointId, Gid, PKey, QKey, Qpn, UdDestination, Worker,
+    AddressHandle, AhAttributes, EndpointId, Gid, PKey, QKey, Qpn, Room, UdDestination, Worker,
 };
 use ipoib::Time;
 use netdev::coalesce::CoalesceConfig;
@@ -140,6 +140,8 @@ pub trait Served {
     fn base(&self) -> &LaneBase;
     /// The queue pair by which siblings find the lane, if they do.
     fn qpn(&self) -> Option<Qpn>;
+    /// What the fabric must have room for before a frame of the TAP is read.
+    fn needs(&self) -> Room;
     /// The next timer of the core.
     fn next_deadline(&self) -> Option<Time>;
     /// Destroys released address handles, after the last send that uses them.

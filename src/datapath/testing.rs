@@ -11,7 +11,7 @@ use fabric::worker::Counters;
 use fabric::{
     AddressHandle, AhAttributes, Batch, ConnectError, ConnectRequest, ConnectionEvent,
     ConnectionId, ConnectionInfo, Connections, EndpointId, Gid, Instant, PKey, Posted, QKey, Qpn,
-    RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, UdReceived, Worker,
+    RejectReason, Room, Sent, ServiceId, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
 use ipoib::{ClaimCheck, DhcpMode, HardwareAddress, Inspect, Mode};
 use netdev::checksum::{Sum, pseudo_header};
@@ -61,6 +61,8 @@ pub struct State {
     pub takes: usize,
     /// No room, even if [`FakeFabric::room`] is set.
     pub full: bool,
+    /// A connection is full.
+    pub full_connection: bool,
     /// A sent train uses up the room: it sets [`State::full`].
     pub fills: bool,
     /// Datagrams for the next poll, with their payloads. The poll sets their ranges.
@@ -195,8 +197,16 @@ impl Worker for FakeFabric {
         Sent::Done
     }
 
-    fn has_room(&self) -> bool {
-        self.room && !self.state().full
+    fn room(&self) -> Room {
+        match &*self.state() {
+            State { full: true, .. } => Room::Nothing,
+            _ if !self.room => Room::Nothing,
+            State {
+                full_connection: true,
+                ..
+            } => Room::Datagrams,
+            _ => Room::Messages,
+        }
     }
 
     fn connections(&mut self) -> Option<&mut dyn Connections> {

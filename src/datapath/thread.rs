@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use fabric::{TOKEN, Worker};
+use fabric::{Room, TOKEN, Worker};
 use ipoib::Time;
 use netdev::coalesce::{CoalesceConfig, Coalescer};
 use netdev::tap::READ_MAX;
@@ -128,12 +128,13 @@ pub(super) struct Pace {
     /// Events were pending when the last round ended. A busy round handles all pending packets. Other rounds
     /// handle one frame or train, so that a single request is answered without a search for a second one.
     pub busy: bool,
-    /// The TAPs are not read, because the fabric has no room.
-    pub paused: bool,
-    /// Lanes whose TAPs are removed from the wait during a pause: those with frames.
+    /// What the fabric had room for at the end of the last round.
+    pub room: Room,
+    /// Lanes whose TAPs are removed from the wait while the fabric has too little room for them: those with
+    /// frames.
     pub muted: Vec<At>,
-    /// Number of pauses that have ended.
-    pub pauses: usize,
+    /// Number of pauses that have ended, by the room then.
+    pub pauses: [usize; 3],
     /// Completion moderation, if the thread does it.
     moderation: Option<Moderated>,
     wakeups: u64,
@@ -197,9 +198,9 @@ impl DataThread {
             pace: Pace {
                 waiter: Waiter::new(epoll, parts.busy_poll),
                 busy: false,
-                paused: false,
+                room: Room::Messages,
                 muted: Vec::new(),
-                pauses: 0,
+                pauses: [0; 3],
                 moderation: None,
                 wakeups: 0,
             },
@@ -255,9 +256,7 @@ impl DataThread {
                     let flags = event.flags;
                     if flags.contains(epoll::EventFlags::ERR) {
                         self.probe(at);
-                    } else if self.pace.paused && !self.io.fabric.has_room() {
-                        self.mute(at)?;
-                    } else {
+                    } else if !self.mute(at)? {
                         match at {
                             At::Ip(i) => self.transmit(i, now),
                             At::Ethernet(i) => self.transmit_ethernet(i, now),
@@ -275,12 +274,12 @@ impl DataThread {
             self.io.flush_train();
         }
         self.io.fabric.flush();
-        let has_room = self.io.fabric.has_room();
-        if !has_room {
+        let room = self.io.fabric.room();
+        if room != Room::Messages {
             // Events of the fabric make room.
             self.pace.waiter.release();
         }
-        self.pause(!has_room)
+        self.pause(room)
     }
 
     /// Arms the fabric's wake-up, except during a hold. True if arrivals are already pending.
@@ -333,8 +332,8 @@ impl DataThread {
     }
 }
 
-fn lane_interest(paused: bool) -> epoll::EventFlags {
-    if paused {
+fn lane_interest(muted: bool) -> epoll::EventFlags {
+    if muted {
         epoll::EventFlags::empty()
     } else {
         epoll::EventFlags::IN

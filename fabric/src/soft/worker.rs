@@ -28,7 +28,8 @@ use crate::connection::Connections;
 use crate::handles::{AddressHandles, Found, Resolving};
 use crate::kernel::clock;
 use crate::worker::{
-    AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, UdReceived, Worker,
+    AhAttributes, Batch, Counters, Room, Sent, Train, TrainTicket, UdDestination, UdReceived,
+    Worker,
 };
 
 /// DETH bytes minus bytes of immediate data.
@@ -622,8 +623,14 @@ impl Worker for SoftWorker {
         self.post_send(from, opcode::UD_SEND_ONLY, to, train)
     }
 
-    fn has_room(&self) -> bool {
-        self.pending.is_none() && !self.engine.is_blocked() && self.engine.has_room()
+    fn room(&self) -> Room {
+        if self.pending.is_some() || self.engine.is_blocked() {
+            Room::Nothing
+        } else if self.engine.has_room() {
+            Room::Messages
+        } else {
+            Room::Datagrams
+        }
     }
 
     fn connections(&mut self) -> Option<&mut dyn Connections> {

@@ -170,7 +170,7 @@ fn handle_ends_while_blocked() {
     assert_eq!(worker.create_ah(&elsewhere).unwrap(), ah);
     let got = polled(&mut worker);
     assert_eq!(got, [(42, 100)], "{:?}", worker.counters());
-    assert!(worker.has_room());
+    assert_eq!(worker.room(), Room::Messages);
 }
 
 /// A restarted queue pair flushes its blocked train.
@@ -182,7 +182,7 @@ fn restart_while_blocked() {
         assert_eq!(port.set_pkeys(table).unwrap().len(), 2);
     }
     assert!(polled(&mut worker).is_empty());
-    assert!(worker.has_room());
+    assert_eq!(worker.room(), Room::Messages);
     assert_eq!(
         (
             worker.counts.packets.tx_packets,

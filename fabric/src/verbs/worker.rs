@@ -23,7 +23,7 @@ use crate::connection::Connections;
 use crate::handles::{AddressHandles, Found, Resolving};
 use crate::kernel::clock;
 use crate::worker::{
-    AhAttributes, Batch, Counters, Sent, TOKEN, Train, TrainTicket, UdDestination, Worker,
+    AhAttributes, Batch, Counters, Room, Sent, TOKEN, Train, TrainTicket, UdDestination, Worker,
 };
 
 /// Completions that count as one received piece: about one large send of a peer.
@@ -572,8 +572,14 @@ impl Worker for VerbsWorker {
         self.dispatch(waiting, false)
     }
 
-    fn has_room(&self) -> bool {
-        self.lane.as_ref().is_none_or(Lane::has_room) && self.has_room_for_messages()
+    fn room(&self) -> Room {
+        if !self.lane.as_ref().is_none_or(Lane::has_room) {
+            Room::Nothing
+        } else if self.has_room_for_messages() {
+            Room::Messages
+        } else {
+            Room::Datagrams
+        }
     }
 
     fn next_deadline(&self) -> Option<Instant> {

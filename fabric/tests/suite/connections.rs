@@ -1,10 +1,13 @@
 //! Reliable connections, if the provider has them. The first port connects, the second listens: if both
 //! are on one device, only one of them can listen on a service of rdma_cm.
 
-use fabric::{CloseReason, ConnectRequest, Port, RejectReason, ServiceId, Services};
+use fabric::port::UdEndpoint;
+use fabric::{
+    CloseReason, ConnectRequest, PKey, Port, RejectReason, Room, Sent, ServiceId, Services,
+};
 
 use crate::lab::{Family, Lab};
-use crate::node::Node;
+use crate::node::{Node, QKEY, payloads};
 use crate::side::{Place, SERVICE, SIZES, Side, connected, counters, exchange, sizes, until};
 
 /// The test's port number in rdma_cm's TCP port space.
@@ -224,6 +227,29 @@ fn connections_of_an_endpoint_end_with_it() {
         connections.connect(endpoint, &request).unwrap_err();
         let all = connections.list();
         assert!(all.iter().all(|c| c.state != "ESTABLISHED"), "{all:?}");
+    });
+}
+
+#[test]
+fn a_full_connection_leaves_room_for_datagrams() {
+    over_services(|_, mut a, mut b| {
+        let (ab, _) = connected(&mut a, &mut b, 0);
+        let from = UdEndpoint {
+            id: a.endpoint(),
+            qpn: a.qpn(),
+            pkey: Some(PKey::DEFAULT),
+        };
+        let (gid, qpn) = (b.node.gid(), b.qpn());
+        while a.has_room(0) {
+            assert!(a.post(ab, &[1; 5000]));
+        }
+        assert_eq!(a.node.workers[0].room(), Room::Datagrams);
+        let one = payloads(0, 100, 100);
+        assert_eq!(a.node.send(&from, gid, qpn, QKEY, &one), Sent::Done);
+        assert_eq!(a.node.workers[0].room(), Room::Datagrams);
+        let got = b.node.receive_from(&mut a.node, 1);
+        assert_eq!(got.len(), 1, "{:?}", counters(&a));
+        until(&mut a, &mut b, |a, _| a.has_room(0));
     });
 }
 

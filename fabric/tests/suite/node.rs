@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fabric::port::UdEndpoint;
 use fabric::soft::SoftConfig;
 use fabric::{
-    AhAttributes, EndpointId, Gid, Joined, PKey, Port, PortEvent, ProviderConfig, QKey, Qpn, Sent,
-    UdDestination, UdInit, UdReceived, Worker,
+    AhAttributes, EndpointId, Gid, Joined, PKey, Port, PortEvent, ProviderConfig, QKey, Qpn, Room,
+    Sent, UdDestination, UdInit, UdReceived, Worker,
 };
 
 use crate::net::Namespace;
@@ -188,7 +188,7 @@ impl<'n> Node<'n> {
     /// Waits until earlier sends complete, if memory is short; keeps datagrams that arrive meanwhile.
     fn await_room(&mut self) {
         let end = Instant::now() + SOON;
-        while !self.workers[0].has_room() {
+        while self.workers[0].room() == Room::Nothing {
             assert!(Instant::now() < end, "{:?}", self.workers[0].counters());
             let mut kept = std::mem::take(&mut self.kept);
             self.poll_into(&mut kept);

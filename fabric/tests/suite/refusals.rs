@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use fabric::port::UdEndpoint;
-use fabric::{AhAttributes, FabricError, Gid, Joined, QKey, Qpn, Sent, TrainTicket, UdDestination};
+use fabric::{
+    AhAttributes, FabricError, Gid, Joined, QKey, Qpn, Room, Sent, TrainTicket, UdDestination,
+};
 
 use crate::exchange::train_arrives;
 use crate::lab::{End, Family, Lab, mgid};
@@ -110,7 +112,7 @@ fn address_handles_come_and_go() {
         }
         a.workers[0].destroy_ah(ah);
         let deadline = Instant::now() + SOON;
-        while !a.workers[0].has_room() {
+        while a.workers[0].room() == Room::Nothing {
             assert!(Instant::now() < deadline, "{:?}", a.workers[0].counters());
             a.receive_for_no_time();
         }

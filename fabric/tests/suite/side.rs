@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fabric::port::UdEndpoint;
 use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, Posted, Qpn, RejectReason,
-    ServiceId, Worker,
+    Room, ServiceId, Worker,
 };
 
 use crate::node::{Node, SOON, payloads};
@@ -145,7 +145,7 @@ impl<'n> Side<'n> {
 
     /// Whether a worker takes messages.
     pub fn has_room(&self, worker: usize) -> bool {
-        self.node.workers[worker].has_room()
+        self.node.workers[worker].room() == Room::Messages
     }
 }
 

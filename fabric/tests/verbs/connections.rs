@@ -10,7 +10,7 @@ use fabric::port::UdEndpoint;
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, FabricError, Gid, PKey, Port,
-    PortEvent, Posted, Qpn, RejectReason, ServiceId, UdInit, Worker,
+    PortEvent, Posted, Qpn, RejectReason, Room, ServiceId, UdInit, Worker,
 };
 use rustix::event::{Timespec, epoll};
 
@@ -289,7 +289,7 @@ fn both_ways(a: &mut Side, b: &mut Side) -> ConnectionId {
     until(a, b, |a, b| {
         for (side, id, sent) in [(&mut *a, ab, &mut sent_a), (&mut *b, ba, &mut sent_b)] {
             while *sent < messages.len()
-                && side.worker.has_room()
+                && side.worker.room() == Room::Messages
                 && side.post(id, &messages[*sent])
             {
                 *sent += 1;
@@ -333,7 +333,7 @@ fn lists_of_small_messages_arrive_in_order() {
         let messages: Vec<Vec<u8>> = (0..1000).map(|n| message(n, len)).collect();
         let mut sent = 0;
         until(&mut a, &mut b, |a, b| {
-            while sent < messages.len() && a.worker.has_room() {
+            while sent < messages.len() && a.worker.room() == Room::Messages {
                 let end = messages.len().min(sent + 32);
                 match a.post_list(ab, &messages[sent..end]) {
                     0 => break,
@@ -357,7 +357,7 @@ fn closing_notifies_the_peer() {
     // The active side closes first, then the passive side.
     for round in 0..2 {
         let (ab, ba) = connected(&mut a, &mut b, B);
-        assert!(a.post(ab, b"one") && a.worker.has_room());
+        assert!(a.post(ab, b"one") && a.worker.room() == Room::Messages);
         until(&mut a, &mut b, |_, b| b.log.messages.len() > round);
         let (first, other, id) = if round == 0 {
             (&mut a, &mut b, ba)
@@ -428,7 +428,7 @@ fn a_listener_has_many_connections_and_two_endpoints_share_it() {
         a.log.established.len() == COUNT && b.log.accepted.len() == COUNT
     });
     for (n, id) in ids.iter().enumerate() {
-        until(&mut a, &mut b, |a, _| a.worker.has_room());
+        until(&mut a, &mut b, |a, _| a.worker.room() == Room::Messages);
         assert!(a.post(*id, &message(n, 100 + n)));
     }
     until(&mut a, &mut b, |_, b| b.log.messages.len() == COUNT);
@@ -495,7 +495,7 @@ fn a_peer_that_pauses_gets_everything_later() {
     // More than the receive places.
     let pause = Instant::now() + Duration::from_secs(3);
     while Instant::now() < pause {
-        while sent < 400 && a.worker.has_room() && a.post(ab, &message(sent, LEN)) {
+        while sent < 400 && a.worker.room() == Room::Messages && a.post(ab, &message(sent, LEN)) {
             sent += 1;
         }
         a.turn(Duration::from_millis(5));
@@ -503,7 +503,7 @@ fn a_peer_that_pauses_gets_everything_later() {
     assert!(sent > 20, "{sent}");
     assert_eq!(a.log.closed, []);
     until(&mut a, &mut b, |a, b| {
-        while sent < 400 && a.worker.has_room() && a.post(ab, &message(sent, LEN)) {
+        while sent < 400 && a.worker.room() == Room::Messages && a.post(ab, &message(sent, LEN)) {
             sent += 1;
         }
         b.log.messages.len() == 400

@@ -5,7 +5,7 @@
 use std::fs;
 use std::process::Command;
 
-use fabric::{Gid, Port, PortEvent, PortState, Qpn};
+use fabric::{Gid, Port, PortEvent, PortState, Qpn, Room};
 
 use crate::device::{self, Device};
 use crate::node::{Node, PATIENCE};
@@ -138,7 +138,7 @@ fn a_device_that_is_removed_and_comes_back_is_taken_up_again() {
         assert_eq!(node.port.attributes().state, PortState::Down);
     }
     // Sends meanwhile are dropped without errors.
-    assert!(a.worker.train(10).is_none() && a.worker.has_room());
+    assert!(a.worker.train(10).is_none() && a.worker.room() != Room::Nothing);
     a.round(std::time::Duration::ZERO);
     assert!(removal.wait().unwrap().success());
     assert!(

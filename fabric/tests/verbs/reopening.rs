@@ -10,8 +10,8 @@ use fabric::verbs::sys::Library;
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
     AddressHandle, AhAttributes, CloseReason, ConnectError, ConnectRequest, ConnectionEvent,
-    ConnectionId, FabricError, Gid, Joined, PKey, Port, PortEvent, PortState, QKey, Qpn, Sent,
-    ServiceId, UdDestination, UdInit, Worker,
+    ConnectionId, FabricError, Gid, Joined, PKey, Port, PortEvent, PortState, QKey, Qpn, Room,
+    Sent, ServiceId, UdDestination, UdInit, Worker,
 };
 
 use crate::device::{self, Device};
@@ -179,7 +179,7 @@ impl Loop {
     fn echo(&mut self, text: &[u8], patience: Duration) -> std::io::Result<bool> {
         let until = Instant::now() + patience;
         while Instant::now() < until {
-            if self.worker.has_room() {
+            if self.worker.room() != Room::Nothing {
                 self.send(text);
             }
             for _ in 0..20 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fabric::{Qpn, UdDestination, Worker};
+use fabric::{Qpn, Room, UdDestination, Worker};
 use ipoib::Time;
 use netdev::tap::TapQueue;
 use vnic::attribute::VeswPortInfo;
@@ -74,6 +74,10 @@ impl Served for EthernetLane {
 
     fn qpn(&self) -> Option<Qpn> {
         None
+    }
+
+    fn needs(&self) -> Room {
+        Room::Datagrams
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabric::{EndpointId, Gid, PKey, QKey, Qpn, UdDestination, UdReceived, Worker};
+use fabric::{EndpointId, Gid, PKey, QKey, Qpn, Room, UdDestination, UdReceived, Worker};
 use foldhash::fast::RandomState;
 
 use super::super::command::Report;
@@ -147,7 +147,8 @@ impl Management {
         let Some(endpoint) = self.endpoints.get_mut(&from) else {
             return;
         };
-        let sent = fabric.has_room() && endpoint.send(fabric, train, gid, qpn, payload);
+        let sent =
+            fabric.room() != Room::Nothing && endpoint.send(fabric, train, gid, qpn, payload);
         self.lost += u64::from(!sent);
     }
 

@@ -32,7 +32,7 @@ impl DataThread {
                 return;
             };
             let Io { fabric, train, .. } = &mut self.io;
-            if !fabric.has_room() {
+            if fabric.room() < lane.needs() {
                 return;
             }
             match lane.base.tap.read(&mut self.scratch.buffer) {

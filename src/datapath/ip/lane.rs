@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fabric::{Qpn, Services, UdDestination, Worker};
+use fabric::{Qpn, Room, Services, UdDestination, Worker};
 use ipoib::{
     ClaimCheck, Config, DhcpMode, HardwareAddress, Inspect, Ipoib, Limits, Mode, Pins, Target, Time,
 };
@@ -135,6 +135,15 @@ impl Served for IpLane {
 
     fn qpn(&self) -> Option<Qpn> {
         Some(self.core.local().qpn())
+    }
+
+    /// The lanes of VLANs on the TAP have the same mode.
+    #[inline]
+    fn needs(&self) -> Room {
+        match self.settings.mode {
+            Mode::Datagram => Room::Datagrams,
+            Mode::Connected => Room::Messages,
+        }
     }
 
     fn next_deadline(&self) -> Option<Time> {

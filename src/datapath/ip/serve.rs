@@ -20,14 +20,14 @@ pub(super) enum Frame<'f> {
 }
 
 impl DataThread {
-    /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
+    /// Reads one TAP until it is empty, the burst is used up, or the fabric has too little room.
     pub(in crate::datapath) fn transmit(&mut self, i: usize, now: Time) {
         for _ in 0..if self.pace.busy { BURST } else { 1 } {
             let Some(lane) = self.ip.lanes.get_mut(i) else {
                 return;
             };
             let Io { fabric, train, .. } = &mut self.io;
-            if !fabric.has_room() {
+            if fabric.room() < lane.needs() {
                 return;
             }
             match lane.base.tap.read(&mut self.scratch.buffer) {

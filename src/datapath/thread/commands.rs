@@ -169,11 +169,8 @@ impl DataThread {
         let Some((tap, reads)) = self.tap(at) else {
             return Ok(());
         };
-        let interest = lane_interest(self.pace.paused || !reads);
+        let interest = lane_interest(!reads);
         self.pace.waiter.add(tap.as_fd(), at.token(), interest)?;
-        if self.pace.paused {
-            self.pace.muted.push(at);
-        }
         Ok(())
     }
 

@@ -1,21 +1,20 @@
-//! Pausing the TAPs while the fabric has no room.
+//! Pausing the TAPs while the fabric has too little room.
 
 use std::io;
 use std::os::fd::AsFd;
 
+use fabric::Room;
 use netdev::tap::TapQueue;
 
+use super::super::lane::Served;
 use super::{At, DataThread, lane_interest};
 
 impl DataThread {
-    /// Stops or resumes reading the TAPs. While the fabric has no room, the kernel's ring drops and counts;
-    /// the thread queues nothing. Idle TAPs are not muted before their next frame.
-    pub(in crate::datapath) fn pause(&mut self, pause: bool) -> io::Result<()> {
-        if pause == self.pace.paused {
-            return Ok(());
-        }
-        self.pace.paused = pause;
-        if pause {
+    /// Stops and resumes reading TAPs, according to what the fabric has room for. The kernel's rings of the
+    /// other TAPs drop and count; the thread queues nothing. Idle TAPs are not muted before their next frame.
+    pub(in crate::datapath) fn pause(&mut self, room: Room) -> io::Result<()> {
+        let before = std::mem::replace(&mut self.pace.room, room);
+        if room < before {
             let mut n = 0;
             while let Some(i) = self.ip.lanes.used(n) {
                 self.mute(At::Ip(i))?;
@@ -26,26 +25,44 @@ impl DataThread {
                 self.mute(At::Ethernet(i))?;
                 n += 1;
             }
-        } else {
+        } else if room > before {
             // epoll reports the TAPs in this order, and the first one may use up the room.
             let mut muted = std::mem::take(&mut self.pace.muted);
-            self.pace.pauses = self.pace.pauses.wrapping_add(1);
-            let first = self.pace.pauses % muted.len().max(1);
+            let pauses = &mut self.pace.pauses[room as usize];
+            *pauses = pauses.wrapping_add(1);
+            let first = *pauses % muted.len().max(1);
             muted.rotate_left(first);
             for at in muted {
-                self.set_interest(at, true)?;
+                if self.needs(at) <= room {
+                    self.set_interest(at, true)?;
+                } else {
+                    self.pace.muted.push(at);
+                }
             }
         }
         Ok(())
     }
 
-    /// Stops waiting for a TAP until the end of the pause.
-    pub(super) fn mute(&mut self, at: At) -> io::Result<()> {
+    /// Stops waiting for a TAP if the fabric has too little room for its frames; true if so.
+    pub(super) fn mute(&mut self, at: At) -> io::Result<bool> {
+        let needs = self.needs(at);
+        if needs <= self.pace.room || needs <= self.io.fabric.room() {
+            return Ok(false);
+        }
         if !self.pace.muted.contains(&at) {
             self.pace.muted.push(at);
             self.set_interest(at, false)?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// The room that the frames of a TAP need.
+    fn needs(&self, at: At) -> Room {
+        let needs = match at {
+            At::Ip(i) => self.ip.lanes.get(i).map(Served::needs),
+            At::Ethernet(i) => self.ethernet.lanes.get(i).map(Served::needs),
+        };
+        needs.unwrap_or(Room::Nothing)
     }
 
     pub(super) fn set_interest(&self, at: At, on: bool) -> io::Result<()> {

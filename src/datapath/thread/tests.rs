@@ -1,9 +1,14 @@
+use std::collections::BTreeSet;
+
+use fabric::EndpointId;
+use ipoib::Mode;
 use netdev::vnet::VnetHeader;
 use zerocopy::IntoBytes;
 
 use super::super::command::Command;
 use super::super::ethernet::testing::{vnic_endpoint, vnic_lane, vnic_mac};
-use super::super::testing::{Call, Rig};
+use super::super::ip::IpSettings;
+use super::super::testing::{Call, Rig, lane_of, settings, udp_frame};
 use super::*;
 
 #[test]
@@ -59,4 +64,65 @@ fn taps_take_turns_at_the_room() {
         let trains = trains.count();
         assert!(trains >= TURNS / 5, "{trains} trains of VNIC {n}: {from:?}");
     }
+}
+
+/// An interface in connected mode, one in datagram mode, and a VNIC.
+#[test]
+fn a_full_connection_stops_only_interfaces_in_connected_mode() {
+    let mut rig = Rig::new();
+    let (connected, in_connected_mode) = lane_of(0, 16);
+    let (mut datagrams, in_datagram_mode) = lane_of(1, 16);
+    let mode = Mode::Datagram;
+    datagrams.apply(
+        now(),
+        IpSettings {
+            mode,
+            ..settings(1)
+        },
+    );
+    let (ethernet, of_vnic) = vnic_lane(0, 1500);
+    for lane in [connected, datagrams] {
+        rig.commands.send(Command::AddLane(Box::new(lane)));
+    }
+    rig.commands.send(Command::AddEthernet(Box::new(ethernet)));
+    let mut events = Vec::with_capacity(8);
+    rig.thread.round(&mut events).unwrap();
+    let mut sent = Vec::new();
+    // Each host sends a frame. Returns the senders and the muted TAPs.
+    let mut frames_while = |full, full_connection| {
+        for (host, mac) in [
+            (&in_connected_mode, settings(0).mac),
+            (&in_datagram_mode, settings(1).mac),
+            (&of_vnic, vnic_mac(0)),
+        ] {
+            let frame = [&[0xff; 6][..], &mac, &udp_frame(10)[12..]].concat();
+            let raw = [VnetHeader::default().as_bytes(), &frame].concat();
+            rustix::io::write(host, &raw).unwrap();
+        }
+        let mut state = rig.state.lock().unwrap();
+        (state.full, state.full_connection) = (full, full_connection);
+        drop(state);
+        for _ in 0..3 {
+            // Without an event the thread would sleep for ever.
+            rig.commands.send(Command::Watch(false));
+            rig.thread.round(&mut events).unwrap();
+        }
+        let mut state = rig.state.lock().unwrap();
+        sent.append(&mut state.calls);
+        let from = BTreeSet::from_iter(std::mem::take(&mut state.from));
+        (from, rig.thread.pace.muted.len())
+    };
+    let all = BTreeSet::from([EndpointId(200), EndpointId(201), vnic_endpoint(0)]);
+    let others = BTreeSet::from([EndpointId(201), vnic_endpoint(0)]);
+    assert_eq!(frames_while(false, false), (all.clone(), 0));
+    assert_eq!(frames_while(false, true), (others.clone(), 1));
+    assert_eq!(frames_while(true, true), (BTreeSet::new(), 3));
+    assert_eq!(frames_while(false, true), (others, 1));
+    assert_eq!(frames_while(false, false), (all, 0));
+    let packets = |call: &Call| match call {
+        Call::Send(_, packets) => packets.len(),
+        _ => 0,
+    };
+    let sent: usize = sent.iter().map(packets).sum();
+    assert_eq!(sent, 5 * 3, "the frames waited in the TAPs");
 }

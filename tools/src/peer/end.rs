@@ -11,7 +11,7 @@ use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort, SoftWorker};
 use fabric::{
     AhAttributes, CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, Connections,
-    EndpointId, Gid, Joined, PKey, Port, Posted, QKey, Qpn, Sent, Train, TrainTicket,
+    EndpointId, Gid, Joined, PKey, Port, Posted, QKey, Qpn, Room, Sent, Train, TrainTicket,
     UdDestination, UdInit, Worker,
 };
 use rustix::event::Timespec;
@@ -220,7 +220,7 @@ impl End {
 
     fn await_room(&mut self) -> Result<()> {
         let end = Instant::now() + self.timeout;
-        while !self.worker.has_room() {
+        while self.worker.room() == Room::Nothing {
             self.take(end, &"room to send")?;
         }
         Ok(())
@@ -233,7 +233,7 @@ impl End {
     pub fn post(&mut self, connection: ConnectionId, payload: &[u8]) -> Result<()> {
         let end = Instant::now() + self.timeout;
         loop {
-            if self.worker.has_room()
+            if self.worker.room() == Room::Messages
                 && let Some(train) = self.worker.message(connection, payload.len())
             {
                 let ticket = fill(train, payload)?;

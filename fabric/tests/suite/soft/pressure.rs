@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fabric::soft::SoftConfig;
-use fabric::{AhAttributes, Sent, UdDestination};
+use fabric::{AhAttributes, Room, Sent, UdDestination};
 use rustix::event::{Timespec, epoll};
 
 use super::exchange::ipv4;
@@ -56,7 +56,7 @@ fn a_blocked_train_leaves_when_there_is_room() {
         }
     };
     assert_eq!(outcome, Sent::Blocked);
-    assert!(!w.has_room() && w.train(100).is_none());
+    assert!(w.room() == Room::Nothing && w.train(100).is_none());
     let mut events = Vec::with_capacity(4);
     let second = Timespec {
         tv_sec: 1,
@@ -68,7 +68,7 @@ fn a_blocked_train_leaves_when_there_is_room() {
     });
     assert_eq!(count.unwrap(), 1, "readiness reports room");
     assert_eq!(events[0].data.u64(), TOKEN);
-    while !w.has_room() {
+    while w.room() == Room::Nothing {
         assert!(w.poll(8).unwrap().is_empty());
     }
     let deadline = Instant::now() + Duration::from_secs(3);

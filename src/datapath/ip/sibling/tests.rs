@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam_channel::unbounded;
-use fabric::Qpn;
+use fabric::{Qpn, Room};
 use ipoib::{Update, peer_mac};
 use netdev::segment::{LinkHeader, Segmenter};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, VnetHeader};
@@ -380,7 +380,7 @@ fn a_round_serves_only_the_lanes_that_it_used() {
 fn a_pause_mutes_only_the_taps_with_frames() {
     let mut two = Two::with(126, 60_000);
     two.rig.thread.timeout();
-    two.rig.thread.pause(true).unwrap();
+    two.rig.thread.pause(Room::Nothing).unwrap();
     let raw = [VnetHeader::default().as_bytes(), &to_b(udp_frame(100))].concat();
     rustix::io::write(&two.hosts[0], &raw).unwrap();
     two.rig.state.lock().unwrap().full = true;
@@ -388,7 +388,7 @@ fn a_pause_mutes_only_the_taps_with_frames() {
     assert_eq!(two.rig.thread.pace.muted, [At::Ip(0)]);
     assert_eq!(two.read(1), None);
     two.rig.state.lock().unwrap().full = false;
-    two.rig.thread.pause(false).unwrap();
+    two.rig.thread.pause(Room::Messages).unwrap();
     assert!(two.rig.thread.pace.muted.is_empty());
     two.round();
     assert!(two.read(1).is_some());
