@@ -3,8 +3,8 @@
 
 DISK=$CACHE/systemd.ext4
 DISK_PACKAGES=(
-    dbus ethtool init-system-helpers iperf3 iproute2 iputils-arping iputils-ping kmod netbase procps systemd
-    systemd-sysv tcpdump udev wireguard-tools
+    dbus ethtool init-system-helpers iperf3 iproute2 iputils-arping iputils-ping kmod netbase netplan.io procps
+    systemd systemd-sysv tcpdump udev wireguard-tools
 )
 
 # need_disk: one process creates the disk; others wait and find it.

@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kit::pages::commands_of;
+
 use crate::lab::{Lab, Shell, eventually, ibtap, ibtapd};
-use crate::pages::{both_do, commands_of, two_hosts};
+use crate::pages::{both_do, two_hosts};
 
 /// Makes the root file system of a container in a folder: busybox, `ip`, `ping` and these programs, with
 /// their libraries.

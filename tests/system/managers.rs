@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
+use kit::pages::commands_of;
 use rustix::process::Signal;
 
 use crate::lab::{Host, Lab, SOON, Service, Shell, Station, eventually};
-use crate::pages::{both_do, commands_of};
+use crate::pages::both_do;
 use crate::takeover::state;
 
 const PAGE: &str = "network-managers.md";

@@ -2,48 +2,12 @@
 //! typed as printed, and the configurations of all pages. `containers`, `managers` and `virtual_machines` type
 //! further pages.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kit::pages::{blocks, commands, folder};
 use serde_json::Value;
 
 use crate::lab::{Done, Lab, SOON, Shell, eventually, ibtapd};
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
-}
-
-fn page(path: &Path) -> String {
-    std::fs::read_to_string(path).expect("a page")
-}
-
-/// The contents of the blocks in a language, in order.
-fn blocks(page: &str, language: &str) -> Vec<String> {
-    page.split(&format!("```{language}\n"))
-        .skip(1)
-        .map(|rest| rest.split("```").next().expect("a first piece").to_owned())
-        .collect()
-}
-
-/// The commands of a page.
-fn commands(name: &str) -> Vec<String> {
-    blocks(&page(&folder().join(name)), "sh")
-}
-
-/// The blocks in a language below a heading `##` of a page.
-pub fn below(name: &str, heading: &str, language: &str) -> Vec<String> {
-    let page = page(&folder().join(name));
-    let (_, rest) = page
-        .split_once(&format!("\n## {heading}\n"))
-        .unwrap_or_else(|| panic!("{name} has no heading {heading:?}"));
-    blocks(rest.split("\n## ").next().expect("a first piece"), language)
-}
-
-/// The commands below a heading `##` of a page.
-pub fn commands_of<const N: usize>(name: &str, heading: &str) -> [String; N] {
-    let commands = below(name, heading, "sh");
-    commands.try_into().expect("that many blocks")
-}
 
 /// Two running hosts without addresses on `ib0`, with a shell each.
 pub fn two_hosts() -> Option<(Lab, [Shell; 2])> {
@@ -202,7 +166,7 @@ fn the_pages_configurations_are_valid() {
         if path.extension().is_none_or(|extension| extension != "md") {
             continue;
         }
-        for block in blocks(&page(&path), "toml") {
+        for block in blocks(&path, "toml") {
             if !block.starts_with("[[ipoib]]") && !block.starts_with("[[vnic]]") {
                 continue;
             }

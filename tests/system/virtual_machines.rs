@@ -3,8 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
+use kit::pages::{below, commands_of};
+
 use crate::lab::{Done, Lab, Load, Shell, eventually};
-use crate::pages::{below, commands_of};
 
 /// The DHCP server of the guests' firmware, in the foreground.
 const DNSMASQ: &str = "dnsmasq --no-daemon --port=0 --interface=ib0 --bind-interfaces --user=root --pid-file= \

@@ -1,6 +1,8 @@
 //! The life of the service.
 
-use crate::lab::{Node, SOON, Served, eventually, on_systemd};
+use kit::pages::commands_of;
+
+use crate::lab::{Node, SOFT, SOON, Served, Side, eventually, on_systemd};
 
 /// The service's process, and the index of its interface.
 fn process_and_index(served: &Served) -> (String, String) {
@@ -166,17 +168,18 @@ ExecStart=/bin/sh -c \"ip address show dev ib0 >/root/seen\"
 WantedBy=multi-user.target
 ";
 
-/// The network manager is systemd-networkd, with the files of docs/network-managers.md.
+/// netplan and systemd-networkd, with the commands of docs/network-managers.md.
 #[test]
 fn the_interface_is_there_after_a_boot_before_services_that_need_the_network() {
     on_systemd(|served| {
         let machine = &served.machine;
         served.have(&["ibtap"]);
-        let (v4, v6) = (machine.v4(), machine.v6());
+        let [configure, _] = commands_of("network-managers.md", "netplan");
         machine.ok(&format!(
-            "cd /etc/systemd
+            "N=1
+            {configure}
+            cd /etc/systemd
             printf '[Match]\nName=eth0\n[Network]\nKeepConfiguration=yes\n' >network/eth0.network
-            printf '[Match]\nName=ib0\n[Network]\nAddress={v4}/24\nAddress={v6}/64\n' >network/ib0.network
             printf '%s' '{DEPENDENT}' >system/dependent.service
             systemctl -q enable ibtapd dependent systemd-networkd systemd-networkd-wait-online@ib0"
         ));
@@ -185,15 +188,24 @@ fn the_interface_is_there_after_a_boot_before_services_that_need_the_network() {
             let state = machine.run("systemctl is-system-running").out;
             (state.trim() == "running").then(|| machine.ok("cat /root/seen"))
         });
-        assert!(seen.contains(&format!("inet {v4}/24")), "{seen}");
+        assert!(seen.contains("inet 10.0.0.1/24"), "{seen}");
         assert!(seen.contains("LOWER_UP"), "{seen}");
-        let _peer = crate::lab::Side::start(&served.host, crate::lab::SOFT);
-        machine.reaches(&served.host.v4());
-        machine.reaches(&served.host.v6());
+        let _peer = Side::start(&served.host, SOFT);
+        served.host.ok("ip address add 10.0.0.2/24 dev ib0");
+        machine.reaches("10.0.0.2");
+        assert_eq!(served.property("ibtapd", "NRestarts"), "0");
+
+        served.long("sed -i s/10.0.0.1/10.0.0.11/ /etc/netplan/50-ib0.yaml && netplan apply");
+        eventually(SOON, "the changed address", || {
+            let now = machine.ok("ip -4 address show dev ib0");
+            (now.contains("10.0.0.11/24") && !now.contains("10.0.0.1/24")).then_some(())
+        });
+        machine.reaches("10.0.0.2");
         assert_eq!(served.property("ibtapd", "NRestarts"), "0");
         served.long(
             "systemctl -q disable --now dependent systemd-networkd systemd-networkd.socket systemd-networkd-wait-online@ib0
-            rm /etc/systemd/system/dependent.service /etc/systemd/network/*",
+            rm /etc/systemd/system/dependent.service /etc/systemd/network/* /etc/netplan/50-ib0.yaml
+            netplan generate",
         );
     });
 }

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod allocator;
+pub mod pages;
 mod skip;
 
 pub use skip::{helper_thread, is_root, skip};
