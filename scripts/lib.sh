@@ -162,7 +162,8 @@ need_test_tools() {
         saquery=infiniband-diags tmux=tmux promtool=prometheus \
         prometheus-node-exporter=prometheus-node-exporter busybox=busybox podman=podman crun=crun \
         /usr/lib/podman/netavark=netavark podman-compose=podman-compose lxc-start=lxc qemu-system-x86_64=qemu-system-x86 \
-        virt-xml-validate=libvirt-clients xmllint=libxml2-utils \
+        virt-xml-validate=libvirt-clients libvirtd=libvirt-daemon \
+        virt-qemu-run=libvirt-daemon-driver-qemu xmllint=libxml2-utils \
         /usr/lib/cni/macvlan=containernetworking-plugins mmdebstrap=mmdebstrap lintian=lintian lowdown=lowdown \
         dpkg-shlibdeps=dpkg-dev "$@"
     unpack managers dbus systemd network-manager ifupdown keepalived netplan.io

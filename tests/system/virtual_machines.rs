@@ -1,15 +1,33 @@
-//! The commands of the page `docs/virtual-machines.md`, typed as printed, and its definitions for libvirt.
+//! The commands of the page `docs/virtual-machines.md`, typed as printed, and guests of libvirt with its definitions.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use kit::pages::{below, commands_of};
 
-use crate::lab::{Done, Lab, Load, Shell, eventually};
+use crate::lab::{Done, Lab, Load, SOON, Shell, eventually};
 
 /// The DHCP server of the guests' firmware, in the foreground.
 const DNSMASQ: &str = "dnsmasq --no-daemon --port=0 --interface=ib0 --bind-interfaces --user=root --pid-file= \
                        --dhcp-range=10.9.0.100,10.9.0.120 --dhcp-leasefile=";
+
+const PAGE: &str = "virtual-machines.md";
+
+/// Waits until the DHCP server has given an address to each of these guests.
+fn all_get_addresses(leases: &Path, guests: &[&str]) {
+    for mac in guests {
+        // The guests are emulated.
+        eventually(
+            Duration::from_secs(180),
+            &format!("a lease for {mac}"),
+            || {
+                let leases = std::fs::read_to_string(leases).ok()?;
+                leases.contains(mac).then_some(())
+            },
+        );
+    }
+}
 
 /// One host has a guest on a bridge, one has a guest on a macvtap, and one has the guests' DHCP server.
 #[test]
@@ -24,11 +42,11 @@ fn the_pages_guests_get_addresses_over_the_fabric() {
 
     bridged.bridge();
     let on_bridge = Shell::open(bridged, 1);
-    let [start] = commands_of("virtual-machines.md", "QEMU with a bridge");
+    let [start] = commands_of(PAGE, "QEMU with a bridge");
     on_bridge.ok(&start);
 
     let on_macvtap = Shell::open(tapped, 2);
-    let [create, start] = commands_of("virtual-machines.md", "QEMU with a macvtap");
+    let [create, start] = commands_of(PAGE, "QEMU with a macvtap");
     on_macvtap.ok(&create);
     // In /dev, all namespaces share the names of macvtaps.
     on_macvtap.ok("device=$(cat /sys/class/net/vm2/tap*/dev)
@@ -36,27 +54,84 @@ fn the_pages_guests_get_addresses_over_the_fabric() {
                    mount --bind /run/tap /dev/tap$(cat /sys/class/net/vm2/ifindex)");
     on_macvtap.ok(&start);
 
-    for mac in ["52:54:00:00:00:01", "52:54:00:00:00:02"] {
-        // The guests are emulated.
-        eventually(
-            Duration::from_secs(180),
-            &format!("a lease for {mac}"),
-            || {
-                let leases = std::fs::read_to_string(&leases).ok()?;
-                leases.contains(mac).then_some(())
-            },
-        );
-    }
+    all_get_addresses(&leases, &["52:54:00:00:00:01", "52:54:00:00:00:02"]);
+}
+
+/// Starts libvirt's daemons.
+fn start_libvirt(shell: &Shell) {
+    // What the package libvirt-daemon-system would do.
+    shell.ok("useradd --system libvirt-qemu");
+    shell.start("virtlogd");
+    shell.start("libvirtd");
+    eventually(SOON, "libvirt's answer", || {
+        (shell.run("virsh version").code == Some(0)).then_some(())
+    });
+}
+
+/// Starts a guest of libvirt with one device. Its firmware asks for an address.
+fn start_guest(shell: &Shell, name: &str, device: &str) {
+    shell.ok(&format!(
+        "cat >{name}.xml <<END
+{}
+END
+virsh define {name}.xml
+virsh start {name}",
+        domain(name, device)
+    ));
+}
+
+/// One host has two guests on a bridge, one has a guest on a macvtap, and one has the guests' DHCP server.
+#[test]
+fn guests_of_libvirt_get_addresses_over_the_fabric() {
+    let Some(mut lab) = Lab::running_segment(3) else {
+        return;
+    };
+    let _turn = Load::begin();
+    let (bridged, tapped, server) = lab.three();
+    let leases = server.file("leases");
+    let _dnsmasq = server.spawn(&format!("{DNSMASQ}{}", leases.display()));
+    let [on_bridge, on_macvtap, network] = definitions();
+    let [start_network] = commands_of(PAGE, "libvirt");
+
+    bridged.bridge();
+    let shell = Shell::open(bridged, 1);
+    start_libvirt(&shell);
+    start_guest(&shell, "first", &on_bridge);
+    shell.ok(&format!(
+        "cat >fabric.xml <<END\n{network}\nEND\n{start_network}"
+    ));
+    let of_network = "<interface type='network'><mac address='52:54:00:00:00:03'/>\
+                      <source network='fabric'/><model type='virtio'/></interface>";
+    start_guest(&shell, "second", of_network);
+
+    // In /dev, all namespaces share the names of macvtaps, which contain the interface's index.
+    let index = 1_000_000 + std::process::id();
+    tapped.ok(&format!("ip link add before index {index} type bridge"));
+    let shell = Shell::open(tapped, 2);
+    start_libvirt(&shell);
+    start_guest(&shell, "third", &on_macvtap);
+
+    let guests = [
+        "52:54:00:00:00:01",
+        "52:54:00:00:00:02",
+        "52:54:00:00:00:03",
+    ];
+    all_get_addresses(&leases, &guests);
+}
+
+/// The page's definitions for libvirt.
+fn definitions() -> [String; 3] {
+    let definitions = below(PAGE, "libvirt", "xml");
+    definitions.try_into().expect("three definitions")
 }
 
 #[test]
 fn the_pages_definitions_are_valid() {
-    let definitions = below("virtual-machines.md", "libvirt", "xml");
-    assert_eq!(definitions.len(), 3);
+    let definitions = definitions();
     for definition in definitions {
         let (schema, document) = match definition.starts_with("<network>") {
             true => ("network", definition),
-            false => ("domain", domain_with(&definition)),
+            false => ("domain", domain("guest", &definition)),
         };
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), &document).expect("a file");
@@ -69,10 +144,11 @@ fn the_pages_definitions_are_valid() {
     }
 }
 
-/// A minimal domain with a device.
-fn domain_with(device: &str) -> String {
+/// A minimal domain with a device, which boots from the network.
+fn domain(name: &str, device: &str) -> String {
     format!(
-        "<domain type='qemu'><name>guest</name><memory>65536</memory>\
-         <os><type arch='x86_64'>hvm</type></os><devices>{device}</devices></domain>"
+        "<domain type='qemu'><name>{name}</name><memory>524288</memory>\
+         <os><type arch='x86_64' machine='q35'>hvm</type><boot dev='network'/></os>\
+         <devices>{device}</devices></domain>"
     )
 }

@@ -52,9 +52,10 @@ for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
 done
 mkdir "/sys/fs/cgroup/$group"
 echo $$ >"/sys/fs/cgroup/$group/cgroup.procs"
+# Its first process collects the processes that have lost their parents.
 exec unshare --cgroup sh -ec '
     umount /sys/fs/cgroup
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
     mkdir /sys/fs/cgroup/machine
     echo $$ >/sys/fs/cgroup/machine/cgroup.procs
-    exec unshare --pid --fork --kill-child --mount-proc sleep 900'
+    exec unshare --pid --fork --kill-child --mount-proc sh -c "printf machine >/proc/self/comm; sleep 900 & wait"'

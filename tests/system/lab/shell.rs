@@ -47,7 +47,7 @@ impl Shell {
             let ended = machine.0.try_wait().expect("a child");
             let said = || std::fs::read_to_string(&log).unwrap_or_default();
             assert_eq!(ended, None, "{}", said());
-            (shell.enter("cat /proc/1/comm").out == "sleep\n").then_some(())
+            (shell.enter("cat /proc/1/comm").out == "machine\n").then_some(())
         });
         shell
     }
