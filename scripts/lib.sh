@@ -167,6 +167,8 @@ need_test_tools() {
         /usr/lib/cni/macvlan=containernetworking-plugins mmdebstrap=mmdebstrap lintian=lintian lowdown=lowdown \
         dpkg-shlibdeps=dpkg-dev "$@"
     unpack managers dbus systemd network-manager ifupdown keepalived netplan.io
+    # Installed, it would change the firewall of the machine.
+    unpack docker docker.io docker-compose
     # Conflicts with ifupdown.
     unpack ifupdown2 ifupdown2
     # These packages enable daemons at the next boot; disable them.

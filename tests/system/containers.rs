@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kit::pages::commands_of;
 
-use crate::lab::{Lab, Shell, eventually, ibtap, ibtapd};
-use crate::pages::{both_do, two_hosts};
+use crate::lab::{Host, Lab, Shell, eventually, ibtap, ibtapd};
+use crate::pages::{both_do, two_hosts, two_running};
 
 /// Makes the root file system of a container in a folder: busybox, `ip`, `ping` and these programs, with
 /// their libraries.
@@ -65,12 +65,31 @@ EOF
 "#;
 
 /// Imports the root file system as the image `ibtap`, with the entry point of `scripts/package image`.
-fn import(shell: &Shell) {
-    shell.ok(PODMAN);
+fn import(shell: &Shell, engine: &str) {
     make_root(shell, "/run/root", &[ibtapd(), ibtap()]);
-    shell.ok(r#"cd /run/root
-           tar -c . | podman import -q --change 'ENTRYPOINT ["/bin/ibtapd"]' - ibtap
-           tar -c . | podman import -q --change 'ENTRYPOINT ["/bin/sleep", "600"]' - pause"#);
+    shell.ok(&format!(
+        r#"tar -c -C /run/root . | {engine} import --change 'ENTRYPOINT ["/bin/ibtapd"]' - ibtap"#
+    ));
+}
+
+/// Configures podman, and imports the image.
+fn start_podman(shell: &Shell) {
+    shell.ok(PODMAN);
+    import(shell, "podman");
+}
+
+/// A machine with Docker's engine, which has the image. The engine does not change the firewall.
+fn docker(host: &Host, number: usize) -> Shell {
+    let shell = Shell::with_packages(host, number, &["docker"]);
+    shell.start(
+        "dockerd --iptables=false --ip6tables=false --ip-masq=false --storage-driver=vfs \
+         --exec-opt=native.cgroupdriver=cgroupfs",
+    );
+    eventually(STARTED, "Docker's answer", || {
+        (shell.run("docker version").code == Some(0)).then_some(())
+    });
+    import(&shell, "docker");
+    shell
 }
 
 /// Time limit for a container to be useful; each look starts an engine.
@@ -86,7 +105,7 @@ fn the_pages_podman_works_as_printed() {
     let Some((_lab, shells)) = two_hosts() else {
         return;
     };
-    shells.iter().for_each(import);
+    shells.iter().for_each(start_podman);
     let engine: [String; 2] = commands_of("containers.md", "podman");
     let daemon: [String; 3] = commands_of("containers.md", "The daemon in a container");
     for block in engine.iter().chain(&daemon) {
@@ -152,9 +171,10 @@ fn the_kubernetes_pod_serves_its_node() {
     peer.start(&[]);
     peer.configure("ib0");
     let shell = Shell::open(node, 2);
-    import(&shell);
+    start_podman(&shell);
     shell.ok(&format!(
-        "rm /run/ibtap/ibtapd.sock
+        "tar -c -C /run/root . | podman import -q --change 'ENTRYPOINT [\"/bin/sleep\", \"600\"]' - pause
+         rm /run/ibtap/ibtapd.sock
          sed 's/^kind: DaemonSet/kind: Deployment/' {} >/run/pod.yaml
          podman kube play /run/pod.yaml",
         packaged("kubernetes.yaml")
@@ -169,14 +189,34 @@ fn the_kubernetes_pod_serves_its_node() {
 }
 
 #[test]
-fn the_compose_file_makes_two_hosts() {
-    let Some(mut lab) = Lab::pair() else { return };
-    let shell = Shell::open(lab.host(0), 1);
-    import(&shell);
-    let compose = format!("podman-compose -f {}", packaged("compose.yaml"));
+fn the_pages_docker_works_as_printed() {
+    let Some(mut lab) = two_running() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let shells = [docker(a, 1), docker(b, 2)];
+    let blocks: [String; 3] = commands_of("containers.md", "Docker");
+    for block in &blocks {
+        both_do(&shells, block);
+    }
+}
+
+/// Starts the hosts of the file.
+fn two_composed(shell: &Shell, engine: &str) {
+    let compose = format!("{engine} -f {}", packaged("compose.yaml"));
     shell.ok(&format!("{compose} up -d"));
     eventually(STARTED, "host2 of the file", || {
         let ping = format!("{compose} exec -T host1 ping -c 1 10.9.0.2");
         (shell.run(&ping).code == Some(0)).then_some(())
     });
+}
+
+#[test]
+fn the_compose_file_makes_two_hosts() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let shell = Shell::open(a, 1);
+    start_podman(&shell);
+    two_composed(&shell, "podman-compose");
+    two_composed(&docker(b, 2), "docker-compose");
 }

@@ -9,15 +9,22 @@ use serde_json::Value;
 
 use crate::lab::{Done, Lab, SOON, Shell, eventually, ibtapd};
 
-/// Two running hosts without addresses on `ib0`, with a shell each.
-pub fn two_hosts() -> Option<(Lab, [Shell; 2])> {
+/// Two running hosts without addresses on `ib0`.
+pub fn two_running() -> Option<Lab> {
     let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
-    for host in [&mut *a, &mut *b] {
+    for host in [a, b] {
         host.start(&[]);
         host.ok("ip link set ib0 up");
         host.await_carrier("ib0", true);
     }
+    Some(lab)
+}
+
+/// The same, with a shell each.
+pub fn two_hosts() -> Option<(Lab, [Shell; 2])> {
+    let mut lab = two_running()?;
+    let (a, b) = lab.two();
     let shells = [Shell::open(a, 1), Shell::open(b, 2)];
     Some((lab, shells))
 }
