@@ -4,10 +4,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
-use fabric::soft::SoftConfig;
+use fabric::soft::{SoftConfig, SoftPort};
 use fabric::{
-    AhAttributes, EndpointId, Gid, Joined, PKey, Port, PortEvent, ProviderConfig, QKey, Qpn, Room,
-    Sent, UdDestination, UdInit, UdReceived, Worker,
+    AhAttributes, EndpointId, FabricError, Gid, Joined, PKey, Port, PortEvent, ProviderConfig,
+    QKey, Qpn, Room, Sent, UdDestination, UdInit, UdReceived, Worker,
 };
 
 use crate::net::Namespace;
@@ -30,21 +30,24 @@ pub struct Node<'n> {
 /// A datagram and the worker that received it.
 pub type Got = (usize, UdReceived, Vec<u8>);
 
+/// Opens a soft port in a namespace. A child process that another test starts holds the descriptors of a closed
+/// port, and its lock, until it executes its program.
+pub fn open(ns: &Namespace, config: &SoftConfig) -> Result<SoftPort, FabricError> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        match ns.run(|| SoftPort::open(config.clone())) {
+            Err(e) if e.to_string().contains("another ibtapd") && Instant::now() < deadline => {
+                sleep(Duration::from_millis(10));
+            }
+            opened => return opened,
+        }
+    }
+}
+
 impl<'n> Node<'n> {
     /// A soft port in a namespace.
     pub fn open(ns: &'n Namespace, config: SoftConfig) -> Node<'n> {
-        let config = ProviderConfig::Soft(config);
-        // A child process that another test starts holds the descriptors of a closed port, and its
-        // lock, until it executes its program.
-        let deadline = Instant::now() + SOON;
-        let port = loop {
-            match ns.run(|| fabric::open(config.clone())) {
-                Err(e) if e.to_string().contains("another ibtapd") && Instant::now() < deadline => {
-                    sleep(Duration::from_millis(10));
-                }
-                opened => break opened.unwrap(),
-            }
-        };
+        let port = Box::new(open(ns, &config).unwrap());
         let quiet = Duration::from_millis(100);
         Node::of(Some(ns), port, quiet)
     }

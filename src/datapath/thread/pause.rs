@@ -10,8 +10,8 @@ use super::super::lane::Served;
 use super::{At, DataThread, lane_interest};
 
 impl DataThread {
-    /// Stops and resumes reading TAPs, according to what the fabric has room for. The kernel's rings of the
-    /// other TAPs drop and count; the thread queues nothing. Idle TAPs are not muted before their next frame.
+    /// Stops and resumes reading TAPs, according to what the fabric has room for. Meanwhile the kernel's ring of
+    /// a TAP drops and counts; the thread queues nothing. Idle TAPs are not muted before their next frame.
     pub(in crate::datapath) fn pause(&mut self, room: Room) -> io::Result<()> {
         let before = std::mem::replace(&mut self.pace.room, room);
         if room < before {

@@ -12,7 +12,7 @@ use fabric::{
 
 use super::exchange::{config, ipv4};
 use crate::net::{Cable, Namespace};
-use crate::node::QKEY;
+use crate::node::{QKEY, open};
 
 const WORKERS: usize = 3;
 const DATAGRAMS: ServiceId = ServiceId::rdma_cm_datagrams(7174);
@@ -31,17 +31,7 @@ impl Side {
             workers: WORKERS,
             ..config
         };
-        // A child process that another test starts has copies of closed descriptors until it executes
-        // its program.
-        let end = Instant::now() + SOON;
-        let mut port = loop {
-            match ns.run(|| SoftPort::open(config.clone())) {
-                Err(e) if e.to_string().contains("another ibtapd") && Instant::now() < end => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                opened => break opened.unwrap(),
-            }
-        };
+        let mut port = open(ns, &config).unwrap();
         let workers = port.take_soft_workers();
         Side {
             port,

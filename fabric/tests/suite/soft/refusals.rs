@@ -9,30 +9,15 @@ use fabric::{GidChoice, LinkMtu};
 use fabric::{PKey, QKey, Qpn, Sent, UdDestination, UdInit};
 
 use crate::net::{Cable, Namespace};
-use crate::node::{Node, QKEY, payloads};
+use crate::node::{Node, QKEY, open, payloads};
 
 fn config() -> SoftConfig {
     SoftConfig::new("u0")
 }
 
-/// Why a port does not open, once the lock is free: a child process that another test starts holds all
-/// descriptors until it executes its program.
+/// Why a port does not open.
 fn refusal(ns: &Namespace, config: &SoftConfig) -> String {
-    for _ in 0..100 {
-        let text = first_refusal(ns, config.clone());
-        if !text.contains("another ibtapd") {
-            return text;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("the lock stays taken");
-}
-
-fn first_refusal(ns: &Namespace, config: SoftConfig) -> String {
-    match ns.run(|| SoftPort::open(config)) {
-        Ok(_) => panic!("the port opened"),
-        Err(e) => e.to_string(),
-    }
+    open(ns, config).map(drop).unwrap_err().to_string()
 }
 
 #[test]
@@ -134,7 +119,8 @@ fn t42_a_send_over_the_mtu_never_leaves() {
 fn a_second_port_names_the_first() {
     let cable = Cable::new(1500);
     let _a = Node::open(&cable.a, config());
-    let text = first_refusal(&cable.a, config());
+    let opened = cable.a.run(|| SoftPort::open(config()));
+    let text = opened.map(drop).unwrap_err().to_string();
     assert!(
         text.contains("another ibtapd") && text.contains("u0"),
         "{text}"

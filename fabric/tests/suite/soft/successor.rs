@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use fabric::soft::SoftConfig;
-use fabric::{FabricError, ProviderConfig, Sent};
+use fabric::{FabricError, Sent};
 use rustix::net::SocketFlags;
 
 use super::exchange::config;
 use crate::net::Cable;
-use crate::node::{Node, QKEY, payloads};
+use crate::node::{Node, QKEY, open, payloads};
 
 fn with(workers: usize) -> SoftConfig {
     SoftConfig {
@@ -125,8 +125,7 @@ fn the_port_is_in_use_while_the_sockets_are_kept() {
     let former = Node::open(&cable.b, config());
     let kept = after(&former, config());
     drop(former);
-    let opened = cable.b.run(|| fabric::open(ProviderConfig::Soft(config())));
-    let Err(FabricError::Unusable(why)) = opened.map(drop) else {
+    let Err(FabricError::Unusable(why)) = open(&cable.b, &config()).map(drop) else {
         panic!("another process has the port");
     };
     assert!(why.contains("4791"), "{why}");
