@@ -198,14 +198,13 @@ impl Worker for FakeFabric {
     }
 
     fn room(&self) -> Room {
-        match &*self.state() {
-            State { full: true, .. } => Room::Nothing,
-            _ if !self.room => Room::Nothing,
-            State {
-                full_connection: true,
-                ..
-            } => Room::Datagrams,
-            _ => Room::Messages,
+        let state = self.state();
+        if !self.room || state.full {
+            Room::Nothing
+        } else if state.full_connection {
+            Room::Datagrams
+        } else {
+            Room::Messages
         }
     }
 

@@ -67,8 +67,13 @@ EOF
 /// Imports the root file system as the image `ibtap`, with the entry point of `scripts/package image`.
 fn import(shell: &Shell, engine: &str) {
     make_root(shell, "/run/root", &[ibtapd(), ibtap()]);
+    import_as(shell, engine, "ibtap", r#"["/bin/ibtapd"]"#);
+}
+
+/// Imports the root file system as an image with this entry point.
+fn import_as(shell: &Shell, engine: &str, image: &str, entry: &str) {
     shell.ok(&format!(
-        r#"tar -c -C /run/root . | {engine} import --change 'ENTRYPOINT ["/bin/ibtapd"]' - ibtap"#
+        "tar -c -C /run/root . | {engine} import --change 'ENTRYPOINT {entry}' - {image}"
     ));
 }
 
@@ -172,9 +177,9 @@ fn the_kubernetes_pod_serves_its_node() {
     peer.configure("ib0");
     let shell = Shell::open(node, 2);
     start_podman(&shell);
+    import_as(&shell, "podman", "pause", r#"["/bin/sleep", "600"]"#);
     shell.ok(&format!(
-        "tar -c -C /run/root . | podman import -q --change 'ENTRYPOINT [\"/bin/sleep\", \"600\"]' - pause
-         rm /run/ibtap/ibtapd.sock
+        "rm /run/ibtap/ibtapd.sock
          sed 's/^kind: DaemonSet/kind: Deployment/' {} >/run/pod.yaml
          podman kube play /run/pod.yaml",
         packaged("kubernetes.yaml")

@@ -1,12 +1,11 @@
 //! The commands of the page `docs/virtual-machines.md`, typed as printed, and guests of libvirt with its definitions.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use kit::pages::{below, commands_of};
 
-use crate::lab::{Done, Lab, Load, SOON, Shell, eventually};
+use crate::lab::{Done, Host, Lab, Load, SOON, Shell, eventually};
 
 /// The DHCP server of the guests' firmware, in the foreground.
 const DNSMASQ: &str = "dnsmasq --no-daemon --port=0 --interface=ib0 --bind-interfaces --user=root --pid-file= \
@@ -14,24 +13,9 @@ const DNSMASQ: &str = "dnsmasq --no-daemon --port=0 --interface=ib0 --bind-inter
 
 const PAGE: &str = "virtual-machines.md";
 
-/// Waits until the DHCP server has given an address to each of these guests.
-fn all_get_addresses(leases: &Path, guests: &[&str]) {
-    for mac in guests {
-        // The guests are emulated.
-        eventually(
-            Duration::from_secs(180),
-            &format!("a lease for {mac}"),
-            || {
-                let leases = std::fs::read_to_string(leases).ok()?;
-                leases.contains(mac).then_some(())
-            },
-        );
-    }
-}
-
-/// One host has a guest on a bridge, one has a guest on a macvtap, and one has the guests' DHCP server.
-#[test]
-fn the_pages_guests_get_addresses_over_the_fabric() {
+/// `start` starts guests of two hosts, the first with a bridge. Waits until a DHCP server on a third host has given all
+/// of them an address.
+fn guests_get_addresses(guests: &[&str], start: impl FnOnce(&Host, &Host) -> [Shell; 2]) {
     let Some(mut lab) = Lab::running_segment(3) else {
         return;
     };
@@ -39,22 +23,40 @@ fn the_pages_guests_get_addresses_over_the_fabric() {
     let (bridged, tapped, server) = lab.three();
     let leases = server.file("leases");
     let _dnsmasq = server.spawn(&format!("{DNSMASQ}{}", leases.display()));
-
     bridged.bridge();
-    let on_bridge = Shell::open(bridged, 1);
-    let [start] = commands_of(PAGE, "QEMU with a bridge");
-    on_bridge.ok(&start);
+    let _shells = start(bridged, tapped);
+    for mac in guests {
+        // The guests are emulated.
+        eventually(
+            Duration::from_secs(180),
+            &format!("a lease for {mac}"),
+            || {
+                let leases = std::fs::read_to_string(&leases).ok()?;
+                leases.contains(mac).then_some(())
+            },
+        );
+    }
+}
 
-    let on_macvtap = Shell::open(tapped, 2);
-    let [create, start] = commands_of(PAGE, "QEMU with a macvtap");
-    on_macvtap.ok(&create);
-    // In /dev, all namespaces share the names of macvtaps.
-    on_macvtap.ok("device=$(cat /sys/class/net/vm2/tap*/dev)
-                   mknod /run/tap c ${device%:*} ${device#*:}
-                   mount --bind /run/tap /dev/tap$(cat /sys/class/net/vm2/ifindex)");
-    on_macvtap.ok(&start);
+/// One host has a guest on a bridge, one has a guest on a macvtap.
+#[test]
+fn the_pages_guests_get_addresses_over_the_fabric() {
+    let guests = ["52:54:00:00:00:01", "52:54:00:00:00:02"];
+    guests_get_addresses(&guests, |bridged, tapped| {
+        let on_bridge = Shell::open(bridged, 1);
+        let [start] = commands_of(PAGE, "QEMU with a bridge");
+        on_bridge.ok(&start);
 
-    all_get_addresses(&leases, &["52:54:00:00:00:01", "52:54:00:00:00:02"]);
+        let on_macvtap = Shell::open(tapped, 2);
+        let [create, start] = commands_of(PAGE, "QEMU with a macvtap");
+        on_macvtap.ok(&create);
+        // In /dev, all namespaces share the names of macvtaps.
+        on_macvtap.ok("device=$(cat /sys/class/net/vm2/tap*/dev)
+                       mknod /run/tap c ${device%:*} ${device#*:}
+                       mount --bind /run/tap /dev/tap$(cat /sys/class/net/vm2/ifindex)");
+        on_macvtap.ok(&start);
+        [on_bridge, on_macvtap]
+    });
 }
 
 /// Starts libvirt's daemons.
@@ -71,52 +73,45 @@ fn start_libvirt(shell: &Shell) {
 /// Starts a guest of libvirt with one device. Its firmware asks for an address.
 fn start_guest(shell: &Shell, name: &str, device: &str) {
     shell.ok(&format!(
-        "cat >{name}.xml <<END
+        "cat >/run/{name}.xml <<END
 {}
 END
-virsh define {name}.xml
+virsh define /run/{name}.xml
 virsh start {name}",
         domain(name, device)
     ));
 }
 
-/// One host has two guests on a bridge, one has a guest on a macvtap, and one has the guests' DHCP server.
+/// One host has two guests on a bridge, one has a guest on a macvtap.
 #[test]
 fn guests_of_libvirt_get_addresses_over_the_fabric() {
-    let Some(mut lab) = Lab::running_segment(3) else {
-        return;
-    };
-    let _turn = Load::begin();
-    let (bridged, tapped, server) = lab.three();
-    let leases = server.file("leases");
-    let _dnsmasq = server.spawn(&format!("{DNSMASQ}{}", leases.display()));
-    let [on_bridge, on_macvtap, network] = definitions();
-    let [start_network] = commands_of(PAGE, "libvirt");
-
-    bridged.bridge();
-    let shell = Shell::open(bridged, 1);
-    start_libvirt(&shell);
-    start_guest(&shell, "first", &on_bridge);
-    shell.ok(&format!(
-        "cat >fabric.xml <<END\n{network}\nEND\n{start_network}"
-    ));
-    let of_network = "<interface type='network'><mac address='52:54:00:00:00:03'/>\
-                      <source network='fabric'/><model type='virtio'/></interface>";
-    start_guest(&shell, "second", of_network);
-
-    // In /dev, all namespaces share the names of macvtaps, which contain the interface's index.
-    let index = 1_000_000 + std::process::id();
-    tapped.ok(&format!("ip link add before index {index} type bridge"));
-    let shell = Shell::open(tapped, 2);
-    start_libvirt(&shell);
-    start_guest(&shell, "third", &on_macvtap);
-
     let guests = [
         "52:54:00:00:00:01",
         "52:54:00:00:00:02",
         "52:54:00:00:00:03",
     ];
-    all_get_addresses(&leases, &guests);
+    guests_get_addresses(&guests, |bridged, tapped| {
+        let [bridge, macvtap, network] = definitions();
+        let [start_network] = commands_of(PAGE, "libvirt");
+
+        let on_bridge = Shell::open(bridged, 1);
+        start_libvirt(&on_bridge);
+        start_guest(&on_bridge, "first", &bridge);
+        on_bridge.ok(&format!(
+            "cd /run\ncat >fabric.xml <<END\n{network}\nEND\n{start_network}"
+        ));
+        let of_network = "<interface type='network'><mac address='52:54:00:00:00:03'/>\
+                          <source network='fabric'/><model type='virtio'/></interface>";
+        start_guest(&on_bridge, "second", of_network);
+
+        // In /dev, all namespaces share the names of macvtaps, which contain the interface's index.
+        let index = 1_000_000 + std::process::id();
+        tapped.ok(&format!("ip link add before index {index} type bridge"));
+        let on_macvtap = Shell::open(tapped, 2);
+        start_libvirt(&on_macvtap);
+        start_guest(&on_macvtap, "third", &macvtap);
+        [on_bridge, on_macvtap]
+    });
 }
 
 /// The page's definitions for libvirt.
