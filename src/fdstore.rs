@@ -109,17 +109,20 @@ impl Inherited {
             .collect()
     }
 
-    /// Takes the queues of a configured interface: those of the interface with its name in the namespace
-    /// `place` (`None`: the daemon's), else those with its label, if it was renamed or moved.
-    pub fn of(&mut self, label: &str, name: &str, place: Option<NamespaceId>) -> Option<Stored> {
+    /// Takes the queues of the interface with this name in the namespace `place` (`None`: the daemon's).
+    pub fn named(&mut self, name: &str, place: Option<NamespaceId>) -> Option<Stored> {
         let place_of = |s: &Stored| s.namespace.as_ref().and_then(|there| there.id().ok());
-        let by_name = |s: &Stored| s.interface == name && place_of(s) == place;
-        let by_label = |s: &Stored| s.label == label;
-        let at = self
-            .interfaces
-            .iter()
-            .position(by_name)
-            .or_else(|| self.interfaces.iter().position(by_label))?;
+        let is_it = |s: &Stored| s.interface == name && place_of(s) == place;
+        let at = self.interfaces.iter().position(is_it)?;
+        Some(self.interfaces.swap_remove(at))
+    }
+
+    /// Takes the queues of a configured interface that was renamed or moved: those with its label. Children in
+    /// several containers may have one label, which then identifies none of them.
+    pub fn labelled(&mut self, label: &str) -> Option<Stored> {
+        let all = self.interfaces.iter().enumerate();
+        let mut alike = all.filter(|(_, stored)| stored.label == label);
+        let (at, _) = alike.next().filter(|_| alike.next().is_none())?;
         Some(self.interfaces.swap_remove(at))
     }
 

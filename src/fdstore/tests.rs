@@ -21,39 +21,36 @@ fn inherited(kept: &[(&str, &str)]) -> Inherited {
 }
 
 #[test]
-fn the_name_takes_precedence_over_the_label() {
+fn interfaces_that_exchanged_their_names_are_found_by_them() {
     // Two interfaces that have exchanged their names.
     let mut kept = inherited(&[("ibtap-ib0", "ib1"), ("ibtap-ib1", "ib0")]);
-    assert_eq!(
-        kept.of("ibtap-ib0", "ib0", None).unwrap().label,
-        "ibtap-ib1"
-    );
-    assert_eq!(
-        kept.of("ibtap-ib1", "ib1", None).unwrap().label,
-        "ibtap-ib0"
-    );
-    assert!(
-        kept.of("ibtap-ib0", "ib0", None).is_none() && kept.of("ibtap-ib1", "ib1", None).is_none()
-    );
+    assert_eq!(kept.named("ib0", None).unwrap().label, "ibtap-ib1");
+    assert_eq!(kept.named("ib1", None).unwrap().label, "ibtap-ib0");
+    assert!(kept.named("ib0", None).is_none() && kept.labelled("ibtap-ib1").is_none());
 }
 
 #[test]
 fn a_renamed_interface_is_found_by_what_it_was_stored_as() {
     let mut kept = inherited(&[("ibtap-ib0", "fast0"), ("ibtap-ib1", "ib1")]);
-    assert!(kept.of("ibtap-ib2", "ib2", None).is_none());
-    assert_eq!(
-        kept.of("ibtap-ib0", "ib0", None).unwrap().interface,
-        "fast0"
-    );
+    assert!(kept.labelled("ibtap-ib2").is_none());
+    assert_eq!(kept.labelled("ibtap-ib0").unwrap().interface, "fast0");
     kept.discard_rest();
-    assert!(kept.of("ibtap-ib1", "ib1", None).is_none());
+    assert!(kept.labelled("ibtap-ib1").is_none());
 }
 
 #[test]
 fn what_is_no_tap_is_not_kept() {
     let file = OwnedFd::from(File::open("/dev/null").unwrap());
     let mut kept = Inherited::new(vec![("ibtap-ib0".to_owned(), file)]);
-    assert!(kept.of("ibtap-ib0", "ib0", None).is_none());
+    assert!(kept.labelled("ibtap-ib0").is_none());
+}
+
+#[test]
+fn a_label_of_two_interfaces_identifies_none() {
+    let mut kept = inherited(&[("ibtap-eth1", "eth1"), ("ibtap-eth1", "eth2")]);
+    assert!(kept.labelled("ibtap-eth1").is_none());
+    assert_eq!(kept.named("eth2", None).unwrap().interface, "eth2");
+    assert_eq!(kept.labelled("ibtap-eth1").unwrap().interface, "eth1");
 }
 
 #[test]

@@ -56,13 +56,19 @@ impl Opened {
         queues: usize,
         site: &mut TapSources<'_>,
     ) -> Result<Opened, InterfaceError> {
-        let namespace = site.namespace.take();
-        let place = namespace.as_ref().and_then(|there| there.id().ok());
-        if let Some(stored) = site.inherited.of(&fdstore::label(spec), &spec.name, place) {
-            return Opened::take_over(spec, queues, stored);
-        }
+        let id = |there: &Option<Namespace>| there.as_ref().and_then(|there| there.id().ok());
         if let Some(stray) = site.found.take() {
-            return Opened::adopt(stray, queues);
+            let stored = site.inherited.named(&stray.link.name, id(&stray.namespace));
+            return match stored {
+                Some(stored) => Opened::take_over(spec, queues, stored),
+                None => Opened::adopt(stray, queues),
+            };
+        }
+        let namespace = site.namespace.take();
+        let stored = site.inherited.named(&spec.name, id(&namespace));
+        let labelled = |inherited: &mut Inherited| inherited.labelled(&fdstore::label(spec));
+        if let Some(stored) = stored.or_else(|| labelled(site.inherited)) {
+            return Opened::take_over(spec, queues, stored);
         }
         let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(&spec.name);
         let found = match &namespace {

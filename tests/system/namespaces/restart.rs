@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{await_place, beside, carry, configure, meet};
-use crate::lab::{Lab, Station};
+use crate::lab::{Lab, SOON, Station, eventually};
 
 /// State that a restart must not change.
 fn state(station: &Station, interface: &str) -> Value {
@@ -130,5 +130,50 @@ fn queues_that_a_service_manager_keeps_are_taken_over_there() {
             assert_eq!(now[key], before[key], "{key} after {signal:?}");
         }
         meet(&blue, a, b);
+    }
+}
+
+/// A container has a namespace without a name, and often names its interfaces itself.
+#[test]
+fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let service = a.start_service(64, &[]);
+    let own = a.run_script("readlink /proc/self/ns/net").out;
+    let containers = ["0x8001", "0x8002"].map(|pkey| {
+        let sleeping = a.spawn("unshare --net sleep 600");
+        let pid = sleeping.0.id();
+        eventually(SOON, "a container", || {
+            let theirs = a.run(&format!("readlink /proc/{pid}/ns/net")).out;
+            (!theirs.is_empty() && theirs != own).then_some(())
+        });
+        let child = a.ibtap(&format!("child add ib0 {pkey}")).out;
+        a.ok(&format!(
+            "ip link set {} netns {pid} name eth1",
+            child.trim()
+        ));
+        a.ok(&format!("nsenter -n -t {pid} ip link set eth1 up"));
+        (sleeping, pid)
+    });
+    let links = || {
+        containers.each_ref().map(|(_, pid)| {
+            let link = a.json(&format!("nsenter -n -t {pid} ip -j link show eth1"))[0].clone();
+            (link["ifindex"].clone(), link["address"].clone())
+        })
+    };
+    let pkeys = || {
+        let shown = a.ask("show");
+        let children = shown.iter().filter(|i| i["name"] == "eth1");
+        let mut pkeys: Vec<_> = children.map(|i| i["pkey"].as_u64()).collect();
+        pkeys.sort_unstable();
+        pkeys
+    };
+    let both = [Some(0x8001), Some(0x8002)];
+    eventually(SOON, "both moves", || (pkeys() == both).then_some(()));
+    let before = links();
+    for signal in [Signal::TERM, Signal::KILL, Signal::TERM] {
+        service.restart_by(signal);
+        eventually(SOON, "both children", || (pkeys() == both).then_some(()));
+        assert_eq!(links(), before, "after {signal:?}");
     }
 }
