@@ -7,9 +7,10 @@ mod vnics;
 
 use control::api::Reloaded;
 use control::config::plan::Plan;
-use control::config::{Config, InterfaceKey};
+use control::config::{Config, InterfaceKey, IpoibConfig};
 
 use crate::interfaces::{Context, Interfaces};
+use crate::ip::Ip;
 
 /// Applies a new configuration. `running`, the configuration in force, is updated with the changes that
 /// were made.
@@ -26,9 +27,14 @@ pub fn reload(
     };
     running.ipoib.retain(|d| served(d.key()));
     running.vnics.retain(|v| served(v.key()));
+    let by_hand = made_by_hand(interfaces, running, new);
+    let found = by_hand.iter().map(|made| made.key());
+    let found = found.map(|key| format!("{key}: existed already and is configured now"));
+    let applied = found.collect();
+    running.ipoib.extend(by_hand);
     let plan = Plan::new(running, new);
     let mut reloaded = Reloaded {
-        applied: Vec::new(),
+        applied,
         refused: plan.refused,
     };
     let mut apply = Apply { interfaces, cx };
@@ -39,6 +45,24 @@ pub fn reload(
         }
     }
     reloaded
+}
+
+/// The settings in force of interfaces that the user created, and that the new configuration has with the same parent
+/// and P_Key.
+fn made_by_hand(interfaces: &Interfaces, running: &Config, new: &Config) -> Vec<IpoibConfig> {
+    let is_there = |config: &Config, made: &IpoibConfig| {
+        let is_it = |i: &IpoibConfig| {
+            i.key() == made.key() && i.parent == made.parent && i.pkey == made.pkey
+        };
+        config.ipoib.iter().any(is_it)
+    };
+    let now = |ip: &Ip| IpoibConfig {
+        mode: ip.mode,
+        ..ip.spec.clone()
+    };
+    let all = interfaces.ips().map(|(_, ip)| now(ip));
+    all.filter(|made| !is_there(running, made) && is_there(new, made))
+        .collect()
 }
 
 /// Makes the changes.

@@ -160,28 +160,16 @@ impl Apply<'_> {
     fn make_ipoib(&mut self, ipoib: &IpoibConfig) -> Outcome {
         let name = &ipoib.key();
         let at = self.port_at(&ipoib.port)?;
-        if let Some(done) = self.made_by_hand(ipoib) {
-            return done;
+        if self.configured_ip(name).is_ok() {
+            return Err(format!(
+                "{name}: an interface of that name exists with another parent or P_Key; remove it first"
+            ));
         }
         self.interfaces
             .add_ipoib(self.cx, at, ipoib)
             .map_err(|e| format!("{name}: {e}"))?;
         let made = self.configured_ip(name)?.0.queues.len();
         Ok(created(name, made, ipoib.queue_count()))
-    }
-
-    /// Checks for an interface of this name that the user created before. If it fits, it stays and is
-    /// configured now.
-    fn made_by_hand(&mut self, ipoib: &IpoibConfig) -> Option<Outcome> {
-        let name = &ipoib.key();
-        let (_, made) = self.configured_ip(name).ok()?;
-        let fits = made.spec.parent == ipoib.parent && made.spec.pkey == ipoib.pkey;
-        Some(match fits {
-            true => Ok(format!("{name}: existed already and is configured now")),
-            false => Err(format!(
-                "{name}: an interface of that name exists with another parent or P_Key; remove it first"
-            )),
-        })
     }
 
     fn set_configured_pkeys(&mut self, name: &PortName, pkeys: Option<&[PKey]>) -> Outcome {

@@ -88,8 +88,37 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
         "children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003, 0x8009]",
     ));
     let (applied, _) = reload(a, 0);
-    assert_eq!(applied, ["ib0.8009: existed already and is configured now"]);
+    let expected = [
+        "ib0.8009: existed already and is configured now",
+        "ib0.8009: up true",
+    ];
+    assert_eq!(applied, expected);
     assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
+    // The same with settings: those that are possible at run time take effect.
+    assert_eq!(a.ibtap("child add ib0 0x800a").out, "ib0.800a\n");
+    a.write_config(&ib0_with(
+        "children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003, 0x8009, \
+         { pkey = 0x800a, mode = \"connected\", mtu = 9000, queues = 2, up = true }]",
+    ));
+    let (applied, refused) = reload(a, 2);
+    let expected = [
+        "ib0.800a: existed already and is configured now",
+        "ib0.800a: mode connected, mtu 9000",
+        "ib0.800a: up true",
+    ];
+    assert_eq!(applied, expected);
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].contains("queues"), "{refused:?}");
+    let made = child(a, "ib0.800a");
+    assert_eq!(
+        (&made["mode"], &made["mtu"]),
+        (&"connected".into(), &9000.into())
+    );
+    assert!(a.is_up("ib0.800a"));
+    a.write_config(&ib0_with(
+        "children = [{ pkey = 2, name = \"st0\", mtu = 2000 }, 0x8003, 0x8009]",
+    ));
+    assert_eq!(reload(a, 0).0, ["ib0.800a: removed"]);
 
     // The parent and its children are created again after a manual deletion.
     a.ok("ip link del ib0");
