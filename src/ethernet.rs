@@ -22,7 +22,7 @@ pub use change_tracking::ChangeTracking;
 pub use clients::Clients;
 pub use groups::groups_of_one;
 pub use management::Management;
-pub use mtu::{carried_mtu, mtu_of};
+pub use mtu::{carried_mtu, mtu_of, wanted_mtu};
 pub use payload::{Ethernet, VnicContext};
 pub use recent::RecentCounters;
 pub use retained_counters::{Counted, RetainedCounters, parts};

@@ -68,9 +68,9 @@ pub fn carried_mtu(payload_max: u32) -> u32 {
     u32::try_from(eth_mtu(payload_max as usize)).unwrap_or(u32::MAX)
 }
 
-/// The initial MTU of a VNIC. That of a managed VNIC never grows by itself (kernel opa_vnic_netdev.c,
+/// The MTU of a VNIC by its configuration, if at most `most` is possible. That of a managed VNIC never grows by itself (kernel opa_vnic_netdev.c,
 /// `opa_vnic_process_vema_config`).
-pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, InterfaceError> {
+pub fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, InterfaceError> {
     let name = &spec.name;
     if most < ETH_MTU_MIN {
         return Err(InterfaceError::Mtu(format!(
@@ -83,8 +83,8 @@ pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, InterfaceE
         None => Ok(TAP_MTU.min(most)),
         Some(mtu) if mtu <= most => Ok(mtu),
         Some(mtu) => Err(InterfaceError::Mtu(format!(
-            "the MTU {mtu} of {name} is over the port's {most}; use at most {most}, or raise the MTU of \
-             the network below"
+            "the MTU {mtu} of {name} is over the switch's or the port's {most}; use at most {most}, or raise \
+             the MTU of the network below"
         ))),
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         let refused = wanted_mtu(&spec(Some(9000), false), 4053).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "the MTU 9000 of vnic0 is over the port's 4053; use at most 4053, or raise the MTU of the \
+            "the MTU 9000 of vnic0 is over the switch's or the port's 4053; use at most 4053, or raise the MTU of the \
              network below"
         );
         assert!(wanted_mtu(&spec(None, false), 67).is_err());

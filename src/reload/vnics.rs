@@ -1,5 +1,6 @@
 //! Makes one change of a VNIC.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use control::config::ManagementSettings;
@@ -8,7 +9,7 @@ use control::config::{InterfaceKey, PortName, VnicConfig};
 
 use super::Apply;
 use super::apply::{Outcome, created};
-use crate::ethernet::{Ethernet, configured_switch};
+use crate::ethernet::{Ethernet, configured_switch, wanted_mtu};
 use crate::interface::Interface;
 use crate::interfaces::management;
 use crate::port::PortId;
@@ -41,15 +42,15 @@ impl Apply<'_> {
         mtu: Option<u32>,
     ) -> Outcome {
         let (interface, ethernet) = self.configured_vnic(key)?;
-        let most = *ethernet.allowed_mtu().end();
-        if let Some(mtu) = mtu.filter(|mtu| *mtu > most) {
-            return Err(format!(
-                "{key}: the MTU {mtu} is over the switch's or the port's {most}; use at most {most}"
-            ));
-        }
+        let (id, mut spec) = (interface.id, ethernet.spec.clone());
+        spec.mtu = mtu;
+        let failed = |e: &dyn Display| format!("{key}: {e}");
+        let bytes = wanted_mtu(&spec, *ethernet.allowed_mtu().end()).map_err(|e| failed(&e))?;
+        self.interfaces
+            .set_mtu(self.cx, id, bytes)
+            .map_err(|e| failed(&format_args!("cannot set the MTU {bytes}: {e}")))?;
+        let (_, ethernet) = self.configured_vnic(key)?;
         ethernet.spec.mtu = mtu;
-        let (id, bytes) = (interface.id, mtu.unwrap_or(most));
-        self.interfaces.try_mtu(self.cx, id, bytes);
         Ok(format!("{key}: mtu {bytes}"))
     }
 

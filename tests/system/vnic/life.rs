@@ -177,6 +177,18 @@ fn reload_adds_changes_and_removes() {
     assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
 }
 
+/// The MTU of a managed VNIC never grows by itself.
+#[test]
+fn a_managed_vnic_without_an_mtu_in_the_file_has_the_usual_one() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.start_config(&(managed("vnic0") + "mtu = 1400\n"));
+    assert_eq!(a.mtu("vnic0"), 1400);
+    a.write_config(&managed("vnic0"));
+    assert_eq!(a.ibtap("reload").out, "applied  vnic0: mtu 1500\n");
+    assert_eq!(a.mtu("vnic0"), 1500);
+}
+
 /// An IPoIB interface and a VNIC of one daemon share the port and nothing else.
 #[test]
 fn a_vnic_stands_beside_ipoib() {
