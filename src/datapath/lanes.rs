@@ -75,8 +75,12 @@ impl<L: Served> Lanes<L> {
     pub fn remove(&mut self, at: usize) -> Option<L> {
         let slot = self.slots.get_mut(at)?.take()?;
         self.by_link.remove(&slot.lane.base().id);
-        self.by_endpoint.remove(&slot.lane.base().endpoint);
-        if let Some(qpn) = slot.qpn {
+        // Another lane may have the endpoint or the number now.
+        let endpoint = slot.lane.base().endpoint;
+        if self.by_endpoint.get(&endpoint) == Some(&at) {
+            self.by_endpoint.remove(&endpoint);
+        }
+        if let Some(qpn) = slot.qpn.filter(|qpn| self.by_qpn.get(qpn) == Some(&at)) {
             self.by_qpn.remove(&qpn);
         }
         self.used.retain(|used| *used != at);
@@ -251,6 +255,20 @@ mod tests {
         assert_eq!(lanes.of_qpn(former), None);
         lanes.remove(0);
         assert_eq!(lanes.of_qpn(Qpn::new(0x77)), None);
+    }
+
+    #[test]
+    fn a_lane_that_is_removed_late_leaves_endpoint_and_number_to_the_next_one() {
+        let mut lanes = lanes(1);
+        let mut next = lane_of(1, 0).0;
+        let former = lanes.get(0).unwrap();
+        next.base.endpoint = former.base.endpoint;
+        next.core.set_local(former.core.local());
+        let (endpoint, qpn) = (next.base.endpoint, next.core.local().qpn());
+        assert_eq!(lanes.insert(next), 1);
+        lanes.remove(0);
+        assert_eq!(lanes.of_endpoint(endpoint), Some(1));
+        assert_eq!(lanes.of_qpn(qpn), Some(1));
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Interfaces {
                 for id in self.ids() {
                     self.reread(cx, id);
                     children::look_for_children(self, cx, id);
+                    vlans::look_for_links(self, cx, id);
                 }
             }
         }
@@ -129,7 +130,9 @@ impl Interfaces {
                 }
             }
             PortEvent::ClientReregister => {
-                log::info!("{name}: the fabric requests to join all groups again");
+                log::info!(
+                    "{name}: the subnet manager asks to join all groups again (client reregister)"
+                );
                 self.group_sets(at)
                     .for_each(|(_, set)| set.rejoin_all(now(), REJOIN_SPREAD_MS));
             }

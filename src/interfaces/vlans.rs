@@ -154,11 +154,20 @@ fn begin(interfaces: &mut Interfaces, cx: &mut Context, id: InterfaceId) {
         return;
     };
     cx.ports[interface.port].send(|| Command::SetVlans(id.link(), true));
-    let place = interface.place;
     ip.trunk = Some(Trunk::default());
-    let links = interfaces.inside(cx, id, |_, netlink| netlink.links());
-    for link in links.and_then(Result::ok).unwrap_or_default() {
-        link_seen(interfaces, cx, place, &link);
+    look_for_links(interfaces, cx, id);
+}
+
+/// Looks for existing VLAN links on an interface whose tags select partitions.
+pub fn look_for_links(interfaces: &mut Interfaces, cx: &mut Context, id: InterfaceId) {
+    if interfaces.ip(id).is_none_or(|(_, ip)| ip.trunk.is_none()) {
+        return;
+    }
+    let links = interfaces.inside(cx, id, |i, netlink| (i.place, netlink.links()));
+    if let Some((place, Ok(links))) = links {
+        for link in links {
+            link_seen(interfaces, cx, place, &link);
+        }
     }
 }
 

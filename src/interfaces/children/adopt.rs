@@ -141,7 +141,10 @@ impl ChildCandidates {
 
 /// Looks for existing TAPs that may be children of an interface.
 pub fn look_for_children(interfaces: &mut Interfaces, cx: &mut Context, parent: InterfaceId) {
-    if interfaces.ip(parent).is_none() {
+    if interfaces
+        .ip(parent)
+        .is_none_or(|(_, ip)| ip.parent.is_some())
+    {
         return;
     }
     let links = interfaces.inside(cx, parent, |i, netlink| (i.place, netlink.links()));
