@@ -17,7 +17,7 @@ use proto::{Mac, Time};
 use super::incoming::Step;
 use super::learning::is_claimable;
 use super::outgoing::endpoints;
-use super::{Ipoib, Limits};
+use super::{EVENTS_MAX, Ipoib, Limits};
 use crate::arp::{Arp, REQUEST};
 use crate::guests::Standing;
 use crate::own::{HostSide, write_host_announcement, write_host_correction, write_host_question};
@@ -281,7 +281,11 @@ impl Ipoib {
             guests.set(now, ip, own, Standing::Presumed);
         });
         self.counters.resolutions_failed += failed;
-        while let Some(guest) = self.guests.expire(now) {
+        // Those beyond are still due then. Each of these events is needed, and more would not fit.
+        for _ in 0..EVENTS_MAX / 2 {
+            let Some(guest) = self.guests.expire(now) else {
+                break;
+            };
             self.guest_gone(&guest);
         }
     }

@@ -207,6 +207,28 @@ fn too_many_events_are_lost_and_counted() {
     assert_eq!(c.counters().events_lost, 2000 - 1024);
 }
 
+#[test]
+fn the_end_of_many_guests_at_once_is_reported_for_each() {
+    const GUESTS: u16 = 3000;
+    let mut c = a();
+    for n in 0..GUESTS {
+        let [hi, lo] = n.to_be_bytes();
+        let ip = [10, 9, hi, lo];
+        guest_asks(&mut c, 0, [2, 0, 0, 9, hi, lo], ip, ip);
+    }
+    while c.pop_event().is_some() {}
+    let end = Time(10_000_000);
+    let mut gone = 0;
+    while c.next_deadline().is_some_and(|due| due <= end) {
+        c.handle_timeout(end);
+        let events = std::iter::from_fn(|| c.pop_event());
+        gone += events
+            .filter(|e| matches!(e, Event::GuestForgotten { .. }))
+            .count();
+    }
+    assert_eq!((gone, c.guests().count()), (GUESTS.into(), 0));
+}
+
 /// A bridge was removed; the interface has its IP address now, with another MAC.
 #[test]
 fn without_anything_stacked_there_are_no_guests() {
