@@ -86,14 +86,22 @@ pub struct ThreadHandle {
     /// Its commands.
     pub mailbox: Mailbox,
     /// Joined after [`Command::Stop`].
-    pub join: JoinHandle<()>,
+    join: Option<JoinHandle<()>>,
 }
 
 impl ThreadHandle {
-    /// Stops the thread and waits for its end.
-    pub fn stop(self) {
+    /// A running thread that gets its commands by this mailbox.
+    pub fn new(mailbox: Mailbox, join: JoinHandle<()>) -> ThreadHandle {
+        let join = Some(join);
+        ThreadHandle { mailbox, join }
+    }
+}
+
+/// Stops the thread and waits for its end.
+impl Drop for ThreadHandle {
+    fn drop(&mut self) {
         self.mailbox.send(Command::Stop);
-        if self.join.join().is_err() {
+        if self.join.take().is_some_and(|join| join.join().is_err()) {
             log::error!("a data thread panicked");
         }
     }

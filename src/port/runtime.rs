@@ -99,7 +99,7 @@ impl PortRuntime {
                     }
                     data.run();
                 })?;
-            threads.push(ThreadHandle { mailbox: own, join });
+            threads.push(ThreadHandle::new(own, join));
         }
         let mut runtime = PortRuntime {
             name,
@@ -227,9 +227,7 @@ impl PortRuntime {
     }
 
     /// Stops the threads, then closes the port.
-    pub fn stop(self) {
-        for thread in self.threads {
-            thread.stop();
-        }
+    pub fn stop(mut self) {
+        self.threads.clear();
     }
 }
