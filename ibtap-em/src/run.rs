@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use control::config::GroupAccess;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
 use control::logging;
 use control::{BindError, ControlServer};
@@ -86,8 +87,9 @@ fn serve(cli: &Cli, args: &RunArgs, config: Config) -> Result<(), Failure> {
     let caught = |e| Failure::Os("catch signals", e);
     let mut stops = signals(&[SIGTERM, SIGINT]).map_err(caught)?;
     let mut reloads = signals(&[SIGHUP]).map_err(caught)?;
-    let server = ControlServer::bind(&config.em.socket)
+    let mut server = ControlServer::bind(&config.em.socket)
         .map_err(|error| Failure::Control(bind_failure(&error)))?;
+    server.set_group_access(GroupAccess::Read);
     let mut node = Node::new(server, config)?;
     notify(&[NotifyState::Ready, NotifyState::Status(&node.summary())]);
     loop {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use control::{Answered, Body, Failure, Identity, MethodCall, Program, StreamId};
+use control::{Answered, Body, Caller, Failure, Identity, MethodCall, Program, StreamId};
 use proto::Time;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -70,17 +70,25 @@ pub struct Served<'a, M> {
 
 impl<M: Manager> Served<'_, M> {
     /// The state is saved before the reply: a drain that a client has seen survives a crash.
-    fn drain(&mut self, request: &DrainRequest) -> Result<Drained, Failure> {
+    fn drain(&mut self, request: &DrainRequest, caller: Caller) -> Result<Drained, Failure> {
+        let Caller { uid, pid, .. } = caller;
+        if !caller.may_change {
+            let message = format!("user {uid} may only read; use root or the user of ibtap-em");
+            return Err(refused(&message));
+        }
+        let undo = if request.undo { " --undo" } else { "" };
+        log::info!(
+            "drain {:?}{undo} by user {uid}, process {pid}",
+            request.target
+        );
         let drained = self.runtime.engine.drain(self.now, request);
         let drained = drained.map_err(unknown)?;
         outbox::save(self.runtime, self.now, self.disk);
         match self.runtime.engine.save_problem() {
             None => Ok(drained),
-            Some(why) => {
-                let message = format!("done, but a restart of the manager undoes it: {why}");
-                let message = json!({ "message": message });
-                Err(Failure::new(INTERFACE, "Refused", message))
-            }
+            Some(why) => Err(refused(&format!(
+                "done, but a restart of the manager undoes it: {why}"
+            ))),
         }
     }
 }
@@ -132,7 +140,7 @@ impl<M: Manager> Program for Served<'_, M> {
             }
             "Drain" => {
                 let request = parameters(call.parameters)?;
-                Reply::Drain(self.drain(&request)?)
+                Reply::Drain(self.drain(&request, call.caller)?)
             }
             other => return Err(Failure::unknown_method(&format!("{INTERFACE}.{other}"))),
         };
@@ -160,6 +168,11 @@ impl<M: Manager> Program for Served<'_, M> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
+
+/// A refusal, with its reason.
+fn refused(message: &str) -> Failure {
+    Failure::new(INTERFACE, "Refused", json!({ "message": message }))
+}
 
 /// A refusal by the engine: an error of a value from the client.
 fn unknown(message: String) -> Failure {

@@ -1,4 +1,3 @@
-use control::Caller;
 use serde_json::json;
 
 use super::*;
@@ -11,6 +10,7 @@ struct Rig {
     runtime: Runtime<Fake>,
     waiting: Waiting,
     disk: FakeDisk,
+    caller: Caller,
 }
 
 impl Rig {
@@ -19,6 +19,11 @@ impl Rig {
             runtime: Runtime::new(Fake::default(), candidate(1), vec![], 7),
             waiting: Waiting::default(),
             disk: FakeDisk::default(),
+            caller: Caller {
+                uid: 0,
+                pid: 1,
+                may_change: true,
+            },
         }
     }
 
@@ -45,16 +50,13 @@ impl Rig {
         let Value::Object(parameters) = parameters else {
             panic!("parameters are an object");
         };
+        let caller = self.caller;
         self.served().call(MethodCall {
             method: method.into(),
             parameters,
             more: false,
             stream,
-            caller: Caller {
-                uid: 0,
-                pid: 1,
-                may_change: true,
-            },
+            caller,
         })
     }
 }
@@ -186,6 +188,22 @@ fn a_drain_is_on_the_disk_before_it_is_reported() {
     assert_eq!(error, refused);
     rig.disk.full = false;
     assert!(rig.call("Drain", target).is_ok());
+}
+
+#[test]
+fn a_client_that_may_only_read_drains_nothing() {
+    let mut rig = Rig::new();
+    rig.caller = Caller {
+        uid: 1001,
+        pid: 7,
+        may_change: false,
+    };
+    let error = rig.call("Drain", json!({"target": "node1:1:0"}));
+    let message = "user 1001 may only read; use root or the user of ibtap-em";
+    let refused = Failure::new(INTERFACE, "Refused", json!({"message": message}));
+    assert_eq!(error, Err(refused));
+    assert_eq!(rig.disk.kept.get(), 0);
+    assert!(rig.call("Status", json!({})).is_ok());
 }
 
 #[test]
