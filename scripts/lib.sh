@@ -76,7 +76,7 @@ make_guides() {
         name=$(basename "$page" .md)
         case $name in
             # Pages for developers.
-            README | architecture | conformance | dependencies | performance | vnic-management) continue ;;
+            README | architecture | conformance | dependencies | performance | reliability | vnic-management) continue ;;
         esac
         title=$(sed -n '1s/^# *//p' "$page")
         {

@@ -70,7 +70,7 @@ impl Ip {
             } if self.suspicious_claims.take(now()).is_some() => {
                 let claim = format!("qpn {} gid {} claims {ip}", address.qpn(), address.gid());
                 let why = match pinned {
-                    true => "the address is pinned to another neighbour",
+                    true => "the key neighbours has another host for the address",
                     false => "another live host has the address",
                 };
                 let action = if refused { "refused" } else { "followed" };

@@ -370,7 +370,7 @@ fn config(file: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
         Err(error) => {
             findings.push(
                 Finding::new("config", Level::Fail, subject, error.to_string())
-                    .advise("docs/ibtapd.example.toml shows every key"),
+                    .advise("man ibtapd.toml shows every key"),
             );
             None
         }

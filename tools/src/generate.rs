@@ -50,6 +50,9 @@ Runs a second daemon on the same machine.
 Uses an underlay without IPv6 and multicast.
 .SH "SEE ALSO"
 .BR ibtap (8),
+.BR ibtapd.toml (5),
+.BR ibtap\-service (7),
+.BR ibtap\-troubleshooting (7),
 .BR ip\-link (8)
 "#;
 
@@ -59,13 +62,13 @@ const TOOL_SECTIONS: &str = r#".SH "EXIT STATUS"
 Success.
 .TP
 .B 1
-The command line is wrong, or the daemon serves no such interface.
+The command line is wrong, or the daemon serves no such interface. ping: no peer answers. sa: there is no such record.
 .TP
 .B 2
-The daemon or the system reported an error.
+The daemon, the system or the subnet administrator reported an error. reload: a change needs a restart.
 .TP
 .B 3
-No daemon answers.
+No daemon answers. sa: there is no subnet manager, or no answer.
 .SH FILES
 .TP
 .I /run/ibtap/ibtapd.sock
@@ -114,6 +117,7 @@ Prints the virtual ports of a switch and their states.
 .B ibtap\-em explain storage 52:54:00:12:34:56 \-\-vid 5
 Prints the destination of frames to this address, with the reason.
 .SH "SEE ALSO"
+.BR ibtap\-em.toml (5),
 .BR ibtapd (8),
 .BR ibtap (8)
 "#;
@@ -135,6 +139,11 @@ Counters.
 .TP
 .I MOUNTPOINT/debug/ib0_mcg, ib0_path
 Multicast groups and paths, in the format of debugfs for ib_ipoib.
+.TP
+.I MOUNTPOINT/infiniband/soft_eth0/...
+The files of
+.I /sys/class/infiniband
+for each port of the software fabric.
 .TP
 .I /run/ibtap/ibtapd.sock
 The control socket of the daemon.

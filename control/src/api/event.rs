@@ -341,7 +341,7 @@ impl fmt::Display for Happening {
             } => {
                 let action = if *dropped { "refused" } else { "followed" };
                 let why = match pinned {
-                    true => "it is pinned to another neighbour",
+                    true => "the key neighbours has another host for it",
                     false => "another live host has it",
                 };
                 write!(f, "claim of {ip} by qpn {qpn} gid {gid} {action}: {why}")

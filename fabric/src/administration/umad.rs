@@ -63,7 +63,11 @@ impl UmadCarrier {
             ..agent
         });
         if let Err(e) = &reports {
-            log::warn!("{}: lost groups are noticed late: {e}", umad.name());
+            log::warn!(
+                "{}: cannot receive Reports of the subnet administrator, so deleted groups are noticed only \
+                 at the next join: {e}",
+                umad.name()
+            );
         }
         let life = match simulated {
             true => Some(Life::new(umad.register(Agent::SM)?)),

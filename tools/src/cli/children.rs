@@ -43,8 +43,8 @@ pub enum ChildVerb {
 
 /// Add a child, and print its name
 ///
-/// The child lasts until it or its parent is removed, or the daemon ends. Permanent children belong in
-/// the configuration file.
+/// The child lasts until it or its parent is removed. It ends with the daemon, unless its parent is persistent.
+/// Permanent children belong in the configuration file.
 #[derive(Clone, Debug, Args)]
 pub struct ChildAddArgs {
     /// The parent interface
@@ -90,7 +90,7 @@ pub enum PkeyVerb {
         #[arg(value_name = "PORT")]
         port: Option<String>,
     },
-    /// Replace a table, until the daemon starts again or its configuration is reloaded
+    /// Replace a table, until the daemon starts again, or reloads a file with other `pkeys`
     Set {
         /// The port: soft/eth0, or eth0 for short
         #[arg(value_name = "PORT")]

@@ -155,11 +155,11 @@ fn namespaces(facts: &Facts) -> Option<Finding> {
     (!missing.is_empty()).then(|| {
         let missing = missing.join(" and ");
         let found = format!(
-            "without {missing}, ibtapd loses interfaces that move to another network namespace"
+            "without {missing}, ibtapd does not follow changes of interfaces in other network namespaces"
         );
         Finding::new(CHECK, Level::Note, subject, found).advise(
-            "if interfaces should move: add both to CapabilityBoundingSet and AmbientCapabilities of \
-             the unit, or start ibtapd as root",
+            "if interfaces should move: install the drop-in namespaces.conf (man ibtap-namespaces), or start \
+             ibtapd as root",
         )
     })
 }

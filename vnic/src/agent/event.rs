@@ -111,7 +111,7 @@ impl fmt::Display for Event {
             }
             Event::SetsLimited { gid } => write!(
                 f,
-                "{gid} sets too often: some of its Sets are ignored (forged datagrams?)"
+                "{gid} sends too many Sets: some are dropped (forged datagrams?)"
             ),
             Event::TrapsSuppressed { index } => write!(
                 f,

@@ -52,7 +52,7 @@ const SIGNS: [Sign; 31] = [
         Level::Warn,
         "a local process sent packets in this host's name, which ibtapd dropped; other hosts accept such \
          packets",
-        "find the process (ss -uapn), and add the output rule of docs/security.md, \"Local users\"",
+        "find the process (ss -uapn), and add the output rule of man ibtap-security, \"Local users\"",
     ),
     sign(
         "rx_icrc_errors",

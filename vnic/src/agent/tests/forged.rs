@@ -113,7 +113,7 @@ fn ignored_sets_are_reported_once_a_minute() {
         w.announce(MANAGER, ID, LEASE_MS, true);
     }
     let lines = w.events();
-    let line = "fe80::ee sets too often: some of its Sets are ignored (forged datagrams?)";
+    let line = "fe80::ee sends too many Sets: some are dropped (forged datagrams?)";
     assert_eq!(lines.iter().filter(|l| *l == line).count(), 1, "{lines:?}");
 }
 
