@@ -16,8 +16,8 @@ use crate::random::Random;
 use crate::rmpp::status::{RESOURCES_EXHAUSTED as TOO_LONG, TOTAL_TIME_TOO_LONG};
 use crate::rmpp::{Receiver, datagram};
 
-/// Number of transaction ids of a request.
-const TRIES: u32 = 8;
+/// Number of transaction ids of a request: more than it is sent while the carrier waits for the answers.
+const SENDS: u32 = 16;
 
 /// The longest wait for an answer, before jitter.
 const LONGEST: Duration = Duration::from_secs(8);
@@ -53,8 +53,8 @@ pub struct ClientConfig {
     pub queue_max: usize,
 }
 
-/// The low 32 bits of a transaction id, a multiple of 8 and not 0. The kernel's umad layer replaces
-/// the high bits. Each try of a request has a number of its own: the umad layer refuses a request with the
+/// The low 32 bits of a transaction id, a multiple of 16 and not 0. The kernel's umad layer replaces
+/// the high bits. A request has another number each time it is sent: the umad layer refuses a request with the
 /// number of one that waits for its answer, and delivers late answers to an earlier try.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TransactionId(pub u32);
@@ -81,8 +81,10 @@ pub enum Event {
 #[derive(Debug)]
 struct Transaction {
     request: Request,
-    /// Tries so far.
+    /// Tries so far, since the last [`Client::renew`].
     tries: u32,
+    /// How often it was sent.
+    sends: u32,
     /// When the next try is due; `None` while the request waits for a place in flight.
     deadline: Option<Instant>,
     /// The request is in the queue of datagrams to send.
@@ -155,6 +157,7 @@ impl Client {
         let transaction = Transaction {
             request,
             tries: 0,
+            sends: 0,
             deadline: None,
             to_send: false,
             failure: Failure::Timeout,
@@ -223,7 +226,7 @@ impl Client {
                         continue;
                     };
                     if std::mem::take(&mut transaction.to_send) {
-                        let sent = id.0 | (transaction.tries % TRIES);
+                        let sent = id.0 | (transaction.sends % SENDS);
                         return Some(transaction.request.datagram(u64::from(sent)));
                     }
                 }
@@ -297,7 +300,7 @@ impl Client {
     }
 
     fn answer(&mut self, now: Instant, received: &Received<'_>, mad: &[u8]) {
-        let id = TransactionId(received.header.transaction_id.get() as u32 & !(TRIES - 1));
+        let id = TransactionId(received.header.transaction_id.get() as u32 & !(SENDS - 1));
         let Some(transaction) = self.open.get_mut(&id).filter(|t| t.deadline.is_some()) else {
             if !self.repeated(now, received, mad) {
                 self.counts.unmatched += 1;
@@ -464,6 +467,7 @@ impl Client {
         }
         let tries = transaction.tries;
         transaction.tries += 1;
+        transaction.sends = transaction.sends.wrapping_add(1);
         transaction.failure = Failure::Timeout;
         if !std::mem::replace(&mut transaction.to_send, true) {
             self.outgoing.push_back(Outgoing::Request(id));
@@ -518,8 +522,8 @@ impl Client {
     /// An unused transaction id, one after the last.
     fn new_id(&mut self) -> TransactionId {
         loop {
-            self.last_id = self.last_id.wrapping_add(TRIES);
-            let id = TransactionId(self.last_id & !(TRIES - 1));
+            self.last_id = self.last_id.wrapping_add(SENDS);
+            let id = TransactionId(self.last_id & !(SENDS - 1));
             if id.0 != 0 && !self.open.contains_key(&id) {
                 return id;
             }

@@ -74,5 +74,5 @@ fn header(mad: &[u8]) -> Header {
 
 /// The transaction id of a request without the number of the try.
 fn first_try(request: &[u8; MAD_LEN]) -> u64 {
-    header(request).transaction_id.get() & !7
+    header(request).transaction_id.get() & !15
 }

@@ -1,5 +1,7 @@
 //! One rule at a time.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::mad::sa::{McMemberRecord, Notice, trap};
 use proto::Lid;
@@ -73,7 +75,7 @@ fn answers_that_do_not_fit_are_counted() {
     client.receive(NOW, &reply[..55]);
     client.receive(NOW, &[]);
     let mut unknown = reply;
-    unknown[15] ^= 8;
+    unknown[15] ^= 16;
     client.receive(NOW, &unknown);
     assert_eq!(
         (client.counts().malformed, client.counts().unmatched),
@@ -153,6 +155,35 @@ fn places_in_flight_and_in_the_queue_are_bounded() {
     ended.sort_unstable();
     ended.dedup();
     assert!(ended.len() == 13 && !ended.contains(&ids[0]) && !ended.contains(&ids[5]));
+}
+
+/// The kernel's umad layer refuses the id of a request that waits for its answer.
+#[test]
+fn a_request_that_is_renewed_has_another_id_each_time_it_is_sent() {
+    let mut client = Client::new(config(1));
+    client.ask(NOW, join(0)).unwrap();
+    let mut ids = Vec::new();
+    let mut now = NOW;
+    let collect = |client: &mut Client, ids: &mut Vec<u64>| {
+        ids.extend(sent(client).iter().map(|m| header(m).transaction_id.get()));
+    };
+    collect(&mut client, &mut ids);
+    for renewed in [false, true] {
+        if renewed {
+            client.renew(now);
+        }
+        for _ in 0..config(1).tries - u32::from(!renewed) {
+            now = client.next_deadline().unwrap();
+            client.handle_timeout(now);
+            collect(&mut client, &mut ids);
+        }
+    }
+    assert_eq!(ids.len(), 2 * config(1).tries as usize);
+    assert_eq!(
+        ids.iter().collect::<BTreeSet<_>>().len(),
+        ids.len(),
+        "{ids:x?}"
+    );
 }
 
 #[test]
