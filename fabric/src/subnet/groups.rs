@@ -80,10 +80,11 @@ impl Membership {
     /// No membership yet.
     const fn new(now: Instant, pkey: PKey, qkey: QKey, receives: bool) -> Membership {
         Membership {
-            pkey,
+            // Workers name destinations by full P_Keys.
+            pkey: pkey.full(),
             qkey,
             receives,
-            sends: !receives,
+            sends: false,
             state: State::Lost,
             record: None,
             used: now,
@@ -149,30 +150,45 @@ impl Subnet {
             (State::Asked(_, Attempt::Join | Attempt::Create | Attempt::Adopt), _) => {
                 Joined::Pending
             }
-            _ => self.request(now, mgid, Attempt::Join),
+            (state, _) => {
+                let asked = self.withdraw(now, state);
+                if let Some(membership) = self.groups.get_mut(&mgid) {
+                    membership.held |= asked;
+                }
+                self.request(now, mgid, Attempt::Join)
+            }
         }
     }
 
     /// Takes over a membership that the kernel has requested for this program, and asks for the group's
     /// parameters. A [`SubnetEvent::Group`] follows. [`Subnet::leave`] sends no request for it.
     pub fn adopt(&mut self, now: Instant, mgid: Gid, pkey: PKey, qkey: QKey) {
-        let adopted = Membership::new(now, pkey, qkey, true);
+        let mut adopted = Membership::new(now, pkey, qkey, true);
+        if let Some(former) = self.groups.remove(&mgid) {
+            adopted.sends = former.sends;
+            adopted.held = former.held | self.withdraw(now, former.state);
+        }
         self.groups.insert(mgid, adopted);
         self.request_and_answer(now, mgid, Attempt::Adopt);
     }
 
+    /// Cancels the open request for a membership in this state. Returns its bits of JoinState: it may have reached the
+    /// subnet administrator.
+    fn withdraw(&mut self, now: Instant, state: State) -> u8 {
+        let State::Asked(id, attempt) = state else {
+            return 0;
+        };
+        self.requests.remove(&id);
+        self.client.cancel(now, id);
+        attempt.join_state().0
+    }
+
     /// Ends the membership: no endpoint receives the group's packets any more.
     pub fn leave(&mut self, now: Instant, mgid: Gid) {
-        let Some(membership) = self.groups.remove(&mgid) else {
+        let Some(membership) = self.forget(mgid, "the group was left") else {
             return;
         };
-        let mut held = membership.held;
-        if let State::Asked(id, attempt) = membership.state {
-            self.requests.remove(&id);
-            self.client.cancel(now, id);
-            // The request may have reached the subnet administrator.
-            held |= attempt.join_state().0;
-        }
+        let mut held = membership.held | self.withdraw(now, membership.state);
         if self.port.kernel_interface && mgid::broadcast_of(mgid).is_some() {
             held &= JoinState::SEND_ONLY_NON_MEMBER.0;
         }
@@ -185,17 +201,14 @@ impl Subnet {
 
     /// Sends the open requests for memberships anew: an answer on its way is from before the loss.
     pub(super) fn ask_again(&mut self, now: Instant) {
-        let asked = self.groups.iter().filter_map(|(mgid, membership)| {
-            let State::Asked(id, attempt) = membership.state else {
-                return None;
-            };
-            Some((*mgid, id, attempt))
-        });
-        for (mgid, id, attempt) in asked.collect::<Vec<_>>() {
-            self.requests.remove(&id);
-            self.client.cancel(now, id);
-            self.set_state(mgid, State::Lost);
-            self.request_and_answer(now, mgid, attempt);
+        let groups = self.groups.iter();
+        let states = groups.map(|(mgid, membership)| (*mgid, membership.state));
+        for (mgid, state) in states.collect::<Vec<_>>() {
+            if let State::Asked(_, attempt) = state {
+                self.withdraw(now, state);
+                self.set_state(mgid, State::Lost);
+                self.request_and_answer(now, mgid, attempt);
+            }
         }
     }
 
@@ -208,8 +221,9 @@ impl Subnet {
 
     /// Leaves the groups to which the port has sent nothing for [`SENDER_IDLE`].
     pub(super) fn leave_idle(&mut self, now: Instant) {
+        let is_over = |state| matches!(state, State::Member(_) | State::Lost);
         let is_idle =
-            |m: &Membership| !m.receives && m.is_member() && now.since(m.used) >= SENDER_IDLE;
+            |m: &Membership| !m.receives && is_over(m.state) && now.since(m.used) >= SENDER_IDLE;
         let idle = self
             .groups
             .iter()
@@ -234,10 +248,7 @@ impl Subnet {
                 self.set_state(mgid, State::Waiting);
                 return Joined::Pending;
             }
-            Some(None) => {
-                self.groups.remove(&mgid);
-                return Joined::Refused(NO_BROADCAST_GROUP.into());
-            }
+            Some(None) => return self.failed(mgid, NO_BROADCAST_GROUP.into()),
         };
         let attempt = match (attempt, template) {
             // The broadcast group exists, or its partition has no IPoIB. Groups below it may not exist.
@@ -257,7 +268,7 @@ impl Subnet {
         let state = attempt.join_state();
         let request = match attempt {
             Attempt::Adopt => Request::group(mgid),
-            Attempt::Join => Request::join(mgid, self.port.gid, pkey.full(), state),
+            Attempt::Join => Request::join(mgid, self.port.gid, pkey, state),
             Attempt::Create | Attempt::Send(_) => {
                 let parameters = template.unwrap_or(McMemberRecord {
                     qkey,
@@ -266,7 +277,7 @@ impl Subnet {
                 let mut request = Request::join_or_create(&GroupJoin {
                     mgid,
                     port_gid: self.port.gid,
-                    pkey: pkey.full(),
+                    pkey,
                     join_state: state,
                     qkey: parameters.qkey,
                     mtu: parameters.mtu.mtu().unwrap_or(self.port.mtu),
@@ -357,15 +368,20 @@ impl Subnet {
         }
     }
 
-    /// A join failed: the membership is forgotten. Waiting packets are dropped.
+    /// A join failed: the membership is forgotten.
     fn failed(&mut self, mgid: Gid, why: String) -> Joined {
-        if let Some(membership) = self.groups.remove(&mgid)
-            && membership.sends
-        {
-            let path = Err(Unreachable::Refused(why.clone()));
+        self.forget(mgid, &why);
+        Joined::Refused(why)
+    }
+
+    /// Forgets a membership. Packets that wait for the path to the group are dropped.
+    fn forget(&mut self, mgid: Gid, why: &str) -> Option<Membership> {
+        let membership = self.groups.remove(&mgid)?;
+        if membership.sends {
+            let path = Err(Unreachable::Refused(why.to_owned()));
             self.report_path(mgid, membership.pkey, path);
         }
-        Joined::Refused(why)
+        Some(membership)
     }
 
     pub(super) fn join_answered(
@@ -548,10 +564,13 @@ impl Subnet {
         }
         let sender = Membership::new(now, destination.pkey, QKey::new(0), false);
         self.groups.insert(mgid, sender);
-        match self.request(now, mgid, self.first_attempt(false)) {
-            Joined::Refused(why) => refused(why),
-            _ => None,
+        if let Joined::Refused(why) = self.request(now, mgid, self.first_attempt(false)) {
+            return refused(why);
         }
+        if let Some(membership) = self.groups.get_mut(&mgid) {
+            membership.sends = true;
+        }
+        None
     }
 
     /// Whether the port is a member of any group.

@@ -1,7 +1,7 @@
 //! Memberships and paths on a subnet without faults.
 
 use super::*;
-use crate::mad::sa;
+use crate::mad::sa::{self, JoinState};
 
 #[test]
 fn the_broadcast_group_comes_first_and_its_parameters_rule() {
@@ -297,4 +297,112 @@ fn a_group_joined_after_the_question_is_not_forgotten() {
     world.run(Duration::from_secs(30));
     assert!(is_now(&world.answer(0, group(1))));
     assert!(!world.events[0].contains(&SubnetEvent::Forgotten));
+}
+
+fn to_group(n: u8) -> Destination {
+    let (gid, pkey) = (group(n), PKey::DEFAULT);
+    Destination { gid, pkey }
+}
+
+/// A port in the broadcast group, and an administrator that answers later.
+fn slow() -> World {
+    let mut world = World::new(2, 1, Faults::default());
+    world.joined(0, broadcast());
+    // The group exists.
+    world.joined(1, broadcast());
+    world.joined(1, group(1));
+    world.sa.faults.delay = Duration::from_millis(300);
+    world
+}
+
+/// The answers to a question for a path.
+fn answers(world: &World, to: Destination) -> Vec<Result<SubnetPath, Unreachable>> {
+    let answers = world.events[0].iter().filter_map(|event| match event {
+        SubnetEvent::Path { destination, path } if *destination == to => Some(path.clone()),
+        _ => None,
+    });
+    answers.collect()
+}
+
+/// A worker keeps packets until it gets an answer.
+#[test]
+fn who_waits_for_the_path_of_a_group_gets_an_answer_whatever_becomes_of_the_membership() {
+    let asks = |world: &mut World, n| {
+        let now = world.now;
+        assert_eq!(world.ports[0].resolve(now, to_group(n)), None);
+    };
+    // The host joins the group beside the kernel's interface.
+    let mut world = slow();
+    asks(&mut world, 1);
+    let now = world.now;
+    world.ports[0].adopt(now, group(1), PKey::DEFAULT, QKEY);
+    world.run(Duration::from_secs(30));
+    assert_eq!(answers(&world, to_group(1)).len(), 1);
+    assert!(answers(&world, to_group(1))[0].is_ok());
+    // The host leaves the group before the answer.
+    let mut world = slow();
+    assert_eq!(world.join(0, group(1)), Joined::Pending);
+    asks(&mut world, 1);
+    let now = world.now;
+    world.ports[0].leave(now, group(1));
+    world.run(Duration::from_secs(30));
+    assert_eq!(answers(&world, to_group(1)).len(), 1);
+    assert!(answers(&world, to_group(1))[0].is_err());
+    assert_eq!(world.sa.member(group(1), 0), 0);
+    // The broadcast group is gone after a restart of the administrator.
+    let mut world = slow();
+    world.path(0, to_group(1)).unwrap();
+    world.sa.groups.clear();
+    let now = world.now;
+    world.ports[0].changed(now, true);
+    assert!(!is_now(&world.joined(0, broadcast())));
+    world.events[0].clear();
+    asks(&mut world, 1);
+    world.run(Duration::from_secs(30));
+    assert_eq!(answers(&world, to_group(1)).len(), 1);
+    assert!(answers(&world, to_group(1))[0].is_err());
+    // The interface is a limited member of its partition. Workers ask with the full P_Key.
+    let mut world = slow();
+    let (now, limited) = (world.now, PKey::new(0x7fff));
+    let joined = world.ports[0].join(now, group(1), limited, QKEY);
+    assert_eq!(joined, Joined::Pending);
+    asks(&mut world, 1);
+    world.run(Duration::from_secs(30));
+    assert_eq!(answers(&world, to_group(1)).len(), 1);
+}
+
+#[test]
+fn the_answer_to_a_sender_is_not_the_answer_to_a_later_join() {
+    for refuses in [0, JoinState::FULL.0] {
+        let mut world = slow();
+        let now = world.now;
+        assert_eq!(world.ports[0].resolve(now, to_group(1)), None);
+        // What the administrator can do is known by then.
+        world.run(Duration::from_millis(400));
+        world.sa.faults.refuses = refuses;
+        assert_eq!(is_now(&world.joined(0, group(1))), refuses == 0);
+        assert!(!answers(&world, to_group(1)).is_empty());
+        let now = world.now;
+        world.ports[0].leave(now, group(1));
+        world.run(Duration::from_secs(30));
+        let sends = JoinState::SEND_ONLY_FULL_MEMBER.0;
+        let left = if refuses == 0 { 0 } else { sends };
+        assert_eq!(world.sa.member(group(1), 0), left);
+    }
+}
+
+#[test]
+fn groups_that_were_lost_and_get_no_packets_are_forgotten() {
+    let mut world = World::new(1, 1, Faults::default());
+    world.joined(0, broadcast());
+    world.path(0, to_group(1)).unwrap();
+    world.sa.restart();
+    let now = world.now;
+    world.ports[0].changed(now, true);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.ports[0].memberships().count(), 2);
+    world.now = world.now.after(super::super::groups::SENDER_IDLE);
+    let now = world.now;
+    world.ports[0].handle_timeout(now);
+    assert_eq!(world.ports[0].memberships().count(), 1);
 }
