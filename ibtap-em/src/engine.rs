@@ -251,6 +251,10 @@ impl Engine {
         if self.own.is_none() || self.ask_all > now {
             return;
         }
+        if now >= self.attached.after(HOLD) {
+            // The configuration of the run before had them, and their nodes are absent.
+            self.release_strangers(now);
+        }
         self.asked_all += 1;
         self.asked_last = Some(now);
         self.ask_all = match ASK_ALL.get(self.asked_all) {

@@ -215,6 +215,19 @@ fn a_port_that_leaves_is_deleted_and_its_lid_rests() {
 }
 
 #[test]
+fn an_absent_port_that_is_no_member_since_a_restart_is_released() {
+    let mut world = World::new(9, 3, ONE);
+    world.run(3_000);
+    let lid = world.info(2).encap_slid;
+    world.nodes[2].down = true;
+    world.restart_engine(&ONE.replace("\"*\"", "\"n0:1:0\", \"n1:1:0\""));
+    world.run(40_000);
+    world.assert_joined(&[0, 1], 2);
+    assert!(!world.disk.members.contains_key(&node_key(2, 0)));
+    assert_eq!(world.disk.quarantined.get(&lid), Some(&node_key(2, 0)));
+}
+
+#[test]
 fn a_renumbered_switch_is_never_two_at_once() {
     let mut world = World::new(10, 3, ONE);
     world.run(3_000);
