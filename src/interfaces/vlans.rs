@@ -69,7 +69,6 @@ fn serve(
     }
     if ip.vlans.len() >= PARTITIONS_MAX {
         // Any host behind the interface may send more tags.
-        trunk.waiting.remove(&vid);
         if std::mem::replace(&mut trunk.logged_full, true) {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 
 mod kernel;
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -298,6 +299,42 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_do_no_harm() {
     });
     assert!(!a.pings(&b.v4_in(5)));
     a.reaches(b);
+}
+
+/// The number of partitions that tags of an interface select.
+#[test]
+fn a_vlan_beyond_the_limit_is_served_when_another_ends() {
+    const MOST: u16 = 128;
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let table = |from: u16| {
+        let pkeys: Vec<_> = (from..=MOST + 1)
+            .map(|vid| (0x8000 | vid).to_string())
+            .collect();
+        config(&format!("pkeys = [0xffff, {}]", pkeys.join(", ")), "")
+    };
+    a.serve(&table(1));
+    let asks = arp_request(
+        (mac_of(a, "ib0"), Ipv4Addr::new(10, 7, 0, 1)),
+        Ipv4Addr::new(10, 7, 0, 2),
+    );
+    let frames: Vec<_> = (1..=MOST + 1).map(|vid| tagged(&asks, vid)).collect();
+    a.send_frames("ib0", 100, &frames);
+    let serves = |vids: std::ops::RangeInclusive<u16>| {
+        let wanted: BTreeSet<_> = vids.map(|vid| format!("ib0:vlan{vid}")).collect();
+        eventually(SOON, "the VLANs", || {
+            let all = a.ask("stats");
+            let names = all.iter().filter_map(|s| s["name"].as_str());
+            let names = names
+                .filter(|name| name.contains(":vlan"))
+                .map(str::to_owned);
+            (names.collect::<BTreeSet<_>>() == wanted).then_some(())
+        });
+    };
+    serves(1..=MOST);
+    a.write_config(&table(2));
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    serves(2..=MOST + 1);
 }
 
 /// Ports change places when an earlier port closes.
