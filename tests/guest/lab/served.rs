@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::machine::{Link, script};
@@ -19,6 +21,8 @@ pub struct Served {
     /// The virtual machine. Its `/host` has the packages.
     pub machine: Machine,
     shared: &'static Shared,
+    /// Makes the packages, while tests without them run.
+    packages: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Versions of the packages, in folders of `/host`.
@@ -52,12 +56,8 @@ impl Served {
     fn make() -> Option<Served> {
         let shared = Shared::with("rxe-guest")?;
         let (switch, host) = switch_with_host(HOST, shared);
-        let booted = std::thread::scope(|scope| {
-            let packages = scope.spawn(|| make_packages(shared.programs()));
-            let booted = Machine::boot(&switch, MACHINE, Link::Systemd, shared);
-            packages.join().expect("no panic");
-            booted
-        });
+        let packages = std::thread::spawn(|| make_packages(shared.programs()));
+        let booted = Machine::boot(&switch, MACHINE, Link::Systemd, shared);
         // The namespace of the switch ends with this process.
         std::mem::forget(switch);
         match booted {
@@ -65,6 +65,7 @@ impl Served {
                 host,
                 machine,
                 shared,
+                packages: Mutex::new(Some(packages)),
             }),
             Err(status) if status.code() == Some(NO_GUESTS) => None,
             Err(status) => panic!("rxe-guest boot: {status}"),
@@ -114,6 +115,10 @@ impl Served {
 
     /// Installs packages of a version.
     pub fn install(&self, version: &str, packages: &[&str]) {
+        let mut making = self.packages.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(making) = making.take() {
+            making.join().expect("no panic");
+        }
         let file = |package| format!("/host/{version}/{package}_*.deb");
         let files: Vec<_> = packages.iter().map(file).collect();
         self.long(&format!("dpkg -i {} 2>&1", files.join(" ")));
