@@ -33,7 +33,7 @@ pub use listener::{BindError, directory_of};
 pub use server::{CLIENTS_MAX, ControlServer};
 pub use service::{
     Answered, Body, Caller, Failure, Handler, Identity, MethodCall, Program, REPLY_MAX,
-    REQUEST_MAX, StreamId, Streamed,
+    REQUEST_MAX, StreamId, Streamed, parameters,
 };
 
 /// Default path of the control socket.

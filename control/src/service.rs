@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{ApiError, Interface, Nothing, Reply, Request};
 pub use program::{Answered, Body, Caller, Failure, Identity, MethodCall, Program};
+pub use requests::parameters;
 
 /// Maximum number of bytes of a call, without its NUL. Usual calls have a few hundred bytes.
 pub const REQUEST_MAX: usize = 64 * 1024;

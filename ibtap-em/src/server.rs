@@ -179,38 +179,10 @@ fn unknown(message: String) -> Failure {
     Failure::new(INTERFACE, "BadArgument", json!({ "message": message }))
 }
 
-/// Parses the parameters. An error names the wrong parameter.
+/// Reads the parameters. Null is a missing one.
 fn parameters<P: DeserializeOwned>(parameters: Map<String, Value>) -> Result<P, Failure> {
-    let present: Map<String, Value> = parameters
-        .into_iter()
-        .filter(|(_, v)| !v.is_null())
-        .collect();
-    P::deserialize(Value::Object(present.clone())).map_err(|error| {
-        let message = error.to_string();
-        let of_name = ["unknown field", "missing field"];
-        let named = match of_name.iter().any(|what| message.starts_with(what)) {
-            true => message.split('`').nth(1).map(str::to_owned),
-            // serde's error text has the wrong value but not its parameter.
-            false => None,
-        };
-        Failure::invalid(&named.unwrap_or_else(|| wrong_one::<P>(&present)))
-    })
-}
-
-/// The parameter whose removal changes the error.
-fn wrong_one<P: DeserializeOwned>(present: &Map<String, Value>) -> String {
-    let complaint = |map: &Map<String, Value>| {
-        P::deserialize(Value::Object(map.clone()))
-            .err()
-            .map(|error| error.to_string())
-    };
-    let all = complaint(present);
-    let culprit = present.keys().find(|name| {
-        let mut rest = present.clone();
-        rest.remove(*name);
-        complaint(&rest) != all
-    });
-    culprit.cloned().unwrap_or_default()
+    let given = parameters.into_iter().filter(|(_, value)| !value.is_null());
+    control::parameters(given.collect())
 }
 
 #[cfg(test)]

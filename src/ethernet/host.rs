@@ -48,40 +48,8 @@ impl Ethernet {
 /// IP groups, and of others (`ip maddr add`).
 fn listened(ifindex: u32) -> io::Result<Vec<Mac>> {
     let groups = membership::read(ifindex)?.into_iter();
-    let mut macs: BTreeSet<Mac> = groups.filter_map(group_mac).collect();
+    let groups = groups.filter(IpAddr::is_multicast);
+    let mut macs: BTreeSet<Mac> = groups.map(ipoib::group_mac).collect();
     macs.extend(membership::read_link(ifindex)?);
     Ok(macs.into_iter().collect())
-}
-
-/// The Ethernet address of an IP group (RFC 1112, section 6.4; RFC 2464, section 7).
-fn group_mac(group: IpAddr) -> Option<Mac> {
-    match group {
-        IpAddr::V4(group) if group.is_multicast() => {
-            let [_, b, c, d] = group.octets();
-            Some([0x01, 0x00, 0x5e, b & 0x7f, c, d])
-        }
-        IpAddr::V6(group) if group.is_multicast() => {
-            let [.., a, b, c, d] = group.octets();
-            Some([0x33, 0x33, a, b, c, d])
-        }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_have_their_macs() {
-        let mac = |ip: &str| group_mac(ip.parse().unwrap());
-        assert_eq!(mac("224.0.0.1"), Some([0x01, 0, 0x5e, 0, 0, 1]));
-        assert_eq!(mac("239.129.2.3"), Some([0x01, 0, 0x5e, 1, 2, 3]));
-        assert_eq!(mac("ff02::1"), Some([0x33, 0x33, 0, 0, 0, 1]));
-        assert_eq!(
-            mac("ff02::1:ff12:3456"),
-            Some([0x33, 0x33, 0xff, 0x12, 0x34, 0x56])
-        );
-        assert_eq!(mac("192.0.2.1"), None);
-    }
 }

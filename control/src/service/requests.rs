@@ -27,8 +27,11 @@ pub(super) fn request<T: DeserializeOwned>(
     }
 }
 
-/// Reads parameters.
-pub(super) fn parameters<T: DeserializeOwned>(
+/// Reads the parameters of a call.
+///
+/// # Errors
+/// A failure with the name of the wrong parameter.
+pub fn parameters<T: DeserializeOwned>(
     parameters: Map<String, Value>,
 ) -> Result<T, Failure> {
     let parameters = MapAccessDeserializer::new(Parameters::new(parameters));
