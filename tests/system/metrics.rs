@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::lab::{Host, Lab};
 
@@ -182,41 +182,92 @@ fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("ibtap_") && !word.ends_with('_'))
 }
 
-#[test]
-fn the_rules_and_the_dashboard_use_metrics_that_exist() {
+/// The expressions of the dashboard and of the alert rules.
+fn expressions() -> [Vec<String>; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/monitoring");
-    let rules = folder.join("ibtap.rules.yml");
-    if has_promtool() {
-        let path = rules.to_str().expect("UTF-8");
-        promtool(&["check", "rules", path], "").expect("promtool is content");
-    }
-    let Some(mut lab) = Lab::pair() else { return };
-    let host = lab.host(0);
-    let path = configuration(host, "");
-    host.start_with(&["--config", &path]);
-    let text = host.ibtap("metrics").out;
-    let described = |name: &str| text.contains(&format!("# TYPE {name} "));
     let dashboard = fs::read_to_string(folder.join("grafana-dashboard.json")).expect("a file");
     let dashboard: Value = serde_json::from_str(&dashboard).expect("JSON");
-    let panels = dashboard["panels"].as_array().expect("panels");
-    let targets = panels
-        .iter()
-        .filter_map(|panel| panel["targets"].as_array());
-    let expressions = targets
-        .flatten()
-        .filter_map(|target| target["expr"].as_str());
-    let rules = fs::read_to_string(rules).expect("a file");
+    let panels = dashboard["panels"].as_array().expect("panels").iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array());
+    let of_dashboard = targets.flatten().filter_map(|t| t["expr"].as_str());
+    let of_dashboard = of_dashboard.map(str::to_owned).collect();
+    let rules = fs::read_to_string(folder.join("ibtap.rules.yml")).expect("a file");
     let of_rules = rules
         .lines()
         .filter_map(|line| line.trim().strip_prefix("expr: "));
-    // Gauges of connections exist only while there are connections.
-    let conditional = ["ibtap_connections", "ibtap_connections_in_flight_packets"];
+    [of_dashboard, of_rules.map(str::to_owned).collect()]
+}
+
+/// Metrics of a running daemon.
+fn metrics() -> Option<String> {
+    let mut lab = Lab::pair()?;
+    let host = lab.host(0);
+    let path = configuration(host, "");
+    host.start_with(&["--config", &path]);
+    Some(host.ibtap("metrics").out)
+}
+
+/// Metrics of connections, which exist only while there are connections.
+const CONDITIONAL: [&str; 2] = ["ibtap_connections", "ibtap_connections_in_flight_packets"];
+
+#[test]
+fn the_rules_and_the_dashboard_use_metrics_that_exist() {
+    if has_promtool() {
+        let rules = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/docs/monitoring/ibtap.rules.yml"
+        );
+        promtool(&["check", "rules", rules], "").expect("promtool is content");
+    }
+    let Some(text) = metrics() else { return };
+    let described = |name: &str| text.contains(&format!("# TYPE {name} "));
     let mut count = 0;
-    for expression in expressions.chain(of_rules) {
-        for name in metrics_in(expression) {
-            assert!(described(name) || conditional.contains(&name), "{name}");
+    for expression in expressions().concat() {
+        for name in metrics_in(&expression) {
+            assert!(described(name) || CONDITIONAL.contains(&name), "{name}");
             count += 1;
         }
     }
     assert!(count > 10, "{count}");
+}
+
+/// A sample as a time series with a growing value, in the language of promtool's tests.
+fn series(sample: &str) -> Option<Value> {
+    let (name, _) = sample.rsplit_once(' ')?;
+    let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
+    let comma = if labels == "}" { "" } else { "," };
+    let name = format!("{name}{{instance=\"x\"{comma}{labels}");
+    Some(json!({ "series": name, "values": "0+1x20" }))
+}
+
+#[test]
+fn prometheus_evaluates_the_rules_and_the_dashboard() {
+    if !has_promtool() {
+        return;
+    }
+    let Some(text) = metrics() else { return };
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let series: Vec<_> = samples.filter_map(series).collect();
+    let [dashboard, rules] = expressions();
+    for expression in dashboard.iter().chain(&rules) {
+        let filled = expression.replace("$instance", ".*");
+        let filled = filled.replace("$__rate_interval", "1m");
+        // As JSON, which is YAML, too. No sample is expected, so that promtool shows the result.
+        let test = json!({ "tests": [{
+            "interval": "15s",
+            "input_series": series,
+            "promql_expr_test": [{ "expr": filled, "eval_time": "4m" }],
+        }] });
+        let file = tempfile::Builder::new().suffix(".yml").tempfile();
+        let file = file.expect("a file");
+        fs::write(file.path(), test.to_string()).expect("written");
+        let path = file.path().to_str().expect("UTF-8");
+        let said = promtool(&["test", "rules", path], "").err();
+        let said = said.unwrap_or_default();
+        assert!(!said.contains(", err: "), "{expression}: {said}");
+        let is_conditional = CONDITIONAL.iter().any(|name| expression.starts_with(name));
+        if dashboard.contains(expression) && !is_conditional {
+            assert!(said.contains("got:"), "{expression}: {said}");
+        }
+    }
 }
