@@ -161,15 +161,16 @@ class Lab:
             raise Failure(f"{words}: status {done.returncode}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
-    def start(self, side, *arguments, keep=False, stdin=False):
+    def start(self, side, *arguments, keep=False, stdin=False, unread=False):
         """A process on one host (side None: on neither). With `keep` it must outlive the lab; with
-        `stdin` its standard input is a pipe, otherwise empty."""
+        `stdin` its standard input is a pipe, otherwise empty. `unread`: nobody reads its standard output, and a full
+        pipe would stop the process."""
         log = self.path(f"{len(self.processes)}.log")
         command = self.command(side, *arguments) if side else [str(a) for a in arguments]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if unread else subprocess.PIPE,
             stderr=open(log, "w"),
             text=True,
         )

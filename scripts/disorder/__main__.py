@@ -113,7 +113,8 @@ def main():
         for name, fault in Faults.all().items():
             print(f"{name:10} {fault.__doc__}")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         run(options)
     except (Failure, AssertionError) as e:

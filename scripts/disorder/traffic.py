@@ -87,11 +87,14 @@ class Link:
         python = [sys.executable, "-B", os.path.abspath(__file__)]
         checker = self.lab.start("a", *python, "check", self.address["b"])
         self.outputs.append(Output(checker))
-        self.lab.start("b", "iperf3", "-s", "-B", self.address["b"])
+        server, client = self.address["b"], self.address["a"]
+        self.lab.start("b", "iperf3", "-s", "-B", server, keep=True, unread=True)
         self.lab.wait_listening("b", "tcp", 5201)
-        self.lab.start("a", "iperf3", "-c", self.address["b"], "-t", "86400", "-b", "100M", "-P", "2")
-        self.lab.start("a", "ping", "-q", "-i", "0.02", self.address["b"])
-        self.lab.start("b", "ping", "-q", "-i", "0.02", "-s", "3000", self.address["a"])
+        # A fault that lasts too long for TCP ends the streams.
+        streams = f"while :; do setpriv --pdeathsig KILL iperf3 -c {server} -t 86400 -b 100M -P 2; sleep 1; done"
+        self.lab.start("a", "sh", "-c", streams, keep=True, unread=True)
+        self.lab.start("a", "ping", "-q", "-i", "0.02", server, unread=True)
+        self.lab.start("b", "ping", "-q", "-i", "0.02", "-s", "3000", client, unread=True)
 
     def right_blocks(self):
         return sum(output.number() for output in self.outputs)
