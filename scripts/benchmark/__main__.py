@@ -141,7 +141,10 @@ def choice(parser, option, text, known):
 
 
 def git(root, *arguments):
-    return subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True).stdout
+    done = subprocess.run(["git", "-C", root, *arguments], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise Failure(f"git {arguments[0]} ended with status {done.returncode}")
+    return done.stdout
 
 
 def changed_files(root):
@@ -150,18 +153,24 @@ def changed_files(root):
     return git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", *written).splitlines()
 
 
+def revision(root):
+    try:
+        return git(root, "describe", "--always").strip() + ("-dirty" if changed_files(root) else "")
+    except Failure:
+        return "unknown"
+
+
 def machine(args):
     """The machine, the revision and the parameters of the runs."""
     model = next(
         (line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
         platform.machine(),
     )
-    commit = git(args.root, "describe", "--always").strip() + ("-dirty" if changed_files(args.root) else "")
     return {
         "kernel": platform.release(),
         "cpu": model,
         "cpus": os.cpu_count(),
-        "commit": commit,
+        "commit": revision(args.root),
         "suite": args.suite,
         "carriers": args.only,
         "measures": args.measure,
@@ -208,7 +217,12 @@ def run(args, results):
 
 def main():
     args = parse()
-    if args.record and (changed := changed_files(args.root)):
+    try:
+        changed = changed_files(args.root) if args.record else []
+    except Failure as failure:
+        print(f"bench: --record needs the revision: {failure}", file=sys.stderr)
+        return 1
+    if changed:
         print("bench: --record takes figures of a clean revision only; commit these first:", file=sys.stderr)
         print("\n".join(changed), file=sys.stderr)
         return 1
