@@ -157,13 +157,15 @@ fn log_lines_have_priorities_and_the_units_the_promised_exposure() {
     });
 }
 
-/// A service that starts when the network is online, and notes what it finds.
+/// A service that starts when the network is online, and notes what it finds then and at its end.
 const DEPENDENT: &str = "[Unit]
 After=network-online.target
 Wants=network-online.target
 [Service]
 Type=oneshot
+RemainAfterExit=yes
 ExecStart=/bin/sh -c \"ip address show dev ib0 >/root/seen\"
+ExecStop=/bin/sh -c \"sleep 2; cat /sys/class/net/ib0/carrier >/root/last\"
 [Install]
 WantedBy=multi-user.target
 ";
@@ -181,8 +183,9 @@ fn the_interface_is_there_after_a_boot_before_services_that_need_the_network() {
             cd /etc/systemd
             printf '[Match]\nName=eth0\n[Network]\nKeepConfiguration=yes\n' >network/eth0.network
             printf '%s' '{DEPENDENT}' >system/dependent.service
-            systemctl -q enable ibtapd dependent systemd-networkd systemd-networkd-wait-online@ib0"
+            systemctl -q enable systemd-networkd systemd-networkd-wait-online@ib0 ibtapd dependent"
         ));
+        served.long("systemctl daemon-reload; systemctl start systemd-networkd ibtapd dependent && rm /root/seen");
         served.reboot();
         let seen = eventually(SOON, "the end of the boot", || {
             let state = machine.run("systemctl is-system-running").out;
@@ -190,6 +193,8 @@ fn the_interface_is_there_after_a_boot_before_services_that_need_the_network() {
         });
         assert!(seen.contains("inet 10.0.0.1/24"), "{seen}");
         assert!(seen.contains("LOWER_UP"), "{seen}");
+        // Services that need the network ended before the daemon.
+        assert_eq!(machine.ok("cat /root/last"), "1\n");
         let _peer = Side::start(&served.host, SOFT);
         served.host.ok("ip address add 10.0.0.2/24 dev ib0");
         machine.reaches("10.0.0.2");
