@@ -18,6 +18,7 @@ package_deb() {
         debian_scripts "$root/$package/DEBIAN" "$package"
         build_deb "$root/$package"
     done
+    deb_made=1
     debian_debug "$debug"
     # Debug files are checked by the build ids of the programs only.
     lintian --allow-root --fail-on error --tag-display-limit 0 "$out"/ibtap{,-em,-fs}_*.deb

@@ -5,7 +5,8 @@ package_image() {
     local root=$SCRATCH/image layout=$SCRATCH/oci name=$out/ibtap-$version-image.tar
     need_root
     need_tools mmdebstrap=mmdebstrap umoci=umoci skopeo=skopeo
-    compgen -G "$out/ibtap_$version-1_amd64.deb" >/dev/null || package_deb
+    # Not a package of an earlier call, which may be of another revision.
+    [ -n "${deb_made:-}" ] || package_deb
     # The path of the package has only characters that mmdebstrap accepts.
     cp "$out/ibtap_$version-1_amd64.deb" "$SCRATCH/ibtap.deb"
     mmdebstrap --quiet --variant=minbase --mode=root \

@@ -42,8 +42,10 @@ SPEC
 
 # rpm_spec ROOT PACKAGE
 rpm_spec() {
-    local units
+    local units enabled
     units=$(units "$2")
+    # Unlike stop, disable takes no patterns.
+    enabled=${units//\'/} enabled=${enabled//\*/}
     rpm_head "$2" "$(summary "$2")"
     if [ "$2" = ibtap ]; then
         # libibverbs and librdmacm are loaded on demand.
@@ -65,7 +67,8 @@ fi
 
 %preun
 if [ \$1 -eq 0 ] && [ -d /run/systemd/system ]; then
-    systemctl --no-reload disable --now $units || :
+    systemctl stop $units || :
+    systemctl --no-reload disable $enabled || :
 fi
 
 %postun

@@ -9,6 +9,10 @@ package_tar() {
     build_for_old_glibc
     rm -f "$out/$name"*.tar.*
     "$ROOT/scripts/install" --prefix /usr --destdir "$SCRATCH/$name" --bin "$bin" --debug "$SCRATCH/$name-debug"
+    # An upgrade must not replace the configuration.
+    mv "$SCRATCH/$name/etc/ibtap/ibtapd.toml" "$SCRATCH/$name/usr/share/doc/ibtap"
+    mv "$SCRATCH/$name/etc/ibtap/ibtap-em.toml" "$SCRATCH/$name/usr/share/doc/ibtap-em"
+    rmdir -p --ignore-fail-on-non-empty "$SCRATCH/$name/etc/ibtap"
     check_glibc "$SCRATCH/$name"/usr/bin/*
     archive "$name"
     archive "$name-debug"
@@ -16,6 +20,8 @@ package_tar() {
 
 # archive NAME: with paths from the root folder, reproducible.
 archive() {
+    # Unpacked as root, the archive sets the modes of existing folders.
+    find "$SCRATCH/$1" -type d -exec chmod 755 {} +
     tar -C "$SCRATCH/$1" --sort=name --owner=0 --group=0 --numeric-owner \
         --mtime="@$(git -C "$ROOT" log -1 --format=%ct 2>/dev/null || echo 0)" \
         -cf "$SCRATCH/$1.tar" .
