@@ -5,7 +5,14 @@ set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 RUN="ibt$$"
-TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+# Debian's su keeps the PATH of a user, without the programs of the administrator.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+# Not the folder of cargo's configuration.
+TARGET=$(realpath -m "${CARGO_TARGET_DIR:-$ROOT/target}")
+export CARGO_TARGET_DIR=$TARGET
+# Root may read a checkout that belongs to another user (git-config(1), safe.directory).
+[ -n "${GIT_CONFIG_COUNT:-}" ] \
+    || export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$ROOT
 RUST_AT_LEAST=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$ROOT/Cargo.toml")
 
 # Tests of guests mostly wait for a free guest; fewer threads would leave guests idle.
@@ -51,6 +58,8 @@ need_rust() {
     version=$(rustc --version | cut -d' ' -f2)
     printf '%s\n%s\n' "$RUST_AT_LEAST" "$version" | sort -C -V \
         || die "rustc is $version, ibtap needs $RUST_AT_LEAST or later: rustup update stable"
+    # The linker.
+    need_tools cc=build-essential
 }
 
 # revision: the git revision for --version; "-dirty" marks changes that are not committed.
@@ -86,16 +95,27 @@ make_guides() {
     done
 }
 
-# without_services COMMAND...: installed packages start no daemon (Debian policy, section 9.3.3.1).
+# without_services COMMAND...: installed packages start no daemon (Debian policy, section 9.3.3.1), now and at the next
+# boot.
 without_services() (
-    policy=/usr/sbin/policy-rc.d
-    if [ ! -e "$policy" ]; then
+    policy=/usr/sbin/policy-rc.d mark='made by ibtap'
+    before=$(enabled_units)
+    # That of a killed script is used again.
+    if [ ! -e "$policy" ] || grep -q "$mark" "$policy"; then
         trap 'rm -f "$policy"' EXIT
         install -m 755 /dev/null "$policy"
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        printf '#!/bin/sh\n# %s\nexit 101\n' "$mark" >"$policy"
     fi
-    "$@"
+    status=0
+    "$@" || status=$?
+    enabled_units | LC_ALL=C comm -13 <(printf '%s\n' "$before") - | xargs -r systemctl disable || true
+    exit "$status"
 )
+
+# enabled_units: the units that start at boot, sorted.
+enabled_units() {
+    find /etc/systemd/system -type l -path '*.wants/*' -printf '%f\n' 2>/dev/null | LC_ALL=C sort -u
+}
 
 # need_tools PROGRAM=PACKAGE...: installs the packages of missing programs.
 need_tools() {
@@ -106,6 +126,7 @@ need_tools() {
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null \
         || die "missing: ${missing[*]}; there is no apt-get here: install them by hand"
+    [ "$(id -u)" = 0 ] || die "missing: ${missing[*]}; install them as root: apt-get install ${missing[*]}"
     say "installing ${missing[*]}"
     apt_install "${missing[@]}" || die "apt-get could not install ${missing[*]}; see $APT_LOG"
     rm -f "$APT_LOG"
@@ -115,31 +136,50 @@ need_tools() {
 APT_LOG="${TMPDIR:-/tmp}/$RUN-apt.log"
 apt_install() {
     export DEBIAN_FRONTEND=noninteractive
-    # apt-get update does not wait for another one.
-    { flock 9 && apt-get update -q \
+    # Only root writes to /run.
+    { flock 9 && update_packages \
         && without_services apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "$@"; } \
-        >"$APT_LOG" 2>&1 9>/run/lock/ibtap-apt.lock
+        >"$APT_LOG" 2>&1 9>/run/ibtap-apt.lock
+}
+
+# update_packages: apt-get update, which does not wait for another one, as apt-daily after a boot. A source that fails
+# does no harm if others have the packages.
+update_packages() {
+    local end=$((SECONDS + 300)) said
+    while ! said=$(LC_ALL=C apt-get update -q 2>&1); do
+        printf '%s\n' "$said"
+        [[ $said == *"Could not get lock"* ]] && [ "$SECONDS" -lt "$end" ] || return 0
+        sleep 3
+    done
 }
 
 # unpack FOLDER PACKAGE...: unpacks packages, and what they need and the machine does not have, into
 # $TARGET/unpacked/FOLDER: packages that conflict with others or would take over the machine. Again after the machine's
 # packages have changed.
 unpack() {
-    local root=$TARGET/unpacked/$1 deb
+    local name=$TARGET/unpacked/$1 root=$TARGET/unpacked/$1.new deb
     shift
-    [ ! "$root/complete" -nt /var/lib/dpkg/status ] || return 0
-    say "unpacking $*"
-    rm -rf "$root" "$root.debs"
-    # The folders that are links in an installed system.
-    mkdir -p "$root.debs/partial" "$root"/usr/{bin,lib,lib64,sbin}
-    ln -s usr/{bin,lib,lib64,sbin} "$root"
-    apt_install --download-only --reinstall -o "Dir::Cache::archives=$root.debs" "$@" \
-        || die "apt-get could not download $*; see $APT_LOG"
-    for deb in "$root.debs"/*.deb; do
-        dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink -C "$root"
-    done
-    rm -rf "$root.debs" "$APT_LOG"
-    touch "$root/complete"
+    mkdir -p "$TARGET/unpacked"
+    {
+        flock 8
+        [ ! "$name/complete" -nt /var/lib/dpkg/status ] || return 0
+        say "unpacking $*"
+        rm -rf "$root" "$root.debs"
+        # The folders that are links in an installed system.
+        mkdir -p "$root.debs/partial" "$root"/usr/{bin,lib,lib64,sbin}
+        ln -s usr/{bin,lib,lib64,sbin} "$root"
+        if ! apt_install --download-only --reinstall -o "Dir::Cache::archives=$root.debs" "$@"; then
+            [ -e "$name/complete" ] || die "apt-get could not download $*; see $APT_LOG"
+            say "apt-get could not download $*: the former packages stay; see $APT_LOG"
+            return 0
+        fi
+        for deb in "$root.debs"/*.deb; do
+            dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink -C "$root"
+        done
+        touch "$root/complete"
+        rm -rf "$name" "$root.debs" "$APT_LOG"
+        mv "$root" "$name"
+    } 8>"$TARGET/unpacked/lock"
 }
 
 need_basic_tools() {
@@ -148,13 +188,6 @@ need_basic_tools() {
 }
 
 need_test_tools() {
-    local smcroute opensm promtool exporter podman lxc
-    smcroute=$(command -v smcroutectl || true)
-    opensm=$(command -v opensm || true)
-    promtool=$(command -v promtool || true)
-    exporter=$(command -v prometheus-node-exporter || true)
-    podman=$(command -v podman || true)
-    lxc=$(command -v lxc-start || true)
     need_basic_tools c++=g++ arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
@@ -171,14 +204,6 @@ need_test_tools() {
     unpack docker docker.io docker-compose
     # Conflicts with ifupdown.
     unpack ifupdown2 ifupdown2
-    # These packages enable daemons at the next boot; disable them.
-    [ -n "$opensm" ] || systemctl disable opensm >/dev/null 2>&1 || true
-    [ -n "$promtool" ] || systemctl disable prometheus >/dev/null 2>&1 || true
-    [ -n "$exporter" ] || systemctl disable prometheus-node-exporter >/dev/null 2>&1 || true
-    [ -n "$podman" ] || systemctl disable podman.socket podman podman-restart podman-auto-update.timer \
-        podman-auto-update >/dev/null 2>&1 || true
-    [ -n "$lxc" ] || systemctl disable lxc lxc-net lxc-monitord >/dev/null 2>&1 || true
-    [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true
 }
 
 need_tun() {

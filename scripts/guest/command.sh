@@ -54,7 +54,8 @@ run_in_guest() {
 # ring FOLDER LINE: writes a line to the guest's second serial port. Short lines of several writers do not mix
 # (pipe(7), PIPE_BUF).
 ring() {
-    printf '%s\n' "$2" >"$1/bell"
+    # Opened for reading, too: without a reader, opening it would wait.
+    printf '%s\n' "$2" 1<>"$1/bell"
 }
 
 # copy_new DESCRIPTOR: everything up to the end of the file, as cat does, but without a process. Many guests' commands

@@ -44,7 +44,7 @@ make_image() {
     [ "${1:-}" != --fresh ] || rm -rf "$CACHE/packages" "$CACHE/key"
     if [ "$(cat "$CACHE/key" 2>/dev/null)" != "$(image_key)" ]; then
         say "making the guests' image in $CACHE"
-        rm -rf "$CACHE/making"
+        rm -rf "$CACHE/making" "$CACHE/key"
         mkdir -p "$CACHE/making" "$CACHE/packages"
         download_packages
         unpack_packages
@@ -70,21 +70,20 @@ check_guests() {
     command -v apt-get >/dev/null && command -v dpkg >/dev/null \
         || no_guests "apt-get, which downloads Debian's kernel, is missing"
     # In a subshell, because need_tools ends its shell on failure.
-    (need_tools qemu-system-x86_64=qemu-system-x86 cpio=cpio depmod=kmod xz=xz-utils readelf=binutils \
-        flock=util-linux ip=iproute2 sysctl=procps) \
+    (need_tools qemu-system-x86_64=qemu-system-x86 cpio=cpio depmod=kmod xz=xz-utils zstd=zstd readelf=binutils \
+        flock=util-linux ip=iproute2 sysctl=procps python3=python3) \
         || no_guests "QEMU or the tools for the image cannot be installed"
 }
 
 download_packages() {
     local names wanted name
-    names=$(package_names) || { update_packages && names=$(package_names); } \
+    names=$(package_names) || { update_packages >&2 && names=$(package_names); } \
         || no_guests "apt-get finds no package linux-image-amd64"
-    download_missing "$names" || { update_packages && download_missing "$names"; } \
+    # Their names do not contain the release of the kernel.
+    compgen -G "$CACHE/packages/$(kernel_package)_*.deb" >/dev/null \
+        || rm -f "$CACHE"/packages/linux-{source,kbuild}-*.deb
+    download_missing "$names" || { update_packages >&2 && download_missing "$names"; } \
         || no_guests "apt-get cannot download kernel and programs"
-}
-
-update_packages() {
-    apt-get -qq update >&2
 }
 
 kernel_package() {

@@ -14,7 +14,7 @@ make_infiniband() {
 }
 
 need_infiniband() {
-    [ ! -s "$INFINIBAND_LACKS" ] || no_guests "$(cat "$INFINIBAND_LACKS")"
+    [ ! -s "$INFINIBAND_LACKS" ] || no_guests "$(cat "$INFINIBAND_LACKS"); scripts/ib-guest image --fresh tries again"
 }
 
 # In a subshell, because need_tools ends its shell on failure. The last line of its output is the reason of a failure.
@@ -25,7 +25,8 @@ build_infiniband() (
     need_tools gcc-12=gcc-12 make=make patch=patch
     packages=("linux-headers-$release" "linux-headers-${release%-*}-common" "linux-kbuild-${release%.*}")
     source=linux-source-${release%.*}
-    download_missing "$(printf '%s\n' "${packages[@]}" "$source")" \
+    wanted=$(printf '%s\n' "${packages[@]}" "$source")
+    download_missing "$wanted" || { update_packages && download_missing "$wanted"; } \
         || die "apt-get cannot download ${packages[*]} $source"
     for name in "${packages[@]}"; do
         dpkg -x "$CACHE/packages/$name"_*.deb "$headers"

@@ -9,9 +9,20 @@ guest_folder() {
     echo "$CACHE/run/$1"
 }
 
+# The supervisor of a guest from before a reboot has a number that another process may have now.
 guest_runs() {
-    local pid
-    { read -r pid <"$CACHE/run/$1/supervisor"; } 2>/dev/null && kill -0 "$pid" 2>/dev/null
+    local pid='' began=''
+    { read -r pid began <"$CACHE/run/$1/supervisor"; } 2>/dev/null || return 1
+    began "$pid"
+    [ -n "$BEGAN" ] && [ "$BEGAN" = "$began" ]
+}
+
+# began PID: sets BEGAN to the start time of the process: field 22 of proc_pid_stat(5). Empty if there is none.
+began() {
+    local stat=''
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || true
+    set -- ${stat##*) }
+    BEGAN=${20:-}
 }
 
 # boot_guest NAME OPTIONS: see rxe-guest and ib-guest.
@@ -167,19 +178,13 @@ set_mac() {
 # supervise FOLDER OWNER LIFE COMMAND...: runs QEMU in the background. QEMU ends with the owner and with the
 # supervisor.
 supervise() {
-    setsid bash -c '
+    setsid bash -c "$(declare -f began)"'
         folder=$1 owner=$2 end=$((SECONDS + $3))
         shift 3
-        # Field 22 of proc_pid_stat(5): another process with the same number began another time.
-        began() {
-            local stat=""
-            { read -r stat <"/proc/$owner/stat"; } 2>/dev/null
-            set -- ${stat##*) }
-            BEGAN=${20:-}
-        }
-        began
+        began $$
+        echo "$$ $BEGAN" >"$folder/supervisor"
+        began "$owner"
         owned=$BEGAN
-        echo $$ >"$folder/supervisor"
         setpriv --pdeathsig KILL "$@" </dev/null >"$folder/qemu" 2>&1 &
         guest=$!
         trap "kill -KILL $guest 2>/dev/null; wait" EXIT
@@ -187,7 +192,7 @@ supervise() {
         exec {never}<> <(:)
         while kill -0 "$guest" 2>/dev/null && [ "$SECONDS" -lt "$end" ]; do
             read -r -t 0.5 -u "$never"
-            began
+            began "$owner"
             [ "$owner" = none ] || [ "$BEGAN" = "$owned" ] || {
                 rm -rf "$folder"
                 break
@@ -241,12 +246,12 @@ guest_failed() {
 # stop_guest NAME [keep]: kills a guest. The folder of a guest that has ended without this function stays: its
 # console shows the reason.
 stop_guest() {
-    local folder pid
+    local folder pid began
     folder=$(guest_folder "$1")
     guest_runs "$1" || return 0
-    pid=$(cat "$folder/supervisor")
+    read -r pid began <"$folder/supervisor"
     kill "$pid" 2>/dev/null || true
-    while kill -0 "$pid" 2>/dev/null; do
+    while began "$pid"; [ "$BEGAN" = "$began" ]; do
         nap 0.02
     done
     [ "${2:-}" = keep ] || rm -rf "$folder"

@@ -31,9 +31,7 @@ pub(super) fn request<T: DeserializeOwned>(
 ///
 /// # Errors
 /// A failure with the name of the wrong parameter.
-pub fn parameters<T: DeserializeOwned>(
-    parameters: Map<String, Value>,
-) -> Result<T, Failure> {
+pub fn parameters<T: DeserializeOwned>(parameters: Map<String, Value>) -> Result<T, Failure> {
     let parameters = MapAccessDeserializer::new(Parameters::new(parameters));
     T::deserialize(parameters).map_err(|fault| match fault {
         Fault::Parameter(name) => Failure::invalid(&name),
