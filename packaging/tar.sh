@@ -38,9 +38,12 @@ build_for_old_glibc() {
     if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
         need_tools python3=python3
         python3 -m venv "$tools" 2>/dev/null || need_venv "$tools"
-        "$tools/bin/pip" install --quiet cargo-zigbuild ziglang || die "pip cannot install cargo-zigbuild and ziglang"
+        "$tools/bin/pip" install --quiet cargo-zigbuild==0.24.1 ziglang==0.17.1 \
+            || die "pip cannot install cargo-zigbuild and ziglang"
     fi
+    # zig's linker adds a build id only if asked.
     (cd "$ROOT" && PATH="$tools/bin:$PATH" IBTAP_REVISION=$(revision) \
+        CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS=-Clink-arg=-Wl,--build-id=sha1 \
         cargo zigbuild --release --workspace --bins --target "x86_64-unknown-linux-gnu.$GLIBC")
     bin=$TARGET/x86_64-unknown-linux-gnu/release
 }
