@@ -111,16 +111,6 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// For tests: a context of a library without devices.
-    #[cfg(test)]
-    pub(super) fn of(library: Arc<dyn Library>, raw: NonNull<ibv_context>) -> Context {
-        Context {
-            library,
-            raw,
-            name: "fake".to_owned(),
-        }
-    }
-
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -21,7 +21,7 @@ mod context;
 mod event;
 #[cfg(test)]
 #[allow(unsafe_code)]
-mod fake;
+pub mod fake;
 #[allow(unsafe_code)]
 mod memory;
 mod pool;
