@@ -23,8 +23,8 @@
 //!   one signalled; fitting payloads are inline. Outstanding work never exceeds the send queue and
 //!   the completion queue.
 //! * **Sleeping** (`worker`). `poll` never arms. Before a data thread sleeps it calls
-//!   `Worker::arm`, which arms the completion queue and polls once more, because earlier
-//!   completions make no event. The thread waits for sends only while there is no room. Events are
+//!   `Worker::arm`, which posts the places of the last batch, arms the completion queue and polls once
+//!   more, because earlier completions make no event. The thread waits for sends only while there is no room. Events are
 //!   acknowledged in batches.
 //! * **Address handles** (`maker`, `crate::handles`). On RoCE `ibv_create_ah` resolves a MAC and waits for
 //!   the peer, so separate threads create and destroy handles. A handle has its number at once; up

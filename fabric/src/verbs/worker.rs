@@ -466,7 +466,9 @@ impl Worker for VerbsWorker {
             return Ok(false);
         };
         let sends = blocked || lane.wants_completions();
-        let armed = lane.arm(sends, &mut self.counts);
+        // The last batch may have emptied a receive queue. Nothing would arrive then, or wake the thread.
+        let posted = lane.repost(&self.table, &mut self.counts);
+        let armed = posted.and_then(|()| lane.arm(sends, &mut self.counts));
         Ok(self
             .check("cannot wait for completions", armed)
             .unwrap_or(false))
@@ -626,3 +628,6 @@ impl Drop for VerbsWorker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
