@@ -12,7 +12,7 @@ use std::time::Duration;
 use proto::backoff::Backoff;
 use proto::{AddressHandle, Instant};
 
-use crate::subnet::Destination;
+use crate::subnet::{Destination, PathAnswer, Unreachable};
 use crate::worker::AhAttributes;
 
 /// Maximum number of handles.
@@ -82,6 +82,8 @@ pub struct AddressHandles<H> {
     idle_count: usize,
     epoch: u64,
     wanted: Vec<Wanted>,
+    /// On a subnet: the handles that wait for the path to their destination.
+    resolving: HashMap<Destination, Vec<Wanted>, foldhash::fast::RandomState>,
     /// Objects removed from the table; posted sends may still use them.
     ended: Vec<Arc<H>>,
 }
@@ -96,6 +98,7 @@ impl<H> Default for AddressHandles<H> {
             idle_count: 0,
             epoch: 0,
             wanted: Vec::new(),
+            resolving: HashMap::default(),
             ended: Vec::new(),
         }
     }
@@ -257,24 +260,19 @@ impl<H> AddressHandles<H> {
         };
         match (&mut entry.state, object) {
             (State::Failed, Ok(object)) => self.ended.push(Arc::new(object)),
-            (State::Failed, Err(_)) => {}
-            (State::Making, Err(_)) => {
-                entry.state = State::Failed;
-                entry.backoff.failed(now);
-            }
             (State::Ready(_, again), Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
                 *again = until;
             }
-            (State::Ready(..), Err(_)) => {
+            (state, Err(_)) => {
                 entry.backoff.failed(now);
-                if let State::Ready(old, _) = std::mem::replace(&mut entry.state, State::Failed) {
+                if let State::Ready(old, _) = std::mem::replace(state, State::Failed) {
                     self.ended.push(old);
                 }
             }
-            (_, Ok(object)) => {
-                let made = State::Ready(Arc::new(object), until);
+            (state, Ok(object)) => {
                 entry.backoff.succeeded();
-                if let State::Ready(old, _) = std::mem::replace(&mut entry.state, made) {
+                let made = State::Ready(Arc::new(object), until);
+                if let State::Ready(old, _) = std::mem::replace(state, made) {
                     self.ended.push(old);
                 }
             }
@@ -292,11 +290,27 @@ impl<H> AddressHandles<H> {
         }
     }
 
-    /// The handle to a destination cannot be used: it is requested again when it is used next, and packets
-    /// wait for the answer.
-    pub fn forget(&mut self, dgid: proto::Gid) {
+    /// Notes that a handle waits for the path to its destination, which the port has to resolve.
+    pub fn resolve(&mut self, wanted: Wanted) -> Destination {
+        let destination = destination(&wanted.attributes);
+        self.resolving.entry(destination).or_default().push(wanted);
+        destination
+    }
+
+    /// Takes the handles that have waited for an answer of the port; none if the answer is for others.
+    ///
+    /// After a refusal, all objects for the destination end. Their handles are requested again when they are
+    /// used next, and packets wait for the answer. Without an answer of the subnet administrator, the objects stay.
+    pub fn answered(&mut self, (destination, path): &PathAnswer) -> Vec<Wanted> {
+        if let Err(Unreachable::Refused(_)) = path {
+            self.forget(*destination);
+        }
+        self.resolving.remove(destination).unwrap_or_default()
+    }
+
+    fn forget(&mut self, to: Destination) {
         for entry in self.places.iter_mut().flatten() {
-            if entry.attributes.dgid == dgid
+            if destination(&entry.attributes) == to
                 && let State::Ready(object, _) = &entry.state
             {
                 self.ended.push(Arc::clone(object));
@@ -310,6 +324,7 @@ impl<H> AddressHandles<H> {
     pub fn renew(&mut self) {
         self.epoch += 1;
         self.wanted.clear();
+        self.resolving.clear();
         for at in 0..self.places.len() as u32 {
             let Some(entry) = self.places[at as usize].as_mut() else {
                 continue;
@@ -355,29 +370,11 @@ pub fn may_wait(waiting: impl Iterator<Item = AddressHandle>, handle: AddressHan
     all < WAITING_MAX && of_it < WAITING_FOR_ONE
 }
 
-/// The handles that wait for the path of a destination, on a subnet.
-#[derive(Debug, Default)]
-pub struct Resolving(HashMap<Destination, Vec<Wanted>, foldhash::fast::RandomState>);
-
-impl Resolving {
-    /// Adds a handle; returns the destination that the port has to resolve.
-    pub fn add(&mut self, wanted: Wanted) -> Destination {
-        let destination = Destination {
-            gid: wanted.attributes.dgid,
-            pkey: wanted.attributes.pkey.full(),
-        };
-        self.0.entry(destination).or_default().push(wanted);
-        destination
-    }
-
-    /// Takes the handles that have waited for a destination; `None` if the answer is for others.
-    pub fn answered(&mut self, destination: Destination) -> Option<Vec<Wanted>> {
-        self.0.remove(&destination)
-    }
-
-    /// Forgets all handles.
-    pub fn clear(&mut self) {
-        self.0.clear();
+/// The path that a handle needs on a subnet.
+fn destination(attributes: &AhAttributes) -> Destination {
+    Destination {
+        gid: attributes.dgid,
+        pkey: attributes.pkey.full(),
     }
 }
 
@@ -476,6 +473,62 @@ mod tests {
         assert_eq!(wanted.len(), 1, "nobody uses the other");
         t.made(&wanted[0], Ok(8), Instant(0), false);
         assert!(matches!(t.find(a, || Instant(0)), Found::Ready(o) if *o == 8));
+    }
+
+    #[test]
+    fn the_answer_about_a_path_is_for_all_handles_to_its_destination() {
+        let mut t = AddressHandles::<u32>::default();
+        let faster = AhAttributes {
+            traffic_class: 8,
+            ..to(1)
+        };
+        let limited = AhAttributes {
+            pkey: proto::PKey::new(0x7fff),
+            ..to(1)
+        };
+        let elsewhere = AhAttributes {
+            pkey: proto::PKey::new(0x8001),
+            ..to(1)
+        };
+        let all = [to(1), faster, limited, elsewhere, to(2)].map(|a| t.create(&a).unwrap());
+        make_all(&mut t);
+        let ready = |t: &mut AddressHandles<u32>| {
+            all.map(|ah| matches!(t.find(ah, || Instant(0)), Found::Ready(_)))
+        };
+        let here = destination(&to(1));
+        assert!(t.answered(&(here, Err(Unreachable::NoAnswer))).is_empty());
+        assert_eq!(ready(&mut t), [true; 5]);
+        let refused = (here, Err(Unreachable::Refused("gone".into())));
+        assert!(t.answered(&refused).is_empty());
+        assert_eq!(ready(&mut t), [false, false, false, true, true]);
+        assert_eq!(t.take_ended().len(), 3);
+        // They were requested again.
+        let wanted = t.take_wanted();
+        assert_eq!(wanted.len(), 3);
+        for wanted in &wanted {
+            assert_eq!(t.resolve(*wanted), here);
+        }
+        assert_eq!(t.answered(&refused), wanted);
+        assert!(t.answered(&refused).is_empty());
+    }
+
+    /// Otherwise each packet would ask the subnet administrator again.
+    #[test]
+    fn a_refused_handle_is_not_requested_again_at_once() {
+        let mut t = AddressHandles::<u32>::default();
+        let a = t.create(&to(1)).unwrap();
+        make_all(&mut t);
+        t.age_all();
+        assert!(matches!(t.find(a, || Instant(0)), Found::Ready(_)));
+        let wanted = t.take_wanted()[0];
+        let here = t.resolve(wanted);
+        let refused = Unreachable::Refused("no record".into());
+        let kind = refused.kind();
+        assert_eq!(t.answered(&(here, Err(refused))), [wanted]);
+        t.made(&wanted, Err(kind.into()), Instant(0), true);
+        assert!(matches!(t.find(a, || Instant(1)), Found::Failed));
+        let later = Instant(0).after(FIRST_WAIT);
+        assert!(matches!(t.find(a, || later), Found::Making));
     }
 
     #[test]

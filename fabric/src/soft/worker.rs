@@ -25,7 +25,7 @@ use super::transmitter::{Outcome, Shape, Transmitter};
 use super::ud::Path;
 use super::wire::opcode;
 use crate::connection::Connections;
-use crate::handles::{AddressHandles, Found, Resolving};
+use crate::handles::{AddressHandles, Found};
 use crate::kernel::clock;
 use crate::worker::{
     AhAttributes, Batch, Counters, Room, Sent, Train, TrainTicket, UdDestination, UdReceived,
@@ -104,8 +104,6 @@ pub struct SoftWorker {
     pub(super) engine: Engine,
     mailboxes: Arc<[Mailbox]>,
     handles: AddressHandles<Address>,
-    /// The handles that wait for the port's membership in a group.
-    resolving: Resolving,
     /// The trains that wait for their address handles.
     waiting: VecDeque<destinations::Waiting>,
     lanes: Lanes,
@@ -134,7 +132,6 @@ impl SoftWorker {
             pending: None,
             transmitter: Transmitter { segmentation: true },
             handles: AddressHandles::default(),
-            resolving: Resolving::default(),
             waiting: VecDeque::new(),
             lanes: Lanes::default(),
             counts: Counts::default(),
@@ -163,7 +160,6 @@ impl SoftWorker {
         }
         let (subnet, before) = (self.table.subnet.is_some(), old.subnet.is_some());
         if old.gid != self.table.gid || subnet != before {
-            self.resolving.clear();
             self.handles.renew();
             self.make_handles();
         } else if old.flushes != self.table.flushes {

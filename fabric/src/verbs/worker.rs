@@ -20,7 +20,7 @@ use super::maker::Maker;
 use super::snapshot::{Endpoint, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
 use crate::connection::Connections;
-use crate::handles::{AddressHandles, Found, Resolving};
+use crate::handles::{AddressHandles, Found};
 use crate::kernel::clock;
 use crate::worker::{
     AhAttributes, Batch, Counters, Room, Sent, TOKEN, Train, TrainTicket, UdDestination, Worker,
@@ -75,8 +75,6 @@ pub struct VerbsWorker {
     restarted: HashMap<EndpointId, Instant, foldhash::fast::RandomState>,
     /// Limits the log of failing queue pairs.
     log_limiter: LogLimiter,
-    /// The handles that wait for the path of a destination, on InfiniBand.
-    resolving: Resolving,
     pub(super) counts: Counts,
 }
 
@@ -102,7 +100,6 @@ impl VerbsWorker {
             handles: AddressHandles::default(),
             restarted: HashMap::default(),
             log_limiter: LogLimiter::new(LOG_APART_MS),
-            resolving: Resolving::default(),
             counts: Counts::default(),
         };
         worker.follow();
@@ -127,7 +124,6 @@ impl VerbsWorker {
         }
         let flushed = old.flushes != self.table.flushes;
         if !same_device || old.gid != self.table.gid || old.gid_index != self.table.gid_index {
-            self.resolving.clear();
             self.handles.renew();
             self.make_handles();
         } else if flushed {

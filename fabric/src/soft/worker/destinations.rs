@@ -23,7 +23,7 @@ impl SoftWorker {
             let attributes = &wanted.attributes;
             match &self.table.subnet {
                 Some(subnet) if attributes.dgid.is_multicast() => {
-                    subnet.destinations.send([self.resolving.add(wanted)]);
+                    subnet.destinations.send([self.handles.resolve(wanted)]);
                 }
                 _ => {
                     let address = Address::of(attributes, None);
@@ -41,28 +41,24 @@ impl SoftWorker {
             return;
         };
         let answers = subnet.paths.get(self.index).map(|paths| paths.take());
-        let mut made = false;
-        for (destination, path) in answers.into_iter().flatten() {
-            let waiting = self.resolving.answered(destination);
-            if waiting.is_none() && path.is_err() {
-                self.handles.forget(destination.gid);
-            }
-            for wanted in waiting.into_iter().flatten() {
-                let address = match &path {
+        let answers = answers.unwrap_or_default();
+        if answers.is_empty() {
+            return;
+        }
+        for answer in &answers {
+            for wanted in self.handles.answered(answer) {
+                let address = match &answer.1 {
                     Ok(path) => Ok(Address::of(&wanted.attributes, Some(path))),
                     Err(why) => {
-                        log::debug!("cannot send to {}: {why}", destination.gid);
+                        log::debug!("cannot send to {}: {why}", answer.0.gid);
                         Err(why.kind().into())
                     }
                 };
                 self.handles.made(&wanted, address, clock(), true);
-                made = true;
             }
         }
-        if made {
-            self.send_waiting();
-            self.make_handles();
-        }
+        self.send_waiting();
+        self.make_handles();
     }
 
     /// The address of a handle.

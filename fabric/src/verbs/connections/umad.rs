@@ -139,8 +139,8 @@ impl UmadCm {
     }
 
     /// See [`Manager::path_found`].
-    pub fn path_found(&mut self, destination: Destination, path: Option<&SubnetPath>) -> bool {
-        self.manager.path_found(destination, path)
+    pub fn path_found(&mut self, destination: Destination, path: Option<&SubnetPath>) {
+        self.manager.path_found(destination, path);
     }
 
     /// See [`Manager::listen`].

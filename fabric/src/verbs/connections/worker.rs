@@ -173,14 +173,15 @@ impl VerbsWorker {
         }
     }
 
-    /// Passes the port's answer about a path. False if no request waits for it.
+    /// Passes the port's answer about a path.
     pub(in crate::verbs) fn path_found(
         &mut self,
         destination: Destination,
         path: Option<&SubnetPath>,
-    ) -> bool {
-        let umad = self.connections.device().and_then(RealDevice::umad);
-        umad.is_some_and(|umad| umad.path_found(destination, path))
+    ) {
+        if let Some(umad) = self.connections.device().and_then(RealDevice::umad) {
+            umad.path_found(destination, path);
+        }
     }
 
     /// Opens communication management again, after the waiting time.

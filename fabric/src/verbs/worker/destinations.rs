@@ -35,7 +35,7 @@ impl VerbsWorker {
             }
             return;
         }
-        let destinations = wanted.into_iter().map(|w| self.resolving.add(w));
+        let destinations = wanted.into_iter().map(|w| self.handles.resolve(w));
         self.shared.destinations.send(destinations);
     }
 
@@ -49,20 +49,17 @@ impl VerbsWorker {
 
     /// Handles the port's answers: creates handles to resolved destinations.
     fn take_paths(&mut self) {
-        for (destination, path) in self.shared.paths.take() {
-            let waiting = self.resolving.answered(destination);
-            let connects = self.path_found(destination, path.as_ref().ok());
-            if waiting.is_none() && !connects && path.is_err() {
-                self.handles.forget(destination.gid);
-            }
-            if let (Ok(path), Some(lane)) = (&path, &mut self.lane)
+        for answer in self.shared.paths.take() {
+            let (destination, path) = &answer;
+            self.path_found(*destination, path.as_ref().ok());
+            if let (Ok(path), Some(lane)) = (path, &mut self.lane)
                 && !destination.gid.is_multicast()
             {
                 let sources = &mut lane.receive.sources;
                 sources.learn(path.dlid, self.table.lmc, destination.gid);
             }
-            for wanted in waiting.into_iter().flatten() {
-                match &path {
+            for wanted in self.handles.answered(&answer) {
+                match path {
                     Ok(path) => self.make(wanted, self.on_subnet(&wanted.attributes, path)),
                     Err(why) => self.made(&wanted, Err(why.kind().into())),
                 }

@@ -2,15 +2,31 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
 use crate::pkeys::PKeyTable;
+use crate::subnet::{Destination, SubnetPath, Unreachable};
 use crate::verbs::device::{Device, Opened};
 use crate::verbs::endpoint::UdEndpointState;
 use crate::verbs::ibv::fake::Fake;
 use crate::verbs::snapshot::Endpoints;
 use crate::verbs::sys::{IBV_WC_SUCCESS, Library};
-use proto::{PKey, QKey, Qpn, Services};
+use proto::{IbMtu, Lid, PKey, QKey, Qpn, Services};
 
 const ENDPOINT: EndpointId = EndpointId(1);
 const GID: Gid = Gid([0xfe; 16]);
+
+const PEER: Destination = Destination {
+    gid: Gid([0xfd; 16]),
+    pkey: PKey::DEFAULT,
+};
+
+const PATH: SubnetPath = SubnetPath {
+    dlid: Lid(7),
+    slid: Lid(8),
+    sl: 0,
+    rate: 0,
+    mtu: IbMtu::B2048,
+    packet_life: 0,
+    global: None,
+};
 
 /// A worker of a device with one endpoint.
 struct World {
@@ -51,6 +67,44 @@ impl World {
             worker,
         }
     }
+
+    fn counter(&self, name: &str) -> u64 {
+        let all = self.worker.counters();
+        all.iter().find(|(n, _)| *n == name).unwrap().1
+    }
+
+    /// Sends a train of three packets.
+    fn send(&mut self, ah: AddressHandle) -> Sent {
+        let mut train = self.worker.train(100).unwrap();
+        for _ in 0..3 {
+            train.next(100).unwrap();
+        }
+        let ticket = train.finish();
+        let to = UdDestination {
+            ah,
+            qpn: self.qpn,
+            qkey: QKey::IPOIB_DEFAULT,
+        };
+        self.worker.send(ENDPOINT, &to, ticket)
+    }
+
+    /// The port's answer about a path.
+    fn answer(&mut self, destination: Destination, path: Result<SubnetPath, Unreachable>) {
+        self.worker.shared.paths.send([(destination, path)]);
+        assert!(self.worker.poll(8).unwrap().is_empty());
+    }
+
+    /// Waits until a handle is made.
+    fn make(&mut self, to: &AhAttributes) -> AddressHandle {
+        let ah = self.worker.create_ah(to).unwrap();
+        for destination in self.worker.shared.destinations.take() {
+            self.answer(destination, Ok(PATH));
+        }
+        while self.counter("ah_made") == 0 {
+            assert!(self.worker.poll(8).unwrap().is_empty());
+        }
+        ah
+    }
 }
 
 /// The peers send again, but nothing would wake the thread.
@@ -69,4 +123,23 @@ fn no_receive_queue_is_empty_while_the_thread_sleeps() {
         assert!(!w.worker.arm().unwrap());
         assert_eq!(w.fake.queue().names.len(), 2 * posted.len());
     }
+}
+
+/// Answers to other workers arrive here, too.
+#[test]
+fn only_a_refused_path_ends_an_address_handle() {
+    let mut w = World::new(false, 2);
+    let ah = w.make(&AhAttributes::to(PEER.gid, PEER.pkey));
+    let refused = Err(Unreachable::Refused("no record".to_owned()));
+    let elsewhere = Destination {
+        pkey: PKey::new(0x8001),
+        ..PEER
+    };
+    w.answer(PEER, Err(Unreachable::NoAnswer));
+    w.answer(elsewhere, refused.clone());
+    assert_eq!(w.send(ah), Sent::Done);
+    assert_eq!(w.counter("tx_trains"), 1);
+    w.answer(PEER, refused);
+    assert_eq!(w.send(ah), Sent::Done);
+    assert_eq!((w.counter("tx_trains"), w.counter("tx_waited")), (1, 1));
 }

@@ -275,8 +275,8 @@ impl Manager {
         }
     }
 
-    /// Passes the path to a destination; `None`: there is none. False if no connection waits for it.
-    pub fn path_found(&mut self, destination: Destination, path: Option<&SubnetPath>) -> bool {
+    /// Passes the path to a destination; `None`: there is none.
+    pub fn path_found(&mut self, destination: Destination, path: Option<&SubnetPath>) {
         self.follow_path(destination, path);
         let own = self.own;
         let waits = |c: &Connection| {
@@ -293,10 +293,9 @@ impl Manager {
             Some(_) => (What::RouteResolved, 0),
             None => (What::RouteError, NO_PATH),
         };
-        for number in &waiting {
-            self.happened(*number, what, status, Box::default());
+        for number in waiting {
+            self.happened(number, what, status, Box::default());
         }
-        !waiting.is_empty()
     }
 
     /// The path of a request. `pkeys` is the port's table.
