@@ -47,10 +47,11 @@ impl VerbsWorker {
         }
     }
 
-    /// Handles the port's answers: creates handles to resolved destinations.
-    fn take_paths(&mut self) {
-        for answer in self.shared.paths.take() {
-            let (destination, path) = &answer;
+    /// Handles the port's answers: creates handles to resolved destinations. False if there are none.
+    fn take_paths(&mut self) -> bool {
+        let answers = self.shared.paths.take();
+        for answer in &answers {
+            let (destination, path) = answer;
             self.path_found(*destination, path.as_ref().ok());
             if let (Ok(path), Some(lane)) = (path, &mut self.lane)
                 && !destination.gid.is_multicast()
@@ -58,13 +59,14 @@ impl VerbsWorker {
                 let sources = &mut lane.receive.sources;
                 sources.learn(path.dlid, self.table.lmc, destination.gid);
             }
-            for wanted in self.handles.answered(&answer) {
+            for wanted in self.handles.answered(answer) {
                 match path {
                     Ok(path) => self.make(wanted, self.on_subnet(&wanted.attributes, path)),
                     Err(why) => self.made(&wanted, Err(why.kind().into())),
                 }
             }
         }
+        !answers.is_empty()
     }
 
     /// The address of a destination on Ethernet.
@@ -124,11 +126,11 @@ impl VerbsWorker {
         }
     }
 
-    /// Handles the created address handles, and sends the trains that waited for them.
+    /// Handles the port's answers and the created address handles, and sends the trains that waited for them.
     pub(super) fn take_made(&mut self) {
-        self.take_paths();
+        let answered = self.take_paths();
         let made = self.maker.take_made();
-        if made.is_empty() {
+        if !answered && made.is_empty() {
             return;
         }
         for m in made {

@@ -143,3 +143,14 @@ fn only_a_refused_path_ends_an_address_handle() {
     assert_eq!(w.send(ah), Sent::Done);
     assert_eq!((w.counter("tx_trains"), w.counter("tx_waited")), (1, 1));
 }
+
+/// They would keep places that other trains need.
+#[test]
+fn trains_do_not_wait_for_a_path_that_does_not_exist() {
+    let mut w = World::new(false, 2);
+    let to = AhAttributes::to(PEER.gid, PEER.pkey);
+    let ah = w.worker.create_ah(&to).unwrap();
+    assert_eq!(w.send(ah), Sent::Done);
+    w.answer(PEER, Err(Unreachable::NoAnswer));
+    assert_eq!((w.counter("tx_waited"), w.counter("tx_no_ah")), (1, 1));
+}
