@@ -93,6 +93,8 @@ pub struct VerbsPort {
     device: Option<(Opened, Presence)>,
     held: Held,
     backoff: Backoff,
+    /// Events of attempts to open the device again that have failed later.
+    unreported: Vec<PortEvent>,
     /// The last usable state of the port.
     usable: Usable,
     /// How often to read the port again, see [`LOOKS_AFTER`].
@@ -186,6 +188,7 @@ impl VerbsPort {
             device: None,
             held: Held::default(),
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
+            unreported: Vec::new(),
             usable,
             looks: 0,
             mended: 0,

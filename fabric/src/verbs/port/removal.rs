@@ -78,7 +78,8 @@ impl VerbsPort {
         let seen =
             see(&device.first.context, self.config.port, &mut self.requests).map_err(failed)?;
         let evaluated = evaluate(&self.config, &seen, Some(self.usable.gid.gid));
-        let mut events = self.follow_pkeys(&seen);
+        let changes = self.follow_pkeys(&seen);
+        self.unreported.extend(changes);
         for endpoint in self.endpoints.values_mut() {
             endpoint
                 .make(&device, self.config.port, &self.pkeys)
@@ -89,6 +90,7 @@ impl VerbsPort {
         // Another program may manage connections now.
         self.services = services(&self.config, self.usable.link_layer);
         let ids = self.endpoints.values().map(|e| e.id).collect();
+        let mut events = std::mem::take(&mut self.unreported);
         events.push(PortEvent::QpnChange(ids));
         match evaluated {
             Ok(now) => events.extend(self.follow(now)),
@@ -116,5 +118,56 @@ impl VerbsPort {
             let address = cm_address(space, gid.gid, scope, PKey::DEFAULT, None);
             self.held.take(clock(), &device.first, presence, address);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use proto::QKey;
+    use proto::backoff::Backoff;
+
+    use super::*;
+    use crate::namespace::Namespace;
+    use crate::port::{Port, UdInit};
+    use crate::verbs::config::VerbsConfig;
+    use crate::verbs::ibv::fake::Fake;
+
+    fn another_table_while_the_device_fails() {
+        let _ns = Namespace::loopback("reopen");
+        let fake = Arc::new(Fake::default());
+        fake.device().pkeys = vec![0xffff, 0x8001];
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let init = UdInit {
+            pkey: PKey::new(0x8001),
+            qkey: QKey::IPOIB_DEFAULT,
+            qpn: None,
+        };
+        let id = port.create_ud(init).unwrap().id;
+        port.backoff = Backoff::new(Duration::ZERO, Duration::ZERO);
+        port.shared[0].complain("for a test");
+        assert_eq!(port.process(), [PortEvent::Removed]);
+        fake.device().pkeys = vec![0xffff];
+        fake.device().refuses_queue_pairs = true;
+        assert_eq!(port.process(), []);
+        fake.device().refuses_queue_pairs = false;
+        let events = port.process();
+        let expected = [
+            PortEvent::PKeyChange(vec![id]),
+            PortEvent::QpnChange(vec![id]),
+            PortEvent::Active,
+        ];
+        assert_eq!(events, expected);
+        assert_eq!(port.endpoint_pkey(id), None);
+    }
+
+    #[test]
+    fn a_failed_attempt_to_reopen_loses_no_event() {
+        let test = another_table_while_the_device_fails;
+        thread::spawn(test).join().unwrap();
     }
 }
