@@ -168,7 +168,7 @@ impl Receive {
     pub fn completed(&mut self, completion: &WorkCompletion, table: &Table, counts: &mut Counts) {
         let place = match self.pool.completed(completion) {
             Completed::Place(place) => place,
-            Completed::Part | Completed::Unknown => {
+            Completed::Part(_) | Completed::Unknown => {
                 counts.cq_unknown += 1;
                 return;
             }

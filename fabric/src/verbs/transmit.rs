@@ -51,6 +51,8 @@ pub enum Returned {
     Train(EndpointId, WcStatus),
     /// A packet of a train failed; the train returns with its last packet.
     Packet,
+    /// A message of a connection failed; its place returns with the last message.
+    Message,
     /// A place that connections have posted.
     Other(Place),
     /// Unknown work.
@@ -207,7 +209,16 @@ impl Transmit {
     pub fn completed(&mut self, completion: &WorkCompletion) -> Returned {
         let place = match self.pool.completed(completion) {
             Completed::Place(place) => place,
-            Completed::Part => return Returned::Packet,
+            Completed::Part(index) => {
+                let is_train = self
+                    .flights
+                    .get(index as usize)
+                    .is_some_and(Option::is_some);
+                return match is_train {
+                    true => Returned::Packet,
+                    false => Returned::Message,
+                };
+            }
             Completed::Unknown => return Returned::Unknown,
         };
         match self.land(&place) {

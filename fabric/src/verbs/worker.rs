@@ -323,7 +323,8 @@ impl VerbsWorker {
                         self.counts.tx_failed += 1;
                         failed.push((from, status));
                     }
-                    Returned::Packet => self.connections.sent(now, wc.qpn(), status, false),
+                    Returned::Packet => {}
+                    Returned::Message => self.connections.sent(now, wc.qpn(), status, false),
                     Returned::Other(place) => {
                         progress = true;
                         self.connections.sent(now, wc.qpn(), status, true);

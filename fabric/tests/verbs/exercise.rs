@@ -143,7 +143,7 @@ impl Opened {
                         received.push((place, completion.byte_len()));
                     }
                     Completed::Place(_) => return Err(wrong("a receive failed")),
-                    Completed::Part | Completed::Unknown => {}
+                    Completed::Part(_) | Completed::Unknown => {}
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Opened {
                         return Ok(place);
                     }
                     Completed::Place(_) => return Err(wrong("a send failed")),
-                    Completed::Part | Completed::Unknown => {}
+                    Completed::Part(_) | Completed::Unknown => {}
                 }
             }
         }

@@ -13,8 +13,8 @@ use super::queue_pair::Emptied;
 pub enum Completed {
     /// All work requests of this place are done.
     Place(Place),
-    /// One of several work requests of a place failed; the last one returns the place.
-    Part,
+    /// One of several work requests of the place with this index failed; the last one returns the place.
+    Part(u32),
     /// A repeated, late or foreign completion: nothing posted matches it.
     Unknown,
 }
@@ -86,7 +86,7 @@ impl Pool {
         match self.posted.get_mut(index as usize) {
             Some(slot) if slot.as_ref().is_some_and(known) => {
                 if more {
-                    return Completed::Part;
+                    return Completed::Part(index);
                 }
                 match slot.take() {
                     Some(posted) => {

@@ -70,7 +70,7 @@ proptest! {
                             prop_assert!(posted.remove(&name));
                             free.push(place);
                         }
-                        Completed::Part => prop_assert!(false, "receives have no parts"),
+                        Completed::Part(_) => prop_assert!(false, "receives have no parts"),
                         Completed::Unknown => prop_assert!(!posted.contains(&name)),
                     }
                 }

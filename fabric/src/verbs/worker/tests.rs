@@ -7,7 +7,7 @@ use crate::verbs::device::{Device, Opened};
 use crate::verbs::endpoint::UdEndpointState;
 use crate::verbs::ibv::fake::Fake;
 use crate::verbs::snapshot::Endpoints;
-use crate::verbs::sys::{IBV_WC_SUCCESS, Library};
+use crate::verbs::sys::{IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, Library};
 use proto::{IbMtu, Lid, PKey, QKey, Qpn, Services};
 
 const ENDPOINT: EndpointId = EndpointId(1);
@@ -153,4 +153,23 @@ fn trains_do_not_wait_for_a_path_that_does_not_exist() {
     assert_eq!(w.send(ah), Sent::Done);
     w.answer(PEER, Err(Unreachable::NoAnswer));
     assert_eq!((w.counter("tx_waited"), w.counter("tx_no_ah")), (1, 1));
+}
+
+/// The first packet fails, and its queue pair flushes the others.
+#[test]
+fn a_failed_train_counts_once_and_not_as_a_message() {
+    let mut w = World::new(true, 2);
+    let ah = w.make(&AhAttributes::to(PEER.gid, PEER.pkey));
+    assert_eq!(w.send(ah), Sent::Done);
+    let packets = w.fake.device().sends.clone();
+    assert_eq!(packets.len(), 3);
+    let failures = [IBV_WC_WR_FLUSH_ERR; 2];
+    let failures = std::iter::once(IBV_WC_LOC_QP_OP_ERR).chain(failures);
+    for (packet, failure) in packets.into_iter().zip(failures) {
+        let queue = &w.opened.first.send_cq;
+        w.fake.complete(queue, packet, w.qpn, failure);
+    }
+    assert!(w.worker.poll(8).unwrap().is_empty());
+    assert_eq!((w.counter("cq_errors"), w.counter("tx_failed")), (3, 1));
+    assert_eq!(w.counter("rc_stray_completions"), 0);
 }
