@@ -90,9 +90,13 @@ impl Transmitter {
             };
             match sent {
                 Ok(sent) => {
+                    let before = first * stride;
                     first += sent;
+                    counts.packets.tx_packets += sent as u64;
+                    counts.packets.tx_bytes += (total.min(first * stride) - before) as u64;
                     if first >= count {
-                        self.count_sent(counts, count, total);
+                        counts.packets.tx_trains += 1;
+                        counts.packets.tx_unsegmented += u64::from(!whole);
                         return Outcome::Done;
                     }
                 }
@@ -118,15 +122,6 @@ impl Transmitter {
             }
         }
     }
-
-    fn count_sent(&self, counts: &mut Counts, packets: usize, bytes: usize) {
-        counts.packets.tx_trains += 1;
-        counts.packets.tx_packets += packets as u64;
-        counts.packets.tx_bytes += bytes as u64;
-        if !self.segmentation && packets > 1 {
-            counts.packets.tx_unsegmented += 1;
-        }
-    }
 }
 
 fn options(to: &Address) -> SendOptions {
@@ -149,4 +144,53 @@ fn options(to: &Address) -> SendOptions {
 /// UDP_SEGMENT or a lower limit of segments (net/ipv4/udp.c, `udp_send_skb`).
 fn refuses_segmentation(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::thread;
+
+    use rustix::net::sockopt::set_socket_send_buffer_size;
+
+    use super::*;
+    use crate::namespace::Namespace;
+
+    /// The kernel keeps packets to a neighbour that does not answer, and the socket's buffer fills.
+    fn to_nobody() {
+        let _ns = Namespace::loopback("nobody");
+        Namespace::ip("link add u0 up type veth peer name u1");
+        Namespace::ip("link set u1 up");
+        Namespace::ip("address add 192.0.2.1/24 dev u0");
+        let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
+        set_socket_send_buffer_size(&socket, 0).unwrap();
+        let outlet = Outlet {
+            source: socket.local_addr().unwrap(),
+            fd: socket.into(),
+        };
+        let mut counts = Counts::default();
+        let mut transmitter = Transmitter {
+            segmentation: false,
+        };
+        let shape = Shape {
+            stride: 1000,
+            count: 10,
+            first: 0,
+        };
+        let to = Address::port("::ffff:192.0.2.2".parse().unwrap());
+        let mut memory = [0; 9_500];
+        let seal = |memory: &mut [u8], _: &Route| Some(memory.len());
+        let sent = transmitter.send(&mut counts, (&outlet, 0), &to, shape, &mut memory, seal);
+        let Outcome::Blocked(taken @ 1..10) = sent else {
+            panic!("{sent:?}");
+        };
+        let counts = counts.packets;
+        assert_eq!((counts.tx_packets, counts.tx_trains), (taken as u64, 0));
+        assert_eq!(counts.tx_bytes, taken as u64 * 1000);
+    }
+
+    #[test]
+    fn packets_before_a_blocked_one_are_counted() {
+        thread::spawn(to_nobody).join().unwrap();
+    }
 }
