@@ -28,6 +28,14 @@ pub struct ConnectRequest<'a> {
     pub private_data: &'a [u8],
 }
 
+/// Whether a port with the GID `local` can connect to a peer: GIDs of IPv4 reach only those of IPv4.
+pub(crate) fn reaches(local: Gid, peer: Gid) -> bool {
+    local != Gid::UNSPECIFIED
+        && peer != Gid::UNSPECIFIED
+        && !peer.is_multicast()
+        && peer.ipv4().is_some() == local.ipv4().is_some()
+}
+
 /// Result of [`Connections::post`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {

@@ -9,7 +9,7 @@ use super::connection::{Connection, Stage, Wish};
 use super::lookup::Place;
 use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{Ask, CmId, Consent};
-use crate::connection::ConnectRequest;
+use crate::connection::{ConnectRequest, reaches};
 use crate::soft::rc::RcQp;
 
 /// Parameters of a new connection.
@@ -78,7 +78,7 @@ impl Engine {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         let peer = request.peer;
-        let (true, Some(path_mtu)) = (self.reaches(peer), self.port.path_mtu) else {
+        let (true, Some(path_mtu)) = (reaches(self.port.gid, peer), self.port.path_mtu) else {
             return Err(ConnectError::Unreachable(peer));
         };
         let wish = Wish {
@@ -89,15 +89,6 @@ impl Engine {
         let from = (endpoint, partition.into());
         self.ask(now, id, from, peer, path_mtu, wish)?;
         Ok(id)
-    }
-
-    /// Whether the port's GID can send to a peer's GID.
-    pub(super) fn reaches(&self, peer: Gid) -> bool {
-        let local = self.port.gid;
-        local != Gid::UNSPECIFIED
-            && peer != Gid::UNSPECIFIED
-            && !peer.is_multicast()
-            && peer.ipv4().is_some() == local.ipv4().is_some()
     }
 
     /// The private data of a request. For a service of rdma_cm, rdma_cm's header precedes them.

@@ -4,6 +4,7 @@ use proto::{ConnectError, EndpointId, Gid, Instant, Qpn, ServiceId};
 
 use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
+use crate::connection::reaches;
 
 /// Maximum number of queued answers.
 const ANSWERS_MAX: usize = 64;
@@ -42,7 +43,7 @@ impl Engine {
         service: ServiceId,
         private_data: &[u8],
     ) -> Result<SidrId, ConnectError> {
-        if !self.reaches(peer) {
+        if !reaches(self.port.gid, peer) {
             return Err(ConnectError::Unreachable(peer));
         }
         if self.answers.len() >= ANSWERS_MAX {

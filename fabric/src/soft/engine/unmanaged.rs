@@ -7,6 +7,7 @@ use super::connection::Stage;
 use super::consumer::Begin;
 use super::{Engine, Partition};
 use crate::cm::Remote;
+use crate::connection::reaches;
 
 /// Our parameters of a connection, for the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +100,7 @@ impl Engine {
         let place = self.in_stage(connection, Stage::Unmanaged);
         let place = place.ok_or(std::io::Error::from(std::io::ErrorKind::NotConnected))?;
         let fits = self.port.path_mtu.is_some_and(|own| remote.path_mtu <= own);
-        if !fits || !self.reaches(remote.gid) {
+        if !fits || !reaches(self.port.gid, remote.gid) {
             return Err(ConnectError::Unreachable(remote.gid));
         }
         if let Some(c) = self.table.get_mut(place) {

@@ -8,7 +8,7 @@ use super::lookup::Key;
 use super::sends::Sends;
 use super::state::{Input, State};
 use super::{Engine, SWEEP};
-use crate::connection::ConnectRequest;
+use crate::connection::{ConnectRequest, reaches};
 use crate::mad::cm::request_data;
 use crate::pkeys::Entry;
 use proto::{
@@ -63,7 +63,7 @@ impl<D: Device> Engine<D> {
         if !self.view.services.requests(service) {
             return Err(unsupported());
         }
-        if !self.reaches(peer) {
+        if !reaches(self.view.gid, peer) {
             return Err(ConnectError::Unreachable(peer));
         }
         self.check_partition(entry)?;

@@ -8,6 +8,7 @@ use super::consumer::Begin;
 use super::device::{Device, Event};
 use super::lookup::Key;
 use super::state::{CmEvent, meaning};
+use crate::connection::reaches;
 use crate::pkeys::Entry;
 
 /// Why a request is not passed to the consumer.
@@ -142,7 +143,7 @@ impl<D: Device> Engine<D> {
         if own.is_none_or(|own| path.path_mtu > own.bytes()) {
             return Err(Unwanted::NotServed(RejectReason::INVALID_MTU));
         }
-        if !self.is_of(entry, path.pkey_index) || !self.reaches(path.peer) {
+        if !self.is_of(entry, path.pkey_index) || !reaches(self.view.gid, path.peer) {
             return Err(Unwanted::NotServed(RejectReason::INVALID_GID));
         }
         let begin = Begin {

@@ -59,7 +59,7 @@ use device::Device;
 use listeners::Listeners;
 use lookup::{Key, Table};
 use proto::counters::Description;
-use proto::{CloseReason, ConnectionEvent, Gid, Instant};
+use proto::{CloseReason, ConnectionEvent, Instant};
 use state::{Input, State};
 
 /// Maximum time for a peer's answer to a request. The kernel repeats a request after 6.1 s (its CM
@@ -374,14 +374,5 @@ impl<D: Device> Engine<D> {
             }
         }
         all
-    }
-
-    /// Whether the port's address can connect to a peer.
-    fn reaches(&self, peer: Gid) -> bool {
-        let local = self.view.gid;
-        local != Gid::UNSPECIFIED
-            && peer != Gid::UNSPECIFIED
-            && !peer.is_multicast()
-            && peer.ipv4().is_some() == local.ipv4().is_some()
     }
 }
