@@ -143,12 +143,10 @@ impl Transmit {
                 qpn: d.qpn,
                 qkey: d.qkey,
             }),
-            head: 0,
             stride: d.train.payload,
             count,
             payload: d.train.payload,
             last: d.train.last,
-            checksum: false,
         };
         let index = place.index() as usize;
         let posted = d
@@ -191,12 +189,10 @@ impl Transmit {
     ) -> io::Result<()> {
         let sends = Sends {
             to: None,
-            head: 0,
             stride: shape.stride,
             count: shape.count,
             payload: shape.len,
             last: shape.last,
-            checksum: false,
         };
         let posted = pair.send(&mut self.list, &mut self.pool, place, &sends);
         posted.map_err(|refused| {

@@ -233,12 +233,10 @@ fn datagrams(
             qpn: qp.qpn(),
             qkey: QKEY,
         }),
-        head: 0,
         stride: PAYLOAD,
         count: DATAGRAMS,
         payload: PAYLOAD,
         last: 10,
-        checksum: false,
     };
     let mut list = SendList::new(DATAGRAMS);
     opened.receive_cq.arm()?;
@@ -297,12 +295,10 @@ fn messages(
     place.fill(0x5a);
     let sends = Sends {
         to: None,
-        head: 0,
         stride: 0,
         count: 1,
         payload: MESSAGE,
         last: MESSAGE,
-        checksum: false,
     };
     a.send(&mut SendList::new(1), send_pool, place, &sends)
         .map_err(|refused| refused.source)?;

@@ -29,8 +29,6 @@ pub struct UdTarget<'a> {
 pub struct Sends<'a> {
     /// Destination, on UD.
     pub to: Option<UdTarget<'a>>,
-    /// Offset of the first message in the place.
-    pub head: usize,
     /// Distance between the starts of two messages in bytes.
     pub stride: usize,
     /// Number of messages, not 0.
@@ -39,8 +37,6 @@ pub struct Sends<'a> {
     pub payload: usize,
     /// Bytes of the last message.
     pub last: usize,
-    /// The device computes the checksums of IPv4 and TCP or UDP (`IBV_SEND_IP_CSUM`).
-    pub checksum: bool,
 }
 
 /// Why messages were not posted.
@@ -161,15 +157,11 @@ impl SendList {
         if sends.payload.max(sends.last) <= inline_max {
             flags |= IBV_SEND_INLINE;
         }
-        if sends.checksum {
-            flags |= IBV_SEND_IP_CSUM;
-        }
         for i in 0..sends.count {
             let last = i + 1 == sends.count;
             let len = if last { sends.last } else { sends.payload };
             let Some(part) = i
                 .checked_mul(sends.stride)
-                .and_then(|n| n.checked_add(sends.head))
                 .and_then(|at| Some(at..at.checked_add(len)?))
             else {
                 return false;

@@ -148,22 +148,6 @@ impl StateChange {
         change
     }
 
-    /// SQE to RTS: a UD queue pair can send again after a failed send.
-    pub fn resume_ud() -> StateChange {
-        let mut change = StateChange::to(QueuePairState::Rts);
-        change.attr.cur_qp_state = IBV_QPS_SQE;
-        change.mask |= IBV_QP_CUR_STATE;
-        change
-    }
-
-    /// Changes the Q_Key, in INIT, RTR or RTS.
-    pub fn qkey(state: QueuePairState, qkey: QKey) -> StateChange {
-        let mut change = StateChange::to(state);
-        change.attr.qkey = qkey.get();
-        change.mask |= IBV_QP_QKEY;
-        change
-    }
-
     /// RC, RESET to INIT; the peer may only send.
     pub fn init_rc(port: u8, pkey_index: u16) -> StateChange {
         let mut change = StateChange::to(QueuePairState::Init);

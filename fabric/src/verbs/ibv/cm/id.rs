@@ -367,12 +367,6 @@ impl CmId {
         unsafe { address::read(ptr::addr_of!((*self.as_ptr()).route.addr.__bindgen_anon_1).cast()) }
     }
 
-    /// The peer's address.
-    pub fn peer_address(&self) -> Option<SocketAddr> {
-        // SAFETY: as above.
-        unsafe { address::read(ptr::addr_of!((*self.as_ptr()).route.addr.__bindgen_anon_2).cast()) }
-    }
-
     /// librdmacm's context of the bound device.
     pub(super) fn context(&self) -> Option<NonNull<ibv_context>> {
         // SAFETY: the identifier is alive.
