@@ -172,13 +172,19 @@ impl VerbsWorker {
         }
     }
 
-    /// Drops the device: connections first; posted work is lost.
+    /// Drops the device: connections first; posted work and waiting trains are lost.
     fn drop_lane(&mut self) {
         self.close_connections();
-        if let (Some(lane), Some((epoll, _))) = (&self.lane, &self.epoll) {
+        let Some(lane) = self.lane.take() else {
+            return;
+        };
+        if let Some((epoll, _)) = &self.epoll {
             lane.unwatch(epoll);
         }
-        self.lane = None;
+        for waiting in lane.waiting {
+            self.counts.tx_failed += 1;
+            self.handles.release(waiting.to.ah);
+        }
     }
 
     /// After a failed call, drops the device, asks the port to open it again, and returns `None`.

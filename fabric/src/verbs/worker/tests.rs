@@ -49,7 +49,7 @@ impl World {
         endpoint.make(&opened, 1, &PKeyTable::default()).unwrap();
         let wake = || Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let shared = Arc::new(Shared::new(wake(), wake()));
-        shared.publish(Table {
+        let table = Table {
             device: Some(Arc::clone(&opened.first)),
             port: 1,
             gid: GID,
@@ -58,7 +58,8 @@ impl World {
             payload_max: 2048,
             endpoints: Arc::new(Endpoints::of(endpoint.seen().collect())),
             ..Table::default()
-        });
+        };
+        shared.publish(table);
         let worker = VerbsWorker::new(&config, shared, 0).unwrap();
         World {
             fake,
@@ -91,6 +92,15 @@ impl World {
     /// The port's answer about a path.
     fn answer(&mut self, destination: Destination, path: Result<SubnetPath, Unreachable>) {
         self.worker.shared.paths.send([(destination, path)]);
+        assert!(self.worker.poll(8).unwrap().is_empty());
+    }
+
+    /// Takes the device away, or gives it back.
+    fn publish(&mut self, device: Option<&Arc<Device>>) {
+        self.worker.shared.publish(Table {
+            device: device.map(Arc::clone),
+            ..Table::clone(&self.worker.table)
+        });
         assert!(self.worker.poll(8).unwrap().is_empty());
     }
 
@@ -153,6 +163,23 @@ fn trains_do_not_wait_for_a_path_that_does_not_exist() {
     assert_eq!(w.send(ah), Sent::Done);
     w.answer(PEER, Err(Unreachable::NoAnswer));
     assert_eq!((w.counter("tx_waited"), w.counter("tx_no_ah")), (1, 1));
+}
+
+#[test]
+fn trains_that_wait_end_with_their_device() {
+    let mut w = World::new(false, 2);
+    let to = AhAttributes::to(PEER.gid, PEER.pkey);
+    let ah = w.worker.create_ah(&to).unwrap();
+    assert_eq!(w.send(ah), Sent::Done);
+    w.worker.destroy_ah(ah);
+    assert_eq!(w.worker.shared.destinations.take(), [PEER]);
+    w.publish(None);
+    assert_eq!(w.counter("tx_failed"), 1);
+    let library: Arc<dyn Library> = w.fake.clone();
+    let again = Device::open(&library, &VerbsConfig::new("fake", 1)).unwrap();
+    w.publish(Some(&again.first));
+    // Nobody uses the handle any more.
+    assert_eq!(w.worker.shared.destinations.take(), []);
 }
 
 /// The first packet fails, and its queue pair flushes the others.
