@@ -62,6 +62,8 @@ pub struct Lane {
     pub sent: Completions,
     receive_armed: bool,
     send_armed: bool,
+    /// Work was reclaimed without completions: waiting trains may have room.
+    emptied: bool,
     /// Start of the time without room.
     full_since: Option<Instant>,
 }
@@ -90,6 +92,7 @@ impl Lane {
             sent: Completions::new(COMPLETIONS),
             receive_armed: false,
             send_armed: false,
+            emptied: false,
             full_since: None,
             device: Arc::clone(device),
         })
@@ -154,12 +157,12 @@ impl Lane {
     }
 
     /// Arms the completion queue of receives, and with `sends` that of sends. True if completions have
-    /// arrived already.
+    /// arrived already, or if work was reclaimed.
     ///
     /// # Errors
     /// Errors of ibv_req_notify_cq(3) and ibv_poll_cq(3).
     pub fn arm(&mut self, sends: bool, counts: &mut Counts) -> io::Result<bool> {
-        if self.early {
+        if self.early || self.emptied {
             return Ok(true);
         }
         let mut there = false;
@@ -271,7 +274,13 @@ impl Lane {
         let lost = self.transmit.reclaim(&emptied);
         counts.tx_failed += lost as u64;
         self.receive.reclaim(&emptied);
+        self.emptied = true;
         Ok(())
+    }
+
+    /// Whether work was reclaimed since the last call.
+    pub fn take_emptied(&mut self) -> bool {
+        std::mem::take(&mut self.emptied)
     }
 
     /// Reclaims the places of removed endpoints; otherwise they would be lost with the endpoint's own

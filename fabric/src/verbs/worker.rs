@@ -310,7 +310,7 @@ impl VerbsWorker {
 
     /// Handles send completions.
     fn reap(&mut self) -> io::Result<()> {
-        let mut progress = false;
+        let mut progress = self.lane.as_mut().is_some_and(Lane::take_emptied);
         let mut failed: Vec<(EndpointId, WcStatus)> = Vec::new();
         let now = clock();
         loop {

@@ -76,8 +76,12 @@ impl World {
 
     /// Sends a train of three packets.
     fn send(&mut self, ah: AddressHandle) -> Sent {
+        self.send_packets(ah, 3)
+    }
+
+    fn send_packets(&mut self, ah: AddressHandle, count: usize) -> Sent {
         let mut train = self.worker.train(100).unwrap();
-        for _ in 0..3 {
+        for _ in 0..count {
             train.next(100).unwrap();
         }
         let ticket = train.finish();
@@ -95,12 +99,18 @@ impl World {
         assert!(self.worker.poll(8).unwrap().is_empty());
     }
 
-    /// Takes the device away, or gives it back.
-    fn publish(&mut self, device: Option<&Arc<Device>>) {
-        self.worker.shared.publish(Table {
-            device: device.map(Arc::clone),
-            ..Table::clone(&self.worker.table)
-        });
+    /// Sends until a train waits for room.
+    fn fill(&mut self) {
+        let ah = self.make(&AhAttributes::to(PEER.gid, PEER.pkey));
+        while self.send_packets(ah, 64) == Sent::Done {}
+        assert_eq!(self.worker.room(), Room::Nothing);
+    }
+
+    /// Publishes a changed table.
+    fn publish(&mut self, change: impl FnOnce(&mut Table)) {
+        let mut table = Table::clone(&self.worker.table);
+        change(&mut table);
+        self.worker.shared.publish(table);
         assert!(self.worker.poll(8).unwrap().is_empty());
     }
 
@@ -173,11 +183,11 @@ fn trains_that_wait_end_with_their_device() {
     assert_eq!(w.send(ah), Sent::Done);
     w.worker.destroy_ah(ah);
     assert_eq!(w.worker.shared.destinations.take(), [PEER]);
-    w.publish(None);
+    w.publish(|table| table.device = None);
     assert_eq!(w.counter("tx_failed"), 1);
     let library: Arc<dyn Library> = w.fake.clone();
     let again = Device::open(&library, &VerbsConfig::new("fake", 1)).unwrap();
-    w.publish(Some(&again.first));
+    w.publish(|table| table.device = Some(Arc::clone(&again.first)));
     // Nobody uses the handle any more.
     assert_eq!(w.worker.shared.destinations.take(), []);
 }
@@ -199,4 +209,34 @@ fn a_failed_train_counts_once_and_not_as_a_message() {
     assert!(w.worker.poll(8).unwrap().is_empty());
     assert_eq!((w.counter("cq_errors"), w.counter("tx_failed")), (3, 1));
     assert_eq!(w.counter("rc_stray_completions"), 0);
+}
+
+/// No completion follows for what the queue pair had.
+#[test]
+fn a_restarted_queue_pair_makes_room() {
+    let mut w = World::new(true, 2);
+    w.fill();
+    w.publish(|table| {
+        let mut endpoint = table.endpoints.all()[0].clone();
+        endpoint.starts += 1;
+        table.endpoints = Arc::new(Endpoints::of(vec![endpoint]));
+    });
+    assert_eq!(w.worker.room(), Room::Messages);
+}
+
+/// The worker itself restarts the queue pair, after it has handled the send completions.
+#[test]
+fn a_failed_receive_makes_room_before_the_thread_sleeps() {
+    let mut w = World::new(true, 0);
+    w.fill();
+    // The first call arms the queue of sends, which has to be polled once more.
+    assert!(w.worker.arm().unwrap());
+    assert!(!w.worker.arm().unwrap());
+    let receive = w.fake.queue().names[0];
+    let queue = &w.opened.first.receive_cq;
+    w.fake.complete(queue, receive, w.qpn, IBV_WC_LOC_QP_OP_ERR);
+    assert!(w.worker.poll(8).unwrap().is_empty());
+    assert!(w.worker.arm().unwrap());
+    assert!(w.worker.poll(8).unwrap().is_empty());
+    assert_eq!(w.worker.room(), Room::Messages);
 }
