@@ -265,6 +265,12 @@ impl VerbsPort {
     }
 
     fn publish_endpoints(&mut self) {
+        self.see_endpoints();
+        self.publish();
+    }
+
+    /// Updates the endpoints that the workers see with the next [`VerbsPort::publish`].
+    fn see_endpoints(&mut self) {
         let mut of_workers = vec![Vec::new(); self.shared.len()];
         for endpoint in self.endpoints.values() {
             for (all, seen) in of_workers.iter_mut().zip(endpoint.seen()) {
@@ -273,7 +279,6 @@ impl VerbsPort {
         }
         let of_workers = of_workers.into_iter().map(Endpoints::of).map(Arc::new);
         self.seen_endpoints = of_workers.collect();
-        self.publish();
     }
 
     fn is_ethernet(&self) -> bool {

@@ -135,6 +135,7 @@ macro_rules! fake {
     (@one ibv_create_qp $($rest:tt)*) => { fake!(@device ibv_create_qp $($rest)*); };
     (@one ibv_query_qp $($rest:tt)*) => { fake!(@device ibv_query_qp $($rest)*); };
     (@one ibv_post_send $($rest:tt)*) => { fake!(@device ibv_post_send $($rest)*); };
+    (@one rdma_create_event_channel $($rest:tt)*) => { fake!(@device rdma_create_event_channel $($rest)*); };
     (@one ibv_post_recv ($_qp:ident: $qp:ty, $($rest:tt)*) -> $result:ty) => {
         fake!(@receives ibv_post_recv $qp);
     };

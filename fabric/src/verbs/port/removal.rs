@@ -89,6 +89,8 @@ impl VerbsPort {
         self.open_administration()?;
         // Another program may manage connections now.
         self.services = services(&self.config, self.usable.link_layer);
+        // `follow` may publish. A worker that sees a device without its endpoints drops their listeners.
+        self.see_endpoints();
         let ids = self.endpoints.values().map(|e| e.id).collect();
         let mut events = std::mem::take(&mut self.unreported);
         events.push(PortEvent::QpnChange(ids));
@@ -123,7 +125,7 @@ impl VerbsPort {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
     use std::thread;
     use std::time::Duration;
 
@@ -134,7 +136,25 @@ mod tests {
     use crate::namespace::Namespace;
     use crate::port::{Port, UdInit};
     use crate::verbs::config::VerbsConfig;
+    use crate::verbs::held::Held;
     use crate::verbs::ibv::fake::Fake;
+    use crate::verbs::sys::IBV_MTU_1024;
+
+    fn create_ud(port: &mut VerbsPort, pkey: u16) -> EndpointId {
+        let init = UdInit {
+            pkey: PKey::new(pkey),
+            qkey: QKey::IPOIB_DEFAULT,
+            qpn: None,
+        };
+        port.create_ud(init).unwrap().id
+    }
+
+    /// Closes the device, to be opened again by the next call of [`Port::process`].
+    fn close(port: &mut VerbsPort) {
+        port.backoff = Backoff::new(Duration::ZERO, Duration::ZERO);
+        port.shared[0].complain("for a test");
+        assert_eq!(port.process(), [PortEvent::Removed]);
+    }
 
     fn another_table_while_the_device_fails() {
         let _ns = Namespace::loopback("reopen");
@@ -142,15 +162,8 @@ mod tests {
         fake.device().pkeys = vec![0xffff, 0x8001];
         fake.queue().takes = usize::MAX;
         let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
-        let init = UdInit {
-            pkey: PKey::new(0x8001),
-            qkey: QKey::IPOIB_DEFAULT,
-            qpn: None,
-        };
-        let id = port.create_ud(init).unwrap().id;
-        port.backoff = Backoff::new(Duration::ZERO, Duration::ZERO);
-        port.shared[0].complain("for a test");
-        assert_eq!(port.process(), [PortEvent::Removed]);
+        let id = create_ud(&mut port, 0x8001);
+        close(&mut port);
         fake.device().pkeys = vec![0xffff];
         fake.device().refuses_queue_pairs = true;
         assert_eq!(port.process(), []);
@@ -168,6 +181,33 @@ mod tests {
     #[test]
     fn a_failed_attempt_to_reopen_loses_no_event() {
         let test = another_table_while_the_device_fails;
+        thread::spawn(test).join().unwrap();
+    }
+
+    /// The last step before the port is complete uses rdma_cm.
+    fn another_mtu_while_the_device_is_away() {
+        let _ns = Namespace::loopback("another-mtu");
+        let fake = Arc::new(Fake::default());
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let id = create_ud(&mut port, 0xffff);
+        close(&mut port);
+        let shared = Arc::clone(&port.shared[0]);
+        let (sender, seen) = mpsc::channel();
+        fake.device().at_rdma_cm = Some(Box::new(move || {
+            let table = shared.table();
+            let complete = table.device.is_none() || table.endpoints.get(id).is_some();
+            sender.send(complete).unwrap();
+        }));
+        fake.device().active_mtu = IBV_MTU_1024;
+        port.held = Held::default();
+        assert_eq!(port.process().len(), 3);
+        assert_eq!(seen.try_recv(), Ok(true));
+    }
+
+    #[test]
+    fn workers_see_no_device_without_its_endpoints() {
+        let test = another_mtu_while_the_device_is_away;
         thread::spawn(test).join().unwrap();
     }
 }

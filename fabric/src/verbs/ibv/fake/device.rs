@@ -21,6 +21,10 @@ pub struct Device {
     pub max_srq: i32,
     /// The P_Key table.
     pub pkeys: Vec<u16>,
+    /// The MTU of its port.
+    pub active_mtu: ibv_mtu,
+    /// Called once when an event channel of rdma_cm is created, which fails.
+    pub at_rdma_cm: Option<Box<dyn FnOnce() + Send>>,
     /// Whether new queue pairs are refused.
     pub refuses_queue_pairs: bool,
     /// Identifiers of the posted sends, in order.
@@ -38,6 +42,8 @@ impl Default for Device {
         Device {
             max_srq: LIMIT,
             pkeys: vec![0xffff],
+            active_mtu: IBV_MTU_2048,
+            at_rdma_cm: None,
             refuses_queue_pairs: false,
             sends: Vec::new(),
             completions: Vec::new(),
@@ -106,9 +112,10 @@ pub unsafe fn ibv_query_port(
     // SAFETY: the caller's structure.
     let attr = unsafe { &mut *attr };
     attr.state = IBV_PORT_ACTIVE;
-    attr.active_mtu = IBV_MTU_2048;
     attr.gid_tbl_len = 1;
-    attr.pkey_tbl_len = fake.device().pkeys.len() as u16;
+    let device = fake.device();
+    attr.active_mtu = device.active_mtu;
+    attr.pkey_tbl_len = device.pkeys.len() as u16;
     attr.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
     0
 }
@@ -225,4 +232,12 @@ pub unsafe fn ibv_post_send(
         next = wr.next;
     }
     0
+}
+
+pub unsafe fn rdma_create_event_channel(fake: &Fake) -> *mut rdma_event_channel {
+    let called = fake.device().at_rdma_cm.take();
+    if let Some(called) = called {
+        called();
+    }
+    Failing::failing(libc::ENOSYS)
 }
