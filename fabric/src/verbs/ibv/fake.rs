@@ -2,6 +2,8 @@
 
 #[allow(clippy::missing_safety_doc)]
 mod device;
+#[allow(clippy::missing_safety_doc)]
+mod rdma_cm;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -135,7 +137,18 @@ macro_rules! fake {
     (@one ibv_create_qp $($rest:tt)*) => { fake!(@device ibv_create_qp $($rest)*); };
     (@one ibv_query_qp $($rest:tt)*) => { fake!(@device ibv_query_qp $($rest)*); };
     (@one ibv_post_send $($rest:tt)*) => { fake!(@device ibv_post_send $($rest)*); };
-    (@one rdma_create_event_channel $($rest:tt)*) => { fake!(@device rdma_create_event_channel $($rest)*); };
+    (@one rdma_create_event_channel $($rest:tt)*) => { fake!(@rdma_cm rdma_create_event_channel $($rest)*); };
+    (@one rdma_create_id $($rest:tt)*) => { fake!(@rdma_cm rdma_create_id $($rest)*); };
+    (@one rdma_resolve_addr $($rest:tt)*) => { fake!(@rdma_cm rdma_resolve_addr $($rest)*); };
+    (@one rdma_resolve_route $($rest:tt)*) => { fake!(@rdma_cm rdma_resolve_route $($rest)*); };
+    (@one rdma_connect $($rest:tt)*) => { fake!(@rdma_cm rdma_connect $($rest)*); };
+    (@one rdma_init_qp_attr $($rest:tt)*) => { fake!(@rdma_cm rdma_init_qp_attr $($rest)*); };
+    (@one rdma_get_cm_event $($rest:tt)*) => { fake!(@rdma_cm rdma_get_cm_event $($rest)*); };
+    (@one rdma_establish $($rest:tt)*) => { fake!(@succeeds rdma_establish $($rest)*); };
+    (@one rdma_disconnect $($rest:tt)*) => { fake!(@succeeds rdma_disconnect $($rest)*); };
+    (@one rdma_destroy_id $($rest:tt)*) => { fake!(@ends rdma_destroy_id $($rest)*); };
+    (@one rdma_ack_cm_event $($rest:tt)*) => { fake!(@ends rdma_ack_cm_event $($rest)*); };
+    (@one rdma_destroy_event_channel $($rest:tt)*) => { fake!(@frees rdma_destroy_event_channel $($rest)*); };
     (@one ibv_post_recv ($_qp:ident: $qp:ty, $($rest:tt)*) -> $result:ty) => {
         fake!(@receives ibv_post_recv $qp);
     };
@@ -152,6 +165,12 @@ macro_rules! fake {
             // SAFETY: `made` made it; it is freed once.
             drop(unsafe { Box::from_raw(object) });
             0
+        }
+    };
+    (@frees $name:ident ($arg:ident: $type:ty) -> $result:ty) => {
+        unsafe fn $name(&self, object: $type) -> $result {
+            // SAFETY: `made` made it; it is freed once.
+            drop(unsafe { Box::from_raw(object) });
         }
     };
     (@succeeds $name:ident ($($arg:ident: $type:ty),*) -> $result:ty) => {
@@ -171,6 +190,12 @@ macro_rules! fake {
         unsafe fn $name(&self, $($arg: $type),*) -> $result {
             // SAFETY: the caller follows the manual page.
             unsafe { device::$name(self, $($arg),*) }
+        }
+    };
+    (@rdma_cm $name:ident ($($arg:ident: $type:ty),*) -> $result:ty) => {
+        unsafe fn $name(&self, $($arg: $type),*) -> $result {
+            // SAFETY: the caller follows the manual page.
+            unsafe { rdma_cm::$name(self, $($arg),*) }
         }
     };
     // All others fail.

@@ -1,5 +1,6 @@
 //! The device of the library: its queues take all work, and complete what a test completes.
 
+use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
@@ -23,8 +24,10 @@ pub struct Device {
     pub pkeys: Vec<u16>,
     /// The MTU of its port.
     pub active_mtu: ibv_mtu,
-    /// Called once when an event channel of rdma_cm is created, which fails.
+    /// Called once when an event channel of rdma_cm is created.
     pub at_rdma_cm: Option<Box<dyn FnOnce() + Send>>,
+    /// Events of rdma_cm, each with the address of its id.
+    pub(super) cm_events: VecDeque<(usize, rdma_cm_event_type)>,
     /// Whether new queue pairs are refused.
     pub refuses_queue_pairs: bool,
     /// Identifiers of the posted sends, in order.
@@ -44,6 +47,7 @@ impl Default for Device {
             pkeys: vec![0xffff],
             active_mtu: IBV_MTU_2048,
             at_rdma_cm: None,
+            cm_events: VecDeque::new(),
             refuses_queue_pairs: false,
             sends: Vec::new(),
             completions: Vec::new(),
@@ -55,7 +59,7 @@ impl Default for Device {
 
 impl Device {
     /// A descriptor that is never readable. It stays open as long as the library.
-    fn descriptor(&mut self) -> c_int {
+    pub(super) fn descriptor(&mut self) -> c_int {
         let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let number = fd.as_raw_fd();
         self.descriptors.push(fd);
@@ -232,12 +236,4 @@ pub unsafe fn ibv_post_send(
         next = wr.next;
     }
     0
-}
-
-pub unsafe fn rdma_create_event_channel(fake: &Fake) -> *mut rdma_event_channel {
-    let called = fake.device().at_rdma_cm.take();
-    if let Some(called) = called {
-        called();
-    }
-    Failing::failing(libc::ENOSYS)
 }
