@@ -340,6 +340,10 @@ impl Connections for VerbsWorker {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         self.follow();
+        if self.lane.is_none() {
+            // The peer has nothing to do with it.
+            return Err(io::Error::from(io::ErrorKind::NotConnected).into());
+        }
         self.counts.verbs_calls += 2;
         self.connections.connect(clock(), endpoint, request)
     }

@@ -1,6 +1,7 @@
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
+use crate::connection::ConnectRequest;
 use crate::pkeys::PKeyTable;
 use crate::subnet::{Destination, SubnetPath, Unreachable};
 use crate::verbs::device::{Device, Opened};
@@ -8,7 +9,7 @@ use crate::verbs::endpoint::UdEndpointState;
 use crate::verbs::ibv::fake::Fake;
 use crate::verbs::snapshot::Endpoints;
 use crate::verbs::sys::{IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, Library};
-use proto::{IbMtu, Lid, PKey, QKey, Qpn, Services};
+use proto::{ConnectError, ConnectionId, IbMtu, Lid, PKey, QKey, Qpn, ServiceId, Services};
 
 const ENDPOINT: EndpointId = EndpointId(1);
 const GID: Gid = Gid([0xfe; 16]);
@@ -56,6 +57,7 @@ impl World {
             ethernet,
             services: Services::RdmaCm,
             payload_max: 2048,
+            path_mtu: Some(IbMtu::B2048),
             endpoints: Arc::new(Endpoints::of(endpoint.seen().collect())),
             ..Table::default()
         };
@@ -104,6 +106,16 @@ impl World {
         let ah = self.make(&AhAttributes::to(PEER.gid, PEER.pkey));
         while self.send_packets(ah, 64) == Sent::Done {}
         assert_eq!(self.worker.room(), Room::Nothing);
+    }
+
+    fn request(&mut self) -> Result<ConnectionId, ConnectError> {
+        let request = ConnectRequest {
+            service: ServiceId::rdma_cm(4755),
+            peer: PEER.gid,
+            to: self.qpn,
+            private_data: &[],
+        };
+        self.worker.connect(ENDPOINT, &request)
     }
 
     /// Publishes a changed table.
@@ -239,4 +251,14 @@ fn a_failed_receive_makes_room_before_the_thread_sleeps() {
     assert!(w.worker.arm().unwrap());
     assert!(w.worker.poll(8).unwrap().is_empty());
     assert_eq!(w.worker.room(), Room::Messages);
+}
+
+/// The worker notices a failure before the port does.
+#[test]
+fn a_peer_is_not_unreachable_because_the_device_has_failed() {
+    let mut w = World::new(true, 2);
+    let failed: io::Result<()> = Err(io::Error::other("it fails"));
+    w.worker.check("for a test", failed);
+    let refused = w.request();
+    assert!(matches!(&refused, Err(ConnectError::Os(_))), "{refused:?}");
 }
