@@ -596,12 +596,8 @@ impl Worker for VerbsWorker {
     fn handle_timeout(&mut self) {
         let reaped = self.reap();
         self.check("cannot poll the device", reaped);
-        let now = clock();
-        self.open_connections_again(now);
-        let managed = self.connections.handle_timeout(now);
+        let managed = self.connections_timeout(clock());
         self.check("cannot manage connections", managed);
-        self.ask_for_paths();
-        self.reclaim();
     }
 
     fn connections(&mut self) -> Option<&mut dyn Connections> {

@@ -29,6 +29,8 @@ proto::counters! {
         retry_exceeded => "retry_exceeded_err",
         /// Queue pairs that failed because the peer had no receive buffer too often or for too long.
         rnr_exceeded => "retry_rnr_exceeded_err",
+        /// Connections ended because their peers acknowledged nothing while no memory for messages was left.
+        stalled => "rc_stalled",
         /// Queue pairs destroyed before all posted work came back.
         not_drained => "rc_not_drained",
     }

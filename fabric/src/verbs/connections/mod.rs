@@ -83,6 +83,10 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Time without a completion after which a full window does not stop the others any more.
 const STALLED_AFTER: Duration = Duration::from_millis(50);
 
+/// Time without a completion after which a connection may have to give its memory: longer than the first
+/// acknowledgement timeout of a queue pair ([`real::ACK_TIMEOUT`]), so that one lost packet ends no connection.
+const STALLED_MAX: Duration = Duration::from_millis(300);
+
 /// Interval of the check of full windows.
 const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
@@ -342,6 +346,24 @@ impl<D: Device> Engine<D> {
         });
         if !self.full.is_empty() {
             self.sweep_within(now, LOOK_AT_FULL);
+        }
+    }
+
+    /// If no memory for messages is left, ends the connection that has gone without a completion longest, if
+    /// that is too long: peers that take nothing would keep the memory from all others.
+    pub fn end_stalled(&mut self, now: Instant) {
+        // The memory of a draining connection comes back first.
+        if !self.draining.is_empty() {
+            return;
+        }
+        let all = self.table.iter();
+        let waiting = all.filter(|(_, c)| c.state.is_known() && !c.sends.is_empty());
+        let longest = waiting.min_by_key(|(_, c)| c.progress);
+        let stalled = longest.filter(|(_, c)| now.since(c.progress) > STALLED_MAX);
+        if let Some(key) = stalled.map(|(key, _)| key) {
+            self.counts.stalled += 1;
+            let reason = CloseReason::Failed(crate::WcStatus::GeneralErr);
+            self.drive(now, key, Input::Lost(reason));
         }
     }
 

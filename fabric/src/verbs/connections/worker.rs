@@ -24,6 +24,7 @@ use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::{Device, TRANSMIT_LEN};
 use crate::verbs::ibv::Place;
 use crate::verbs::ibv::cm::PortSpace;
+use crate::verbs::transmit::Transmit;
 use crate::verbs::worker::{VerbsWorker, Woken};
 use crate::worker::{Train, TrainTicket};
 
@@ -185,7 +186,7 @@ impl VerbsWorker {
     }
 
     /// Opens communication management again, after the waiting time.
-    pub(in crate::verbs) fn open_connections_again(&mut self, now: Instant) {
+    fn open_connections_again(&mut self, now: Instant) {
         if self.open_again.take_if(|at| *at <= now).is_some()
             && let (Some(_), Some(device)) = (&self.lane, self.table.device.clone())
         {
@@ -282,11 +283,27 @@ impl VerbsWorker {
 
     /// Whether connections have room for messages.
     pub(in crate::verbs) fn has_room_for_messages(&self) -> bool {
-        let places = self
-            .lane
-            .as_ref()
-            .is_none_or(|l| l.transmit.has_for_messages());
-        self.connections.has_room() && (places || self.connections.is_idle())
+        self.connections.has_room() && (self.has_places() || self.connections.is_idle())
+    }
+
+    fn has_places(&self) -> bool {
+        let transmit = self.lane.as_ref().map(|lane| &lane.transmit);
+        transmit.is_none_or(Transmit::has_for_messages)
+    }
+
+    /// Handles the timers of connections.
+    ///
+    /// # Errors
+    /// Errors of communication management.
+    pub(in crate::verbs) fn connections_timeout(&mut self, now: Instant) -> io::Result<()> {
+        self.open_connections_again(now);
+        self.connections.handle_timeout(now)?;
+        if !self.has_places() {
+            self.connections.end_stalled(now);
+        }
+        self.ask_for_paths();
+        self.reclaim();
+        Ok(())
     }
 
     fn lend(

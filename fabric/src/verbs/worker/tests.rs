@@ -1,7 +1,9 @@
+use std::thread;
+
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
-use crate::connection::ConnectRequest;
+use crate::connection::{ConnectRequest, Posted};
 use crate::pkeys::PKeyTable;
 use crate::subnet::{Destination, SubnetPath, Unreachable};
 use crate::verbs::device::{Device, Opened};
@@ -9,7 +11,9 @@ use crate::verbs::endpoint::UdEndpointState;
 use crate::verbs::ibv::fake::Fake;
 use crate::verbs::snapshot::Endpoints;
 use crate::verbs::sys::{IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, Library};
-use proto::{ConnectError, ConnectionId, IbMtu, Lid, PKey, QKey, Qpn, ServiceId, Services};
+use proto::{
+    ConnectError, ConnectionEvent, ConnectionId, IbMtu, Lid, PKey, QKey, Qpn, ServiceId, Services,
+};
 
 const ENDPOINT: EndpointId = EndpointId(1);
 const GID: Gid = Gid([0xfe; 16]);
@@ -116,6 +120,45 @@ impl World {
             private_data: &[],
         };
         self.worker.connect(ENDPOINT, &request)
+    }
+
+    /// Opens a connection.
+    fn connect(&mut self) -> ConnectionId {
+        let id = self.request().unwrap();
+        assert!(self.worker.poll(8).unwrap().is_empty());
+        let replied = self.worker.poll_event();
+        assert!(
+            matches!(replied, Some(ConnectionEvent::Replied { connection, .. }) if connection == id)
+        );
+        self.worker.establish(id);
+        id
+    }
+
+    /// Posts a message; false if there is no place for it.
+    fn post(&mut self, to: ConnectionId) -> bool {
+        let Some(mut message) = self.worker.message(to, 100) else {
+            return false;
+        };
+        message.next(100).unwrap();
+        let ticket = message.finish();
+        self.worker.post(to, ticket) != Posted::Refused
+    }
+
+    /// Handles the timers for a while; returns the connections that were closed.
+    fn pass(&mut self, time: Duration) -> Vec<ConnectionId> {
+        let end = clock().after(time);
+        while clock() < end {
+            if self.worker.next_deadline().is_some_and(|at| at <= clock()) {
+                self.worker.handle_timeout();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let events = std::iter::from_fn(|| self.worker.poll_event());
+        let closed = events.filter_map(|event| match event {
+            ConnectionEvent::Closed { connection, .. } => Some(connection),
+            _ => None,
+        });
+        closed.collect()
     }
 
     /// Publishes a changed table.
@@ -261,4 +304,46 @@ fn a_peer_is_not_unreachable_because_the_device_has_failed() {
     w.worker.check("for a test", failed);
     let refused = w.request();
     assert!(matches!(&refused, Err(ConnectError::Os(_))), "{refused:?}");
+}
+
+/// Of four peers that take nothing, one gives its places: that of the first message.
+#[test]
+fn peers_that_take_nothing_do_not_keep_all_places() {
+    let mut w = World::new(true, 2);
+    let dead: [ConnectionId; 4] = std::array::from_fn(|_| w.connect());
+    let alive = w.connect();
+    let (begun, mut first) = (clock(), Vec::new());
+    loop {
+        let posted = dead.map(|to| {
+            let posted = w.post(to);
+            let sends = &w.fake.device().sends;
+            if posted && to == dead[0] {
+                first.extend(sends.last().copied());
+            }
+            posted
+        });
+        if posted == [false; 4] {
+            break;
+        }
+    }
+    assert_eq!(w.worker.room(), Room::Datagrams);
+    assert!(!w.post(alive));
+    let all = Connections::list(&w.worker);
+    let of_first = all.iter().find(|c| c.connection == dead[0]);
+    let qpn = of_first.unwrap().local_qpn;
+    let mut closed = Vec::new();
+    while closed.is_empty() && clock() < begun.after(Duration::from_secs(5)) {
+        closed = w.pass(Duration::from_millis(10));
+    }
+    assert_eq!(closed, [dead[0]]);
+    // A single lost packet may take 268 ms.
+    assert!(clock() > begun.after(Duration::from_millis(268)));
+    let queue = &w.opened.first.send_cq;
+    for message in first {
+        w.fake.complete(queue, message, qpn, IBV_WC_WR_FLUSH_ERR);
+    }
+    assert!(w.worker.poll(8).unwrap().is_empty());
+    assert_eq!(w.worker.room(), Room::Messages);
+    assert!(w.post(alive));
+    assert_eq!(w.pass(Duration::from_millis(100)), []);
 }
