@@ -67,12 +67,27 @@ impl<H: Send + Sync + 'static> Maker<H> {
 
     /// Queues the creation of an object.
     pub fn make(&self, wanted: Wanted, make: impl FnOnce() -> io::Result<H> + Send + 'static) {
-        self.0.push(Job::Make(wanted, Box::new(make)));
+        lock(&self.0.queue)
+            .jobs
+            .push_back(Job::Make(wanted, Box::new(make)));
+        self.0.bell.notify_one();
     }
 
-    /// Queues the destruction of an object.
+    /// Queues the destruction of an object, before all creations: a device is closed after its last object.
     pub fn end(&self, object: Arc<H>) {
-        self.0.push(Job::End(object));
+        lock(&self.0.queue).jobs.push_front(Job::End(object));
+        self.0.bell.notify_one();
+    }
+
+    /// Forgets the creations that have not begun: they are for another device or another GID.
+    pub fn forget(&self) {
+        let mut queue = lock(&self.0.queue);
+        let jobs = std::mem::take(&mut queue.jobs).into_iter();
+        let (ends, makes): (_, VecDeque<_>) = jobs.partition(|job| matches!(job, Job::End(_)));
+        queue.jobs = ends;
+        drop(queue);
+        // Without the lock, because they own parts of the device.
+        drop(makes);
     }
 
     /// Takes the answers.
@@ -91,11 +106,6 @@ impl<H> Drop for Maker<H> {
 }
 
 impl<H> Shared<H> {
-    fn push(&self, job: Job<H>) {
-        lock(&self.queue).jobs.push_back(job);
-        self.bell.notify_one();
-    }
-
     fn next(&self) -> Option<Job<H>> {
         let mut queue = lock(&self.queue);
         loop {
@@ -194,5 +204,44 @@ mod tests {
         maker.end(Arc::new(Ends(sender)));
         let by = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_ne!(by, thread::current().id());
+    }
+
+    /// The device that a creation is for stays open until the creation has ended.
+    #[test]
+    fn creations_for_a_former_device_do_not_begin() {
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let maker = Maker::start(wake).unwrap();
+        let (go, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        for n in 0..THREADS as u32 {
+            let waits = Arc::clone(&waits);
+            maker.make(wanted(n), move || {
+                let _ = lock(&waits).recv();
+                Ok(n)
+            });
+        }
+        // No thread is free.
+        while !lock(&maker.0.queue).jobs.is_empty() {
+            thread::yield_now();
+        }
+        let device = Arc::new(());
+        let former = Arc::clone(&device);
+        maker.make(wanted(10), move || {
+            drop(former);
+            Ok(10)
+        });
+        maker.forget();
+        assert_eq!(Arc::strong_count(&device), 1);
+        maker.make(wanted(11), || Ok(11));
+        maker.end(Arc::new(0));
+        let next = matches!(lock(&maker.0.queue).jobs.front(), Some(Job::End(_)));
+        assert!(next, "no creation delays the end of an object");
+        drop(go);
+        let mut made: Vec<u32> = answers(&maker, THREADS + 1)
+            .iter()
+            .map(|m| m.wanted.handle.0)
+            .collect();
+        made.sort_unstable();
+        assert_eq!(made, [0, 1, 2, 3, 11]);
     }
 }

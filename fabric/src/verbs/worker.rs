@@ -125,6 +125,7 @@ impl VerbsWorker {
         let flushed = old.flushes != self.table.flushes;
         if !same_device || old.gid != self.table.gid || old.gid_index != self.table.gid_index {
             self.handles.renew();
+            self.maker.forget();
             self.make_handles();
         } else if flushed {
             self.handles.age_all();
