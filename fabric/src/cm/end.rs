@@ -33,15 +33,20 @@ impl Cm {
         }
     }
 
+    /// The connection that a peer has given up: after a timeout the peer may not know our communication id.
+    pub(crate) fn given_up(&self, peer: Gid, rej: &Rej) -> Option<CmId> {
+        let (reason, named) = (RejectReason(rej.reason.get()), rej.ari_length() >= 8);
+        let ca_guid = rej.ari.first_chunk::<8>()?;
+        let found = self
+            .table
+            .by_comm_id(peer, *ca_guid, rej.local_comm_id.get());
+        found.filter(|_| named && reason == RejectReason::TIMEOUT)
+    }
+
     /// The connection that a rejection refers to.
     fn rejected_id(&mut self, from: Gid, rej: &Rej) -> Option<CmId> {
         let (remote, local) = (rej.remote_comm_id.get(), rej.local_comm_id.get());
-        // After a timeout the peer may not know our communication id.
-        if rej.reason.get() == RejectReason::TIMEOUT.0
-            && rej.ari_length() >= 8
-            && let Some(ca_guid) = rej.ari.first_chunk::<8>()
-            && let Some(id) = self.table.by_comm_id(from, *ca_guid, local)
-        {
+        if let Some(id) = self.given_up(from, rej) {
             return Some(id);
         }
         // Before a reply the peer's communication id is unknown.

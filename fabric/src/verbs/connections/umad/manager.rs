@@ -2,7 +2,8 @@
 //!
 //! A `Cm` names ports by GID. A datagram of the subnet has no GRH and so only a LID. A request names its
 //! sender's GID and LID; the LID must be the datagram's. Any other message names the connection to which
-//! it belongs, whose LID must be the datagram's. Another datagram counts as from the GID `::LID`, which no
+//! it belongs, whose LID must be the datagram's; a peer that gives up its request names it by its own
+//! communication id. Another datagram counts as from the GID `::LID`, which no
 //! port has: it can be answered, and matches no connection.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -455,15 +456,18 @@ impl Manager {
         if let Some(grh) = &received.grh {
             return grh.gid;
         }
+        let is_its = |c: &&Connection| c.to.is_some_and(|to| to.dlid == received.slid);
         let message = Mad::parse(mad).ok();
         let known = match message.and_then(|mad| mad.communication_management()) {
             Some(Message::Req(m)) => {
                 (m.primary.local_lid.get() == received.slid.0).then_some(Gid(m.primary.local_gid))
             }
-            _ => self.named(mad, RECEIVER_ID).and_then(|c| {
-                let lid = c.to.map(|to| to.dlid);
-                (lid == Some(received.slid)).then_some(c.peer)
-            }),
+            Some(Message::Rej(m)) if m.remote_comm_id.get() == 0 => {
+                let mut all = self.connections.values().filter(is_its);
+                all.find(|c| self.cm.given_up(c.peer, m).is_some())
+                    .map(|c| c.peer)
+            }
+            _ => self.named(mad, RECEIVER_ID).filter(is_its).map(|c| c.peer),
         };
         known.unwrap_or_else(|| {
             let mut bytes = [0; 16];

@@ -1,6 +1,8 @@
 //! Two engines with our own communication management, over a network of LIDs that loses, doubles and
 //! delays datagrams.
 
+mod answers;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
