@@ -16,7 +16,7 @@ use super::super::device::{self, Address, Event, Source};
 use super::super::real::{ACK_TIMEOUT, MIN_RNR_TIMER, RETRY_COUNT, RNR_RETRY};
 use super::super::state::CmEvent as What;
 use super::path::{Own, of_request};
-use crate::cm::{Ask, Cm, CmConfig, CmEvent, CmId, Consent, Remote};
+use crate::cm::{Ask, Cm, CmConfig, CmEvent, CmId, Consent, NoService, Remote, SidrEvent};
 use crate::mad::cm::{Message, RECEIVER_ID, SENDER_ID};
 use crate::mad::{MAD_LEN, Mad};
 use crate::pkeys::PKeyTable;
@@ -527,6 +527,12 @@ impl Manager {
     /// Takes datagrams and events from `cm`, after it handled a datagram `(from, reply to, datagram)` or
     /// something else.
     fn drain(&mut self, now: Instant, handled: Option<(Gid, To, &Datagram)>) {
+        while let Some(event) = self.cm.poll_sidr() {
+            if let SidrEvent::Requested { request, .. } = event {
+                // The services here are for connections.
+                self.cm.answer(&request, Err(NoService::Unsupported));
+            }
+        }
         while let Some(out) = self.cm.poll_transmit(now) {
             let answer = handled.filter(|(from, ..)| *from == out.to);
             let to = match answer {
