@@ -183,6 +183,8 @@ impl VerbsWorker {
         if let Some(umad) = self.connections.device().and_then(RealDevice::umad) {
             umad.path_found(destination, path);
         }
+        // Without a path, it may ask once more.
+        self.ask_for_paths();
     }
 
     /// Opens communication management again, after the waiting time.
