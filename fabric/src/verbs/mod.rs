@@ -39,13 +39,14 @@
 //! * **Multicast** (`groups`). Queue pairs attach with `ibv_attach_mcast`. The port's interface
 //!   also joins the IPv6 group, because `rdma_rxe` and RoCE NICs leave membership reports to the
 //!   host.
-//! * **Connections** (`connections`). The kernel owns QP1, so communication management uses
-//!   rdma_cm, and nothing else does: queue pairs are on the worker's queues, moved by
-//!   `ibv_modify_qp` with the attributes of `rdma_init_qp_attr`. rdma_cm knows port spaces and no
-//!   foreign service IDs, so interfaces listen on TCP port space 4755. RFC 4755's eight bytes are
-//!   the head of the request's 56 bytes of private data; the last four have the requested queue
-//!   pair, because all interfaces of a port share the listener. The software fabric does the same
-//!   (`fabric/src/mad/cm/rdma_cm.rs`).
+//! * **Connections** (`connections`). Queue pairs are on the worker's queues, moved by
+//!   `ibv_modify_qp`. On InfiniBand, communication management is our own, over management datagrams
+//!   (`connections::umad`), and serves all service IDs but those of rdma_cm. On RoCE the kernel owns QP1, and on InfiniBand it
+//!   may: there communication management uses rdma_cm, and nothing else does. rdma_cm receives requests
+//!   for services of its port spaces only, so interfaces listen on port 4755: of the TCP port space on RoCE,
+//!   of the IB port space on InfiniBand. RFC 4755's eight bytes are the head of the request's private data
+//!   (56 bytes on RoCE); the last four have the requested queue pair, because all interfaces of a port
+//!   share the listener. The software fabric does the same (`fabric/src/mad/cm/rdma_cm.rs`).
 //! * **Events** (`port_state`). Asynchronous events, rtnetlink and a timer wake the control side, which
 //!   reads the whole port: state, MTU, GID table, P_Key table, LID; and twice more, a second apart,
 //!   because the kernel announces some changes before they are visible. It reports differences, so
@@ -57,10 +58,11 @@
 //!   (`held`): drivers such as `rdma_rxe` delay a removal while the device is open. It is opened
 //!   again after 1 s, doubling to 30 s; endpoints keep ids and groups and get new queue pair
 //!   numbers (`PortEvent::QpnChange`), which are announced to peers.
-//! * **InfiniBand** (`table`, `grh`). LIDs of ports and groups come from the configuration. There
-//!   are no connections: rdma_cm would query subnet administration for paths. RoCE and InfiniBand
-//!   differ only there, and in the 40 bytes before a datagram (`grh`), which may have an IPv4
-//!   header on RoCE. Without a GRH the sender's GID is the one last seen with the LID.
+//! * **InfiniBand** (`port::subnet`, `port::joining`, `worker::destinations`). The port joins groups with
+//!   the subnet administrator, and asks it for the paths to the destinations of all workers: of address
+//!   handles, and of connections that we manage. RoCE and InfiniBand differ in that, in
+//!   communication management, and in the 40 bytes before a datagram (`grh`), which may have an IPv4
+//!   header on RoCE. Without a GRH the sender's GID is the one last seen with the LID (`sources`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
