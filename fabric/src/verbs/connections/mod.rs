@@ -83,9 +83,10 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Time without a completion after which a full window does not stop the others any more.
 const STALLED_AFTER: Duration = Duration::from_millis(50);
 
-/// Time without a completion after which a connection may have to give its memory: longer than the first
-/// acknowledgement timeout of a queue pair ([`real::ACK_TIMEOUT`]), so that one lost packet ends no connection.
-const STALLED_MAX: Duration = Duration::from_millis(300);
+/// Time without a completion after which a connection may have to give its memory: longer than three
+/// acknowledgement timeouts of a queue pair ([`real::ACK_TIMEOUT`]), so that few lost packets, or a peer that pauses for
+/// a moment, end no connection.
+const STALLED_MAX: Duration = Duration::from_secs(1);
 
 /// Interval of the check of full windows.
 const LOOK_AT_FULL: Duration = Duration::from_millis(20);
