@@ -65,16 +65,20 @@ impl Listener {
 
     /// Reads all waiting messages, oldest first. `read` decodes a message; `lost` makes the report of lost
     /// messages. Each result comes with the nsid of its namespace, `None` for the listener's own.
+    ///
+    /// The report of lost messages is the last result: the kernel drops the newest messages, but reports the loss before
+    /// the waiting ones. Whoever reads the true state at the report would else follow older messages after it.
     pub(crate) fn drain<T>(
         &mut self,
         read: impl Fn(&Message<'_>) -> Option<T>,
         lost: impl Fn() -> T,
     ) -> Vec<(Option<i32>, T)> {
         let mut read_all = Vec::new();
+        let mut has_lost = false;
         loop {
             match sys::receive(&self.socket, &mut self.buffer) {
                 Ok(received) if !received.from_kernel => {}
-                Ok(received) if !received.whole => read_all.push((None, lost())),
+                Ok(received) if !received.whole => has_lost = true,
                 Ok(received) => read_all.extend(
                     messages(&self.buffer)
                         .filter_map(|message| Some((received.nsid, read(&message)?))),
@@ -82,14 +86,15 @@ impl Listener {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // The kernel drops messages without room and reports it once; waiting ones stay readable.
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => read_all.push((None, lost())),
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => has_lost = true,
                 Err(e) => {
                     log::warn!("cannot receive interface changes: {e}");
-                    read_all.push((None, lost()));
+                    has_lost = true;
                     break;
                 }
             }
         }
+        read_all.extend(has_lost.then(|| (None, lost())));
         self.leave_out_own_number(&mut read_all);
         read_all
     }

@@ -61,7 +61,11 @@ impl Interfaces {
                 let there = self.ethernet_ids(|i, _| i.place == place);
                 cx.pending.stacking.extend(there);
             }
-            Event::NamespaceGone { nsid } => self.place_gone(cx, Place { nsid: Some(nsid) }),
+            Event::NamespaceGone { nsid } if place == Place::HOME => {
+                self.place_gone(cx, Place { nsid: Some(nsid) });
+            }
+            // A number in the table of another namespace.
+            Event::NamespaceGone { .. } => {}
             Event::Overrun => {
                 for id in self.ids() {
                     self.reread(cx, id);

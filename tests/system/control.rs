@@ -325,3 +325,23 @@ fn a_daemon_that_waits_for_its_underlay_logs_that() {
     });
     assert!(daemon.is_running());
 }
+
+/// Older notifications than the lost ones wait in the socket of the daemon.
+#[test]
+fn the_last_state_counts_after_lost_notifications() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let pid = a.start(&[]).pid();
+    let [former, last] = ["02:00:00:00:00:55", "02:00:00:00:00:77"];
+    let done = a.run_script(&format!(
+        "kill -STOP {pid}
+        ip link set ib0 address {former}
+        for i in $(seq 3000); do echo \"link set lo alias number-$i\"; done | ip -batch -
+        ip link set ib0 address {last}
+        kill -CONT {pid}"
+    ));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    eventually(SOON, "the last address", || {
+        (a.show("ib0")["mac"] == last).then_some(())
+    });
+}

@@ -184,6 +184,30 @@ fn descriptors(pid: u32) -> usize {
         .count()
 }
 
+/// Each namespace numbers the others by itself.
+#[test]
+fn the_end_of_a_namespace_with_the_same_number_elsewhere_changes_nothing() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (blue, far) = (beside("blue"), beside("far"));
+    let a = lab.host(0);
+    a.start(&[]);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    let known = a.json("ip -j netns list-id");
+    let known = known.as_array().expect("a list").iter();
+    let name = blue.namespace().name();
+    let number = known.clone().find(|k| k["name"] == name);
+    let number = &number.expect("blue's number")["nsid"];
+    blue.ok(&format!("ip netns set {} {number}", far.namespace().name()));
+    drop(far);
+    eventually(SOON, "the end of the other namespace", || {
+        let left = blue.ok("ip netns list-id");
+        left.trim().is_empty().then_some(())
+    });
+    blue.ok("ip link set ib0 name x0");
+    await_place(a, "x0", Some(&blue));
+}
+
 #[test]
 fn a_namespace_that_is_deleted_goes_with_the_interface_in_it() {
     let Some(mut lab) = Lab::pair() else { return };
