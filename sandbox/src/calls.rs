@@ -62,7 +62,6 @@ const OF_ALL: &[c_long] = &[
 
 /// Further calls of other threads: files, sockets, threads, and the libraries of RDMA devices.
 const OF_OTHERS: &[c_long] = &[
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -99,7 +98,6 @@ const OF_OTHERS: &[c_long] = &[
     libc::SYS_get_robust_list,
     libc::SYS_set_tid_address,
     libc::SYS_sched_getparam,
-    libc::SYS_prlimit64,
     libc::SYS_uname,
     libc::SYS_sysinfo,
     libc::SYS_getuid,
@@ -149,25 +147,38 @@ pub(crate) fn of_data_thread() -> Vec<Call> {
         (libc::SYS_prctl, own_settings()),
         // Debug builds of std check a descriptor before they close it.
         (libc::SYS_fcntl, vec![equal((1, libc::F_GETFD))]),
-        // Bounded by quietly_refused.
+        // Refused by quietly_refused.
         (libc::SYS_openat, vec![read_only()]),
+        (libc::SYS_clone, Vec::new()),
+        (libc::SYS_clone3, Vec::new()),
         // abort(3) raises a signal in the own process.
         (libc::SYS_tgkill, vec![equal((0, own))]),
     ]);
     calls
 }
 
-/// Calls that the C library makes in a data thread, and that fail without a log line: glibc reads
-/// /proc/sys/vm/overcommit_memory before it shrinks a heap, and shrinks it in another way if it cannot.
+/// Calls of a data thread that fail without a log line: glibc reads /proc/sys/vm/overcommit_memory before it shrinks a
+/// heap, and shrinks it in another way if it cannot; calls that make threads and processes, see [`of_makers`].
 pub(crate) fn quietly_refused() -> Vec<Call> {
-    vec![(libc::SYS_openat, vec![read_only()])]
+    vec![
+        (libc::SYS_openat, vec![read_only()]),
+        (libc::SYS_clone, Vec::new()),
+        (libc::SYS_clone3, Vec::new()),
+    ]
 }
 
 /// The calls of all threads together.
 pub(crate) fn of_process() -> Vec<Call> {
     let mut calls = of_data_thread();
     // These have fewer conditions here.
-    let wider = [libc::SYS_mmap, libc::SYS_fcntl, libc::SYS_openat];
+    let wider = [
+        libc::SYS_mmap,
+        libc::SYS_fcntl,
+        libc::SYS_openat,
+        libc::SYS_clone,
+        libc::SYS_clone3,
+    ];
+    let own = std::process::id().cast_signed();
     calls.retain(|(number, _)| !wider.contains(number));
     calls.extend(free(&[OF_OTHERS, older::OF_OTHERS]));
     let writable_or_executable = libc::PROT_WRITE | libc::PROT_EXEC;
@@ -179,7 +190,13 @@ pub(crate) fn of_process() -> Vec<Call> {
                 .map(|value| masked((2, writable_or_executable, value)))
                 .into(),
         ),
-        (libc::SYS_ioctl, no_input_to_terminals()),
+        (libc::SYS_fcntl, of_descriptors()),
+        // Other processes keep their limits.
+        (
+            libc::SYS_prlimit64,
+            [0, own].map(|process| equal((0, process))).into(),
+        ),
+        (libc::SYS_ioctl, harmless_requests()),
         (libc::SYS_socket, families()),
         (libc::SYS_setns, vec![equal((1, libc::CLONE_NEWNET))]),
     ]);
@@ -228,11 +245,34 @@ fn families() -> Vec<SeccompRule> {
     allowed.map(|family| equal((0, family))).into()
 }
 
-/// ioctl(2) with all requests but those that type commands into the terminal of the daemon (ioctl_tty(2)).
-fn no_input_to_terminals() -> Vec<SeccompRule> {
-    let requests = [libc::TIOCSTI, libc::TIOCLINUX];
+/// fcntl(2): not what lets the kernel send signals to another process (F_SETOWN, F_SETSIG).
+fn of_descriptors() -> Vec<SeccompRule> {
+    let allowed = [
+        libc::F_DUPFD,
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+    ];
+    allowed.map(|command| equal((1, command))).into()
+}
+
+/// The owner of a socket, who gets its signals (socket(7); include/uapi/asm-generic/sockios.h).
+const FIOSETOWN: c_int = 0x8901;
+const SIOCSPGRP: c_int = 0x8902;
+
+/// ioctl(2) with all requests but those that type commands into the terminal of the daemon (ioctl_tty(2)), and those
+/// that let the kernel send signals to another process.
+fn harmless_requests() -> Vec<SeccompRule> {
     // The type of a request is the C library's: 32 or 64 bits.
-    let conditions = requests.map(|request| condition(1, Compare::Ne, request as c_int));
+    let requests = [
+        libc::TIOCSTI as c_int,
+        libc::TIOCLINUX as c_int,
+        FIOSETOWN,
+        SIOCSPGRP,
+    ];
+    let conditions = requests.map(|request| condition(1, Compare::Ne, request));
     vec![rule(conditions.into())]
 }
 

@@ -89,6 +89,7 @@ mod tests {
     use std::fs::File;
     use std::io::ErrorKind;
     use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
     use std::sync::{Mutex, PoisonError};
@@ -96,7 +97,7 @@ mod tests {
 
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketType, socket};
-    use rustix::process::{Pid, getppid, test_kill_process};
+    use rustix::process::{Pid, Resource, getppid, getrlimit, prlimit, test_kill_process};
 
     use super::*;
     use crate::refused::count;
@@ -160,6 +161,46 @@ mod tests {
             assert!(File::open("/dev/null").is_ok());
             assert!(UdpSocket::bind("127.0.0.1:0").is_ok());
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
+        });
+    }
+
+    /// Signals by way of descriptors, and limits of other processes.
+    #[test]
+    #[allow(unsafe_code)]
+    fn no_thread_harms_other_processes_by_other_calls() {
+        // include/uapi/asm-generic/fcntl.h
+        const F_SETSIG: i32 = 10;
+        let parent = getppid().expect("a parent");
+        let owner = parent.as_raw_nonzero().get();
+        with(of_process(), || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let fd = socket.as_raw_fd();
+            let refused = [
+                // SAFETY: the descriptor is open, and the command takes a number.
+                unsafe { libc::fcntl(fd, libc::F_SETOWN, owner) },
+                // SAFETY: as above.
+                unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGKILL) },
+                // SAFETY: the request reads an int, which lives over the call.
+                unsafe { libc::ioctl(fd, 0x8901, &raw const owner) },
+                // SAFETY: as above.
+                unsafe { libc::ioctl(fd, 0x8902, &raw const owner) },
+            ];
+            assert_eq!(refused, [-1; 4]);
+            let limit = getrlimit(Resource::Cpu);
+            let of_parent = prlimit(Some(parent), Resource::Cpu, limit.clone());
+            assert_eq!(of_parent.unwrap_err(), Errno::PERM);
+            assert!(prlimit(None, Resource::Cpu, limit).is_ok());
+            // What a daemon does with descriptors.
+            socket.set_nonblocking(true).unwrap();
+            assert!(socket.try_clone().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_data_thread_makes_no_thread_and_goes_on() {
+        with(of_data_thread().unwrap().into(), || {
+            assert!(thread::Builder::new().spawn(|| ()).is_err());
+            assert!(Command::new("/bin/true").spawn().is_err());
         });
     }
 
