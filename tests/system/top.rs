@@ -51,10 +51,12 @@ impl Screen {
             .expect("util-linux is installed");
         let screen = Screen { server, socket };
         let script = format!(
-            "stty -g >{before}; echo the shell; \
+            "trap 'echo $? >{closed}; exit' HUP; \
+             stty -g >{before}; echo the shell; \
              sh -c 'echo $$ >{pid}; exec {ibtap} --socket {socket} {words}'; \
              echo status $?; stty -g >{after}; exec sleep 1000",
             pid = host.file("pid").display(),
+            closed = host.file("closed").display(),
             before = host.file("before").display(),
             after = host.file("after").display(),
             ibtap = ibtap().display(),
@@ -287,6 +289,17 @@ fn without_a_terminal_or_a_daemon_there_is_one_sentence() {
     screen.awaits_line(&["status 0"]);
     screen.awaits_line(&["the shell"]);
     assert_restored(a);
+    drop(screen);
+
+    // The user closes the terminal: the shell, which waits for the program, sees its status.
+    let screen = Screen::open(a, 80, "top");
+    screen.awaits_line(&["ib0", "up"]);
+    drop(screen);
+    let status = eventually(SOON, "the end without a terminal", || {
+        let status = std::fs::read_to_string(a.file("closed")).ok()?;
+        (!status.is_empty()).then_some(status)
+    });
+    assert_eq!(status, "0\n");
 
     a.stop();
     let away = a.ibtap("top --batch");

@@ -1,14 +1,16 @@
 //! The terminal: keys, signals and answers become inputs of the model, and the model is drawn.
 
-use std::io::{self, stdout};
+use std::io::{self, IsTerminal, stdout};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Instant;
 
-use ratatui::DefaultTerminal;
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use ratatui::{DefaultTerminal, Terminal};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -29,26 +31,36 @@ enum Input {
 }
 
 /// The terminal in raw mode, with another screen than the shell's. Dropping the value gives the terminal back.
+///
+/// Nothing here prints errors of the terminal: `eprintln!` panics if the terminal was closed, and a panic aborts the
+/// program. For this reason, ratatui's `init` and `restore` are not used: they print, also in their panic hook.
 struct Screen(Option<DefaultTerminal>);
 
 impl Screen {
     fn enter() -> io::Result<Screen> {
         let mut screen = Screen(None);
-        screen.0 = Some(ratatui::try_init()?);
+        enable_raw_mode()?;
+        execute!(stdout(), EnterAlternateScreen)?;
+        screen.0 = Some(Terminal::new(CrosstermBackend::new(stdout()))?);
         Ok(screen)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        drop(self.0.take());
+        // Dropping the value prints an error if it cannot show the cursor.
+        if let Some(mut terminal) = self.0.take()
+            && terminal.show_cursor().is_err()
+        {
+            std::mem::forget(terminal);
+        }
         leave();
     }
 }
 
 fn leave() {
-    ratatui::restore();
     // Without a terminal there is nothing to restore.
+    let _ = ratatui::try_restore();
     let _ = execute!(stdout(), Show);
 }
 
@@ -70,7 +82,11 @@ pub fn run(mut model: Model, poller: Poller, start: Instant, look: Look) -> Resu
     let screen = Screen::enter().map_err(|e| failure("use the terminal", &e))?;
     read_keys(sender);
     let ended = follow(&mut model, screen, &inputs, &queries, (start, look));
-    ended.map_err(|e| failure("use the terminal", &e))
+    match ended {
+        // Its user has closed the terminal. Every call of it fails now, perhaps before SIGHUP arrives.
+        Err(_) if !stdout().is_terminal() => Err(Failure::Closed),
+        ended => ended.map_err(|e| failure("use the terminal", &e)),
+    }
 }
 
 fn failure(what: &str, error: &io::Error) -> Failure {
