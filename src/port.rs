@@ -5,7 +5,7 @@ pub mod fake;
 mod runtime;
 mod spec;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 use control::api::ApiError;
@@ -94,10 +94,18 @@ impl Ports {
         self.all.values()
     }
 
-    /// Requests snapshots of all data threads of all ports.
-    pub fn snapshots(&self, tables: bool) -> BTreeMap<PortId, Vec<Snapshot>> {
-        let all = self.iter();
-        all.map(|(id, port)| (id, port.snapshots(tables))).collect()
+    /// Snapshots of all data threads of these ports, with or without all tables.
+    ///
+    /// # Errors
+    /// As [`PortRuntime::all_snapshots`].
+    pub fn snapshots(
+        &self,
+        ports: BTreeSet<PortId>,
+        tables: bool,
+    ) -> Result<BTreeMap<PortId, Vec<Snapshot>>, ApiError> {
+        let all = ports.into_iter();
+        all.map(|at| Ok((at, self[at].all_snapshots(tables)?)))
+            .collect()
     }
 
     /// The port with a name, of the configuration or of the provider.

@@ -133,6 +133,10 @@ impl View<'_> {
         }
     }
 
+    /// The counters of links.
+    ///
+    /// # Errors
+    /// As [`Interfaces::named_ip`] and [`Ports::snapshots`].
     pub(crate) fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
         let links: Vec<ShownLink<'_>> = match &which.interface {
             Some(name) => vec![self.named_link(name)?],
@@ -143,7 +147,8 @@ impl View<'_> {
                 own.chain(vlans).collect()
             }
         };
-        let snapshots = self.ports.snapshots(false);
+        let ports = links.iter().map(|(i, _)| i.port).collect();
+        let snapshots = self.ports.snapshots(ports, false)?;
         let names = Names::read();
         let stats = links.into_iter().map(|(i, link)| {
             let port = &self.ports[i.port].port;

@@ -34,7 +34,7 @@ impl Handler for Daemon {
             Request::Umcast(request) => self.interfaces.umcast(&mut self.cx, &request),
             Request::Moderation(request) => self.interfaces.moderation(&mut self.cx, &request),
             Request::Resources => self.view().resources(),
-            Request::Ports => Ok(self.view().ports()),
+            Request::Ports => self.view().ports(),
             Request::Metrics => self.metrics().map(|text| Reply::Metrics { text }),
             Request::LogLevel(level) => Ok(set_level(level.level)),
             Request::Reload => self.reload().map(Reply::Reload),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use control::api::Moderation;
+use control::api::{ApiError, Moderation};
 use control::config::{ManagementSettings, PortName};
 use crossbeam_channel::{Sender, unbounded};
 use fabric::Port;
@@ -198,6 +198,18 @@ impl PortRuntime {
         })
     }
 
+    /// Snapshots of all threads, with or without all tables.
+    ///
+    /// # Errors
+    /// [`ApiError::Busy`] if a thread does not answer in time. Without its counters, sums would go backwards.
+    pub fn all_snapshots(&self, tables: bool) -> Result<Vec<Snapshot>, ApiError> {
+        let answered = self.snapshots(tables);
+        match answered.len() == self.threads.len() {
+            true => Ok(answered),
+            false => Err(ApiError::Busy),
+        }
+    }
+
     /// Snapshots of the threads that answer in time, with the tables of one link.
     pub fn snapshots_of(&self, id: LinkId) -> Vec<Snapshot> {
         self.snapshots_with(Tables::Of(id))
@@ -223,11 +235,44 @@ impl PortRuntime {
 
     /// Whether every thread answers in time.
     pub fn answers(&self) -> bool {
-        self.snapshots(false).len() == self.threads.len()
+        self.all_snapshots(false).is_ok()
     }
 
     /// Stops the threads, then closes the port.
     pub fn stop(mut self) {
         self.threads.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::fake::FakePort;
+
+    fn runtime() -> PortRuntime {
+        let settings = PortSettings {
+            automatic_pkeys: false,
+            kernel_peers: false,
+            busy_poll: Duration::ZERO,
+            moderation: Moderation::default(),
+        };
+        let (reports, _) = unbounded();
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let port = Box::new(FakePort::new().unwrap());
+        let name = PortName::Underlay("eth0".into());
+        PortRuntime::start(name, port, settings, &reports, &Arc::new(wake)).unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_does_not_answer_leaves_no_gap_in_the_sums() {
+        let mut runtime = runtime();
+        assert!(runtime.all_snapshots(false).is_ok_and(|all| all.is_empty()));
+        // The thread drops its commands.
+        let (own, _) = mailbox().unwrap();
+        let silent = ThreadHandle::new(own, thread::spawn(|| {}));
+        runtime.threads.push(silent);
+        let answer = runtime.all_snapshots(false);
+        assert!(matches!(answer, Err(ApiError::Busy)));
+        assert!(!runtime.answers());
     }
 }

@@ -25,19 +25,29 @@ const TIMEWAIT: &str = "TIMEWAIT";
 
 impl View<'_> {
     /// The connections of all interfaces or of one, by interface, peer, role and queue pair.
+    ///
+    /// # Errors
+    /// [`ApiError::Refused`] if there are more connections than one answer may have; as [`View::all_connections`].
     pub(crate) fn connections(&self, which: &Selection) -> Result<Reply, ApiError> {
+        bounded(self.all_connections(which)?)
+    }
+
+    /// As [`View::connections`], any number.
+    ///
+    /// # Errors
+    /// As [`Interfaces::named_ip`] and [`Ports::snapshots`].
+    ///
+    /// [`Interfaces::named_ip`]: crate::interfaces::Interfaces::named_ip
+    /// [`Ports::snapshots`]: crate::port::Ports::snapshots
+    pub(super) fn all_connections(
+        &self,
+        which: &Selection,
+    ) -> Result<Vec<ConnectionInfo>, ApiError> {
         let selected = self.selected(which)?;
-        let ports: BTreeSet<PortId> = selected.iter().map(|(i, _)| i.port).collect();
-        let mut snapshots = BTreeMap::new();
-        for at in ports {
-            let of_port = self.ports[at].snapshots(true);
-            if of_port.is_empty() {
-                return Err(ApiError::Busy);
-            }
-            snapshots.insert(at, of_port);
-        }
+        let ports = selected.iter().map(|(i, _)| i.port).collect();
+        let snapshots = self.ports.snapshots(ports, true)?;
         let (now, names) = (monotonic(), Names::read());
-        let connections: Vec<ConnectionInfo> = selected
+        let connections = selected
             .into_iter()
             .flat_map(|(interface, _)| {
                 let netns = interface.namespace.map(|there| names.of(&there));
@@ -46,7 +56,7 @@ impl View<'_> {
                 all
             })
             .collect();
-        bounded(connections)
+        Ok(connections)
     }
 
     /// The number of connections of each interface in connected mode.

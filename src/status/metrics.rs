@@ -49,6 +49,9 @@ struct Families(BTreeMap<String, Family>);
 
 impl View<'_> {
     /// All counters and states.
+    ///
+    /// # Errors
+    /// As [`crate::port::Ports::snapshots`].
     pub(crate) fn metrics(&self) -> Result<String, ApiError> {
         let all = Selection::default();
         let mut families = Families::default();
@@ -89,9 +92,8 @@ impl View<'_> {
         if let Reply::VnicStats { stats } = self.vnic_stats(&all)? {
             stats.iter().for_each(|s| families.vnic_stats(s, &ports));
         }
-        if let Reply::Connections { connections } = self.connections(&all)? {
-            families.connections(&connections);
-        }
+        // The sums are few, whatever the number of connections.
+        families.connections(&self.all_connections(&all)?);
         Ok(families.encode())
     }
 }

@@ -38,8 +38,12 @@ impl View<'_> {
     }
 
     /// The ports with their counters.
-    pub(crate) fn ports(&self) -> Reply {
-        let snapshots = self.ports.snapshots(false);
+    ///
+    /// # Errors
+    /// As [`crate::port::Ports::snapshots`].
+    pub(crate) fn ports(&self) -> Result<Reply, ApiError> {
+        let all = self.ports.iter().map(|(at, _)| at).collect();
+        let snapshots = self.ports.snapshots(all, false)?;
         let ports = self.ports.iter().map(|(at, p)| {
             let (port, device) = (&*p.port, p.port.device());
             let attributes = port.attributes();
@@ -53,9 +57,9 @@ impl View<'_> {
                 counters: fabric.copied().collect(),
             }
         });
-        Reply::Ports {
+        Ok(Reply::Ports {
             ports: ports.collect(),
-        }
+        })
     }
 }
 

@@ -97,10 +97,11 @@ impl View<'_> {
     /// The counters of VNICs.
     ///
     /// # Errors
-    /// As [`crate::interfaces::Interfaces::named_ethernet`].
+    /// As [`crate::interfaces::Interfaces::named_ethernet`] and [`crate::port::Ports::snapshots`].
     pub(crate) fn vnic_stats(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected_vnics(which)?;
-        let snapshots = self.ports.snapshots(false);
+        let ports = selected.iter().map(|(i, _)| i.port).collect();
+        let snapshots = self.ports.snapshots(ports, false)?;
         let names = Names::read();
         let stats = selected.into_iter().map(|(i, v)| {
             let port = self.ports[i.port].port.attributes().name;
