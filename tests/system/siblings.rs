@@ -1,6 +1,7 @@
 //! Interfaces of one daemon in one partition, each in its own namespace: they reach each other without the
 //! wire, and only if the partition allows it.
 
+use crate::doctor::{doctor, finding};
 use crate::lab::{Host, Lab, SOON, Station, eventually, iperf_above};
 
 const BLUE: [&str; 2] = ["10.77.0.1", "fd77::1"];
@@ -57,6 +58,10 @@ fn siblings_talk_without_the_wire() {
     assert!(carried < 500, "{carried} packets for 100 MB");
     assert!(to_siblings(a, &blue) > frames + 1000);
     assert!(a.ask("conn").is_empty(), "siblings need no connection");
+
+    // A sibling has the same GID, and is no other host.
+    let (findings, _) = doctor(a, &of(&blue));
+    assert_eq!(finding(&findings, "gid", "fail"), None, "{findings:#?}");
 
     // The other host is reachable, and reaches both.
     b.start(&[]);

@@ -337,7 +337,7 @@ fn look_at(
     if let Some(netns) = &interface.netns {
         findings.iter_mut().for_each(|f| f.happens_in(netns));
     }
-    findings.extend(gid::duplicates(interface, &view.interfaces, neighbours));
+    findings.extend(gid::duplicates(interface, &view.resources, neighbours));
     if let Some(stats) = view.stats.get(&name) {
         findings.extend(daemon::judge_counters(&name, stats));
         let up = host.link.filter(|link| link.is_usable());

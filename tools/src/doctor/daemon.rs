@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use control::api::{
     Interface, InterfaceInfo, InterfaceStats, LinkLayer, NeighbourInfo, Nothing, PkeyTable,
-    PkeysRequest, PortState, Selection, VersionInfo, VnicInfo, methods,
+    PkeysRequest, PortState, ResourcesInfo, Selection, VersionInfo, VnicInfo, methods,
 };
 use control::{ClientError, ControlClient};
 
@@ -43,6 +43,8 @@ pub struct View {
     pub guests: BTreeMap<String, usize>,
     /// The P_Key tables of its ports.
     pub tables: Vec<PkeyTable>,
+    /// The resources of its ports.
+    pub resources: Vec<ResourcesInfo>,
 }
 
 /// Requests all facts from the daemon.
@@ -88,6 +90,11 @@ pub fn gather(
         Err(ClientError::Protocol(_)) => Vec::new(),
         tables => tables?,
     };
+    let resources = match client.call(methods::RESOURCES, &Nothing {}) {
+        // More connections than one answer may have.
+        Err(ClientError::Refused(_)) => Vec::new(),
+        resources => resources?,
+    };
     Ok(View {
         version: client.call(methods::VERSION, &Nothing {})?,
         pid: pid(socket),
@@ -97,6 +104,7 @@ pub fn gather(
         neighbours,
         guests,
         tables,
+        resources,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use control::api::{InterfaceInfo, NeighbourInfo};
+use control::api::{InterfaceInfo, NeighbourInfo, ResourcesInfo};
 use control::config::GidChoice;
 use fabric::soft::Seen;
 use rtnl::Address;
@@ -99,14 +99,17 @@ fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
     }
 }
 
-/// Other hosts that use the GID of an interface's port. All interfaces of the daemon on the port share the
-/// GID.
+/// Other hosts that use the GID of an interface's port. The other links of the daemon on the port, among them VLANs,
+/// have the GID, too; `ports` has their queue pairs. Without these of the port, nothing is judged.
 pub fn duplicates(
     interface: &InterfaceInfo,
-    served: &[InterfaceInfo],
+    ports: &[ResourcesInfo],
     neighbours: &[NeighbourInfo],
 ) -> Vec<Finding> {
-    let is_ours = |n: &NeighbourInfo| served.iter().any(|own| own.qpn == n.qpn);
+    let Some(own) = ports.iter().find(|port| port.port == interface.port) else {
+        return Vec::new();
+    };
+    let is_ours = |n: &NeighbourInfo| own.queue_pairs.iter().any(|own| own.qpn == n.qpn);
     let claims = |n: &&NeighbourInfo| n.gid == interface.gid && !is_ours(n);
     let finding = |n: &NeighbourInfo| {
         Finding::new(

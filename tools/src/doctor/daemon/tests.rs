@@ -1,6 +1,6 @@
 use std::io;
 
-use control::api::{LinkAddress, LogLevel, Mode};
+use control::api::{LinkAddress, LogLevel, Mode, QueuePairInfo, ResourcesInfo};
 use fabric::{Gid, PKey, QKey, Qpn};
 
 use super::*;
@@ -62,6 +62,7 @@ fn view() -> View {
         neighbours: BTreeMap::new(),
         guests: BTreeMap::new(),
         tables: Vec::new(),
+        resources: Vec::new(),
     }
 }
 
@@ -159,16 +160,28 @@ fn another_queue_pair_with_our_gid_is_a_duplicate() {
         queuelen: None,
     };
     let other = Gid([0xfd; 16]);
-    // Another interface of this daemon on the same port has the same GID.
-    let child = InterfaceInfo {
-        name: "ib1".into(),
-        qpn: Qpn::new(8),
-        ..interface()
+    // Another link of this daemon on the same port has the same GID.
+    let queue_pair = |qpn| QueuePairInfo {
+        qpn: Qpn::new(qpn),
+        kind: "UD".into(),
+        state: "RTS".into(),
+        pkey: PKey::DEFAULT,
+        qkey: None,
+        peer_qpn: None,
+        lanes: 2,
+        interface: None,
     };
-    let served = [interface(), child];
-    let duplicates = |n| crate::doctor::gid::duplicates(&ours, &served, &[n]).len();
+    let port = |name: &str, qpns: &[u32]| ResourcesInfo {
+        port: name.into(),
+        queue_pairs: qpns.iter().copied().map(queue_pair).collect(),
+        ..ResourcesInfo::default()
+    };
+    let ports = [port("soft/eth1", &[9]), port("soft/eth0", &[0x1234, 8])];
+    let duplicates = |n| crate::doctor::gid::duplicates(&ours, &ports, &[n]).len();
     assert_eq!(duplicates(neighbour(other, 9)), 0);
     assert_eq!(duplicates(neighbour(ours.gid, 0x1234)), 0, "ourselves");
     assert_eq!(duplicates(neighbour(ours.gid, 8)), 0, "our other one");
     assert_eq!(duplicates(neighbour(ours.gid, 9)), 1);
+    let unknown = crate::doctor::gid::duplicates(&ours, &ports[..1], &[neighbour(ours.gid, 9)]);
+    assert_eq!(unknown, []);
 }
