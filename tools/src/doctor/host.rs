@@ -149,7 +149,10 @@ fn duplicate(name: &str, address: &Address) -> Option<Finding> {
 }
 
 fn mtu(interface: &InterfaceInfo, link: &Link) -> Option<Finding> {
-    let largest = interface.link_mtu.saturating_sub(ENCAPSULATION);
+    // The record of the broadcast group also bounds datagrams, on a subnet.
+    let of_group = interface.broadcast_record.and_then(|record| record.mtu);
+    let datagram = interface.link_mtu.min(of_group.unwrap_or(u32::MAX));
+    let largest = datagram.saturating_sub(ENCAPSULATION);
     (link.mtu < largest).then(|| {
         let found = format!("has the MTU {}, but the link carries {largest}", link.mtu);
         Finding::new(CHECK, Level::Note, &interface.name, found).advise(format!(

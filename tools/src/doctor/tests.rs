@@ -1,5 +1,6 @@
 //! Findings about an underlay and about the host side.
 
+use control::api::{GroupRecord, InterfaceInfo};
 use control::config::{GidChoice, LinkMtu};
 use fabric::soft::{Seen, evaluate};
 use rtnl::{Address, Bridge, Link, OperState, Scope};
@@ -367,6 +368,32 @@ fn the_hosts_side_of_an_interface() {
         Level::Warn,
         "gc_thresh3",
     );
+}
+
+#[test]
+fn the_broadcast_group_bounds_the_advised_mtu() {
+    let on_subnet = InterfaceInfo {
+        broadcast_record: Some(GroupRecord {
+            mlid: 0xc000,
+            join_state: 1,
+            qkey: fabric::QKey::IPOIB_DEFAULT,
+            mtu: Some(2048),
+            sl: 0,
+            rate_mbps: None,
+        }),
+        ..super::daemon::tests::interface()
+    };
+    let advice = |mtu| {
+        let facts = host::Facts {
+            link: Some(Link { mtu, ..link("ib0") }),
+            ..host::Facts::default()
+        };
+        let found = host::judge(&on_subnet, &facts);
+        let notes = found.into_iter().filter(|f| f.level == Level::Note);
+        notes.filter_map(|f| f.advice).collect::<String>()
+    };
+    assert_eq!(advice(2044), "");
+    assert!(advice(1500).contains("mtu 2044"), "{}", advice(1500));
 }
 
 #[test]
