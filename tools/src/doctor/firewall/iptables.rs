@@ -8,7 +8,7 @@ use super::rules::{
 };
 
 /// Matches with options that `field` knows or that do not select packets.
-const KNOWN_MATCHES: [&str; 10] = [
+const KNOWN_MATCHES: [&str; 11] = [
     "udp",
     "tcp",
     "icmp6",
@@ -19,6 +19,7 @@ const KNOWN_MATCHES: [&str; 10] = [
     "pkttype",
     "sctp",
     "owner",
+    "hl",
 ];
 
 /// Whether nftables keeps these rules; `nft` then also lists them.
@@ -205,6 +206,7 @@ fn field(option: &str) -> Option<Field> {
         "-d" => Field::Destination,
         "--sport" | "--sports" => Field::SourcePort,
         "--dport" | "--dports" => Field::DestinationPort,
+        "--hl-eq" => Field::HopLimit,
         "--icmpv6-type" => Field::Icmpv6Type,
         "--ctstate" | "--state" => Field::State,
         "--pkt-type" => Field::PacketType,

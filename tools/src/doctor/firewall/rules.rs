@@ -149,6 +149,16 @@ pub enum Action {
     Unknown,
 }
 
+impl Action {
+    /// Whether the packet does not reach the next rule of the chain.
+    fn ends_chain(&self) -> bool {
+        match self {
+            Action::Accept | Action::Drop | Action::Return | Action::Goto(_) => true,
+            Action::Continue | Action::Jump(_) | Action::Untrack | Action::Unknown => false,
+        }
+    }
+}
+
 /// A packet with known properties.
 pub trait Packet {
     /// A property; `None` if the packet does not have it, [`Value::Unknown`] if it is unknown. A range or a
@@ -261,11 +271,18 @@ impl<'a> Walk<'a> {
     }
 
     fn chain(&mut self, chain: &Chain, depth: usize) -> End {
+        let mut perhaps_left = false;
         for rule in &chain.rules {
             let (action, sure) = self.rule(rule);
             let Some(action) = action else { continue };
-            if !sure {
+            // No verdict is certain for a packet that has perhaps left the chain. Such a packet continues in the
+            // calling chain.
+            if !sure || perhaps_left {
                 self.doubt(&rule.text, &action);
+                if sure && action.ends_chain() {
+                    return End::Through;
+                }
+                perhaps_left |= matches!(action, Action::Return | Action::Goto(_));
                 continue;
             }
             match action {

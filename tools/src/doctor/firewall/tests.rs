@@ -218,6 +218,72 @@ fn unknown_rules_are_reported_and_not_guessed() {
     assert_eq!(worst(&input("accept", &[&count])), Level::Ok);
 }
 
+/// An input chain of ip6tables with this policy and these rules, and a chain SUB. ICMPv6 is let in.
+fn ip6tables(policy: &str, rules: &[&str]) -> Facts {
+    let rules: String = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
+    let text = format!(
+        "*filter\n:INPUT {policy} [0:0]\n:SUB - [0:0]\n-A INPUT -p ipv6-icmp -j ACCEPT\n{rules}COMMIT\n"
+    );
+    Facts {
+        xtables: vec![(Tool::Ip6tables, Ok(text))],
+        ..Facts::default()
+    }
+}
+
+/// A packet that perhaps returns from a chain perhaps does not reach the chain's later rules.
+#[test]
+fn after_a_rule_that_perhaps_returns_nothing_in_the_chain_is_certain() {
+    let perhaps = |chain: &str| format!("{chain} -m limit --limit 9/sec -j RETURN");
+    let cases: [(&str, &[&str], Level); 8] = [
+        ("ACCEPT", &["INPUT -j DROP"], Level::Note),
+        ("DROP", &["INPUT -j ACCEPT"], Level::Warn),
+        ("DROP", &["INPUT -j DROP"], Level::Fail),
+        ("ACCEPT", &["INPUT -j ACCEPT"], Level::Ok),
+        ("ACCEPT", &["INPUT -j RETURN", "INPUT -j DROP"], Level::Ok),
+        ("DROP", &["INPUT -g SUB", "SUB -j ACCEPT"], Level::Warn),
+        // The caller continues either way.
+        ("ACCEPT", &["INPUT -j ACCEPT", "INPUT -j DROP"], Level::Ok),
+        ("DROP", &["INPUT -j ACCEPT", "INPUT -j DROP"], Level::Warn),
+    ];
+    for (policy, rules, expected) in cases {
+        let first = perhaps("INPUT");
+        let all: Vec<&str> = [first.as_str()].iter().chain(rules).copied().collect();
+        assert_eq!(
+            worst(&ip6tables(policy, &all)),
+            expected,
+            "{policy}: {rules:?}"
+        );
+    }
+    let first = perhaps("SUB");
+    for (after, expected) in [("ACCEPT", Level::Note), ("DROP", Level::Fail)] {
+        let after = format!("INPUT -j {after}");
+        let rules = ["INPUT -j SUB", &after, &first, "SUB -j DROP"];
+        assert_eq!(worst(&ip6tables("ACCEPT", &rules)), expected, "{after}");
+    }
+    // As a rule that perhaps returns: it perhaps goes to a chain, and not back.
+    let goto = ["INPUT -m limit --limit 9/sec -g SUB", "INPUT -j DROP"];
+    assert_eq!(worst(&ip6tables("ACCEPT", &goto)), Level::Note);
+}
+
+#[test]
+fn the_hop_limit_of_ip6tables_is_known() {
+    let rule = |test: &str, verdict: &str| format!("INPUT -m hl {test} -j {verdict}");
+    let of = |rules: &[&str]| worst(&ip6tables("ACCEPT", rules));
+    let icmp_only = |test: &str| {
+        let text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\n\
+                    -A INPUT -p ipv6-icmp -m hl TEST -j ACCEPT\nCOMMIT\n";
+        worst(&Facts {
+            xtables: vec![(Tool::Ip6tables, Ok(text.replace("TEST", test)))],
+            ..Facts::default()
+        })
+    };
+    assert_eq!(icmp_only("--hl-eq 255"), Level::Warn, "MLD has 1");
+    assert_eq!(icmp_only("! --hl-eq 64"), Level::Ok);
+    assert_eq!(icmp_only("--hl-eq 64"), Level::Fail);
+    // The hop limit of RoCEv2 packets is the sender's choice.
+    assert_eq!(of(&[&rule("--hl-lt 2", "DROP")]), Level::Note);
+}
+
 #[test]
 fn chains_that_jump_in_circles_end() {
     let text = r#"{"nftables":[
