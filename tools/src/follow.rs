@@ -2,13 +2,15 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use control::api::{EchoAnswer, PingReply, PingRequest, PingSummary, Selection, methods};
 use control::exit::{EXIT_OK, EXIT_USAGE};
 use control::{ControlClient, Next};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::cli::PingArgs;
+use crate::ask::TIMEOUT;
+use crate::cli::{Milliseconds, PingArgs};
 use crate::output::{Failure, Format, print_line};
 use crate::text;
 
@@ -20,13 +22,16 @@ pub fn monitor(
 ) -> Result<u8, Failure> {
     let interrupt = interrupt()?;
     let mut events = client.stream(methods::MONITOR, &Selection::of(interface))?;
+    // The first event is the daemon's greeting. Later ones may take any time.
+    let mut patience = Some(TIMEOUT);
     loop {
-        match events.next(interrupt.as_fd())? {
+        match events.next(interrupt.as_fd(), patience)? {
             Next::Reply(reply) | Next::Last(reply) => {
                 print_line(format, &reply.event, text::event)?;
             }
             Next::Interrupted => return Ok(EXIT_OK),
         }
+        patience = None;
     }
 }
 
@@ -42,7 +47,7 @@ pub fn ping(client: ControlClient, args: &PingArgs, format: Format) -> Result<u8
     }
     let mut seen = Seen::default();
     let summary = loop {
-        match replies.next(interrupt.as_fd())? {
+        match replies.next(interrupt.as_fd(), Some(patience(args)))? {
             Next::Reply(reply) => {
                 seen.add(&reply);
                 print_line(format, &reply, text::ping_reply)?;
@@ -63,6 +68,12 @@ pub fn ping(client: ControlClient, args: &PingArgs, format: Format) -> Result<u8
     } else {
         EXIT_USAGE
     })
+}
+
+/// The longest time between two replies: the next request, and its timeout, which the daemon reports.
+fn patience(args: &PingArgs) -> Duration {
+    let time = |of: Milliseconds| Duration::from_millis(of.0.into());
+    time(args.interval) + time(args.timeout) + TIMEOUT
 }
 
 fn request(args: &PingArgs) -> PingRequest {

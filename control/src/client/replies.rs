@@ -3,8 +3,9 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use serde::de::DeserializeOwned;
@@ -42,20 +43,29 @@ impl<R: DeserializeOwned> Replies<R> {
         }
     }
 
-    /// Waits, without a time limit, for the next reply or until `interrupt` is readable.
+    /// Waits for the next reply or until `interrupt` is readable, at most for `patience`; `None`: without a limit.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Ended`] if the daemon closes the connection.
-    pub fn next(&mut self, interrupt: BorrowedFd<'_>) -> Result<Next<R>, ClientError> {
+    /// [`ClientError`]; [`ClientError::Ended`] if the daemon closes the connection, [`ClientError::Silent`] if there
+    /// is no reply in time.
+    pub fn next(
+        &mut self,
+        interrupt: BorrowedFd<'_>,
+        patience: Option<Duration>,
+    ) -> Result<Next<R>, ClientError> {
+        let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
             if let Some(next) = self.decoded()? {
                 return Ok(next);
             }
-            let waited = wait(&self.client.stream, interrupt);
-            if waited.map_err(|e| self.ended(e))? {
-                return Ok(Next::Interrupted);
-            }
-            self.read().map_err(|e| self.ended(e))?;
+            match wait(&self.client.stream, interrupt, deadline) {
+                Ok(Waited::Readable) => self.read().map_err(|e| self.ended(e))?,
+                Ok(Waited::Interrupted) => return Ok(Next::Interrupted),
+                Ok(Waited::TooLong) => {
+                    return Err(self.client.silent(io::ErrorKind::TimedOut.into()));
+                }
+                Err(e) => return Err(self.ended(e)),
+            };
         }
     }
 
@@ -130,15 +140,32 @@ impl<R> AsFd for Replies<R> {
     }
 }
 
-/// Waits for either descriptor; returns whether `interrupt` is readable.
-fn wait(stream: &impl AsFd, interrupt: BorrowedFd<'_>) -> io::Result<bool> {
+/// The end of a wait.
+enum Waited {
+    Readable,
+    Interrupted,
+    /// The deadline has passed.
+    TooLong,
+}
+
+/// Waits for either descriptor, until the deadline.
+fn wait(
+    stream: &impl AsFd,
+    interrupt: BorrowedFd<'_>,
+    deadline: Option<Instant>,
+) -> io::Result<Waited> {
     let mut fds = [
         PollFd::new(stream, PollFlags::IN),
         PollFd::from_borrowed_fd(interrupt, PollFlags::IN),
     ];
     loop {
-        match poll(&mut fds, None) {
-            Ok(_) => return Ok(!fds[1].revents().is_empty()),
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // A time beyond the range of the kernel is no limit.
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => return Ok(Waited::TooLong),
+            Ok(_) if !fds[1].revents().is_empty() => return Ok(Waited::Interrupted),
+            Ok(_) => return Ok(Waited::Readable),
             // A signal; the next poll reports the interrupt.
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),

@@ -143,15 +143,22 @@ fn the_client_reads_a_stream_until_it_is_interrupted_or_the_daemon_goes() {
         .unwrap();
     let (interrupt, mut interrupter) = UnixStream::pair().unwrap();
     for _ in 0..3 {
-        match events.next(interrupt.as_fd()).unwrap() {
+        match events.next(interrupt.as_fd(), None).unwrap() {
             Next::Reply(reply) => assert_eq!(reply.event.what, Happening::Up),
             other => panic!("{other:?}"),
         }
     }
+    let error = events
+        .next(interrupt.as_fd(), Some(SECOND / 50))
+        .unwrap_err();
+    assert!(matches!(error, ClientError::Silent { .. }), "{error}");
     interrupter.write_all(b"!").unwrap();
-    assert_eq!(events.next(interrupt.as_fd()).unwrap(), Next::Interrupted);
+    assert_eq!(
+        events.next(interrupt.as_fd(), None).unwrap(),
+        Next::Interrupted
+    );
     drop(running);
     let (quiet, _other_end) = UnixStream::pair().unwrap();
-    let error = events.next(quiet.as_fd()).unwrap_err();
+    let error = events.next(quiet.as_fd(), None).unwrap_err();
     assert!(matches!(error, ClientError::Ended { .. }), "{error}");
 }

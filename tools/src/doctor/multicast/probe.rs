@@ -93,7 +93,7 @@ pub fn echo(socket: &Path, interface: &str) -> Option<Probe> {
     // This socket never becomes readable.
     let (never, _kept) = UnixStream::pair().ok()?;
     let mut heard = BTreeSet::new();
-    while let Next::Reply(reply) = replies.next(never.as_fd()).ok()? {
+    while let Next::Reply(reply) = replies.next(never.as_fd(), Some(PATIENCE)).ok()? {
         if let PingReply::Answer(answer) = reply {
             heard.insert(answer.gid);
         }
