@@ -19,11 +19,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use control::ClientError;
 
 use self::draw::Look;
 use self::model::Model;
 use self::poll::Poller;
-use self::sample::Answer;
+use self::sample::{Answer, Query, Sample};
 use self::view::View;
 use crate::output::{Failure, Format, print};
 
@@ -113,6 +114,23 @@ fn model(args: &TopArgs) -> Result<Model, Failure> {
     Ok(model)
 }
 
+/// Asks what is due. The second query is for the table of an interface that the first one has found. A third would be
+/// the next update's, which is due already if the daemon is slower than the delay.
+fn update(
+    model: &mut Model,
+    now: impl Fn() -> Duration,
+    mut ask: impl FnMut(&Query) -> Result<Sample, ClientError>,
+) -> Result<(), ClientError> {
+    for _ in 0..2 {
+        let Some(query) = model.query(now()) else {
+            break;
+        };
+        let sample = ask(&query)?;
+        model.take(now(), Answer::Sample(Box::new(sample)));
+    }
+    Ok(())
+}
+
 /// Prints the view each time when its answers are there. The first answers give no rates.
 fn batch(
     args: &TopArgs,
@@ -126,10 +144,7 @@ fn batch(
     let mut left = args.iterations;
     while left != Some(0) {
         thread::sleep(args.delay);
-        while let Some(query) = model.query(start.elapsed()) {
-            let sample = poller.ask(&query)?;
-            model.take(start.elapsed(), Answer::Sample(Box::new(sample)));
-        }
+        update(&mut model, || start.elapsed(), |query| poller.ask(query))?;
         print(Format::Text, &[()], |_| {
             draw::text(&mut model, start.elapsed(), width) + "\n"
         })?;

@@ -1,5 +1,6 @@
 //! The whole screen: answers and keys in, lines out.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use control::api::{
@@ -14,6 +15,7 @@ use ratatui::style::Color;
 use super::draw::{Look, draw, text};
 use super::model::{Action, Model};
 use super::sample::{Answer, List, Listed, Query, Sample};
+use super::update;
 use super::view::View;
 use crate::text::tests::interface;
 
@@ -563,4 +565,26 @@ fn the_text_has_all_rows() {
             .is_some_and(|line| line.starts_with("ib299 "))
     );
     assert!(text.lines().all(|line| line.chars().count() <= 60));
+}
+
+/// Otherwise the text of a slow daemon would never be printed.
+#[test]
+fn an_update_ends_although_each_answer_takes_longer_than_the_delay() {
+    for (view, expected) in [(View::Drops, 1..=2), (View::Neighbours, 2..=2)] {
+        let mut model = Model::new(view, SECOND);
+        let (now, mut asked) = (Cell::new(SECOND), 0);
+        let ask = |query: &Query| {
+            now.set(now.get() + 2 * SECOND);
+            asked += 1;
+            assert!(asked < 9, "it does not end");
+            let table = || Listed::Neighbours("ib0".into(), neighbours(1));
+            let listed = query.list.as_ref().map(|_| table());
+            match sample(now.get(), 7, query, vec![stats("ib0", 0)], listed) {
+                Answer::Sample(sample) => Ok(*sample),
+                other => panic!("{other:?}"),
+            }
+        };
+        update(&mut model, || now.get(), ask).unwrap();
+        assert!(expected.contains(&asked), "{view:?}: {asked}");
+    }
 }
