@@ -317,10 +317,22 @@ pub struct Explanation {
 pub struct Drained {
     /// Switches or ports.
     pub targets: Vec<String>,
-    /// They drop all frames from now on; false: they forward again.
+    /// They drop all frames from now on; false: they forward again, except those in `still_drained`.
     pub drained: bool,
     /// Whether the manager is active; otherwise the drain takes effect when it becomes active.
     pub in_force: bool,
+    /// Ports of the targets that another drain holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub still_drained: Vec<StillDrained>,
+}
+
+/// A port that another drain holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StillDrained {
+    /// Its name.
+    pub port: String,
+    /// What was drained: its switch, or the port itself.
+    pub by: String,
 }
 
 /// Parameters of `Vesws`, `Ports`, `Macs`: everything, or one switch.

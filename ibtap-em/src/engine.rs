@@ -14,6 +14,7 @@ mod assign;
 mod claims;
 mod counters;
 mod disputes;
+mod drain;
 mod explain;
 mod hear;
 mod manager;

@@ -16,7 +16,7 @@ use vnic::attribute::ConfigState;
 
 use super::*;
 use crate::api::PortCondition;
-use crate::api::{DrainRequest, ExplainRequest};
+use crate::api::{DrainRequest, ExplainRequest, StillDrained};
 use crate::seam::Manager as _;
 use world::{World, node_key};
 

@@ -1,8 +1,7 @@
-//! Answers to queries, and draining.
+//! Answers to queries.
 
 use std::collections::BTreeSet;
 
-use log::Level;
 use vnic::attribute::ConfigState;
 
 use control::api::LinkAddress;
@@ -11,9 +10,7 @@ use proto::Time;
 use super::Engine;
 use super::agent::{Agent, AgentKey, Vport};
 use super::target::mtu_limit;
-use crate::api::{
-    DrainRequest, Drained, GroupInfo, MacInfo, PortCondition, PortInfo, VeswInfo, VeswSelection,
-};
+use crate::api::{GroupInfo, MacInfo, PortCondition, PortInfo, VeswInfo, VeswSelection};
 use crate::config::{GroupLid, Pattern, PortKey, SwitchConfig};
 use crate::seam::Overview;
 
@@ -231,61 +228,6 @@ impl Engine {
             }));
         }
         Ok(macs)
-    }
-
-    pub(super) fn drain_target(
-        &mut self,
-        now: Time,
-        request: &DrainRequest,
-    ) -> Result<Drained, String> {
-        let (drained, named) = (!request.undo, &request.target);
-        let targets = match self.find_switch(named) {
-            Ok(switch) => {
-                let (id, name) = (switch.id, switch.name.clone());
-                if drained {
-                    self.state.drained.insert(id);
-                } else {
-                    self.state.drained.remove(&id);
-                }
-                vec![name]
-            }
-            Err(no_switch) => {
-                let pattern: Pattern = match named.contains(':') || named == "*" {
-                    true => named.parse()?,
-                    false => return Err(no_switch),
-                };
-                self.drain_ports(&pattern, drained)?
-            }
-        };
-        self.unsaved = true;
-        let what = if drained {
-            "is drained"
-        } else {
-            "forwards again"
-        };
-        self.log(Level::Info, format!("{} {what}", targets.join(", ")));
-        for id in self.switches.keys().copied().collect::<Vec<_>>() {
-            self.mark_dirty(now, id);
-        }
-        Ok(Drained {
-            targets,
-            drained,
-            in_force: self.active,
-        })
-    }
-
-    fn drain_ports(&mut self, pattern: &Pattern, drained: bool) -> Result<Vec<String>, String> {
-        let mut keys = Vec::new();
-        for (key, member) in &mut self.state.members {
-            if pattern.matches(&member.description, *key) {
-                member.drained = drained;
-                keys.push(*key);
-            }
-        }
-        if keys.is_empty() {
-            return Err(no_member(pattern));
-        }
-        Ok(keys.into_iter().map(|key| self.name(key)).collect())
     }
 }
 

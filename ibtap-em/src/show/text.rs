@@ -5,7 +5,8 @@ use std::fmt::Display;
 use control::aligned_text::{columns, labelled};
 
 use crate::api::{
-    CountersInfo, Drained, Explanation, MacInfo, OtherManager, PortInfo, StatusInfo, VeswInfo,
+    CountersInfo, Drained, Explanation, MacInfo, OtherManager, PortInfo, StatusInfo, StillDrained,
+    VeswInfo,
 };
 use crate::server::Reply;
 
@@ -207,8 +208,14 @@ fn drained(one: &Drained) -> String {
         (true, false) => "drained once this manager is active; it is not active now",
         (false, false) => "forwards once this manager is active; it is not active now",
     };
-    let line = |target: &String| format!("{target}: {what}\n");
-    one.targets.iter().map(line).collect()
+    let still = &one.still_drained;
+    let all = one.targets.iter();
+    let changed = all.filter(|target| still.iter().all(|still| still.port != **target));
+    let changed = changed.map(|target| format!("{target}: {what}\n"));
+    let held = still.iter().map(|StillDrained { port, by }| {
+        format!("{port}: still drained; ibtap-em drain {by} --undo ends that\n")
+    });
+    changed.chain(held).collect()
 }
 
 #[cfg(test)]

@@ -274,11 +274,19 @@ fn draining_holds_and_lets_go_again() {
     world.restart_engine(ONE);
     world.run(15_000);
     assert_eq!(world.info(0).config_state, ConfigState::DropAll);
-    world.engine.drain(world.now, &drain("2", true)).unwrap();
-    world
-        .engine
-        .drain(world.now, &drain("n1:1:0", true))
-        .unwrap();
+    // One drain remains, of the port or of the switch.
+    let still = |port: &str, by: &str| StillDrained {
+        port: port.into(),
+        by: by.into(),
+    };
+    let undone = world.engine.drain(world.now, &drain("2", true)).unwrap();
+    assert_eq!(undone.still_drained, [still("n1:1:0", "n1:1:0")]);
+    let again = world.engine.drain(world.now, &drain("one", false)).unwrap();
+    assert_eq!(again.still_drained, []);
+    let undone = world.engine.drain(world.now, &drain("*", true)).unwrap();
+    let both = [still("n0:1:0", "one"), still("n1:1:0", "one")];
+    assert_eq!(undone.still_drained, both);
+    world.engine.drain(world.now, &drain("one", true)).unwrap();
     world.run(1_000);
     world.assert_joined(&[0, 1], 2);
     let error = world

@@ -101,6 +101,10 @@ impl Manager for Fake {
             targets: vec![request.target.clone()],
             drained: !request.undo,
             in_force: true,
+            still_drained: vec![StillDrained {
+                port: request.target.clone(),
+                by: "storage".into(),
+            }],
         })
     }
 }

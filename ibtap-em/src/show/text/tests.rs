@@ -158,8 +158,27 @@ fn a_drain_reports_its_changes() {
             targets: vec!["storage".into()],
             drained,
             in_force,
+            still_drained: Vec::new(),
         };
         let text = of(&Reply::Drain(one), false);
         assert!(text.starts_with(words), "{text}");
     }
+}
+
+#[test]
+fn a_port_that_another_drain_holds_does_not_forward_again() {
+    let one = Drained {
+        targets: vec!["node1:1:0".into(), "node2:1:0".into()],
+        drained: false,
+        in_force: true,
+        still_drained: vec![StillDrained {
+            port: "node1:1:0".into(),
+            by: "storage".into(),
+        }],
+    };
+    assert_eq!(
+        of(&Reply::Drain(one), false),
+        "node2:1:0: forwards again\n\
+         node1:1:0: still drained; ibtap-em drain storage --undo ends that\n"
+    );
 }
