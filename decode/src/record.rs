@@ -95,7 +95,7 @@ pub struct Roce {
     pub ipv4_identification: Option<u16>,
     /// Bytes from BTH to ICRC.
     pub length: usize,
-    /// The headers, unless the packet is malformed.
+    /// The headers, unless the packet is malformed. If the capture ends in an extended header, only the BTH.
     #[serde(flatten)]
     pub headers: Option<Headers>,
     /// The piece of a VNIC management datagram in the payload.

@@ -77,8 +77,8 @@ enum Captured {
     Whole,
     /// The whole packet, but with the IP and UDP headers of its large send.
     Segment,
-    /// Only the front; a snap length cut the rest.
-    Front,
+    /// Only so many bytes from the BTH on; a snap length cut the rest.
+    Front(usize),
 }
 
 /// A packet that a snap length has cut; zeros replace the missing bytes.
@@ -91,7 +91,10 @@ fn cut_short(packet: &[u8], missing: usize) -> Option<Content> {
     if captured < size_of::<Bth>() {
         return None;
     }
-    Some(Content::Roce(Box::new(roce(&l3, Captured::Front))))
+    Some(Content::Roce(Box::new(roce(
+        &l3,
+        Captured::Front(captured),
+    ))))
 }
 
 fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
@@ -110,12 +113,19 @@ fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
         malformed: None,
     };
     match Packet::parse(l3.transport) {
-        Ok(packet) => {
-            roce.headers = Some(headers(&packet));
-            if captured != Captured::Front {
+        Ok(mut packet) => match captured {
+            Captured::Front(bytes) => {
+                let behind = packet.payload.len() + packet.pad.len() + ICRC_LEN;
+                if bytes < l3.transport.len() - behind {
+                    packet.extended = Extended::default();
+                }
+                roce.headers = Some(headers(&packet));
+            }
+            Captured::Whole | Captured::Segment => {
+                roce.headers = Some(headers(&packet));
                 payload(&mut roce, &packet);
             }
-        }
+        },
         Err(why) => roce.malformed = Some(why.to_string()),
     }
     roce
@@ -206,7 +216,7 @@ fn headers(packet: &Packet<'_>) -> Headers {
 }
 
 fn judge(l3: &L3<'_>, captured: Captured) -> Icrc {
-    if captured == Captured::Front {
+    if matches!(captured, Captured::Front(_)) {
         return Icrc {
             value: None,
             verdict: Verdict::Unknown,

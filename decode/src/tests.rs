@@ -327,6 +327,21 @@ fn a_snap_length_leaves_the_icrc_unknown() {
 }
 
 #[test]
+fn headers_that_the_capture_lacks_are_no_zeros() {
+    let packet = large_send(0, 0, &[&[1; 512]]);
+    let record = |snap| objects(&pcap(std::slice::from_ref(&packet), snap)).remove(0);
+    // IP, UDP, BTH, DETH.
+    let all = 20 + 8 + 12 + 8;
+    let whole = record(all);
+    assert_eq!(whole["deth"], record(999)["deth"]);
+    for snap in [all - 8, all - 1] {
+        let cut = record(snap);
+        assert_eq!(cut["bth"], whole["bth"]);
+        assert!(cut.get("deth").is_none(), "{cut}");
+    }
+}
+
+#[test]
 fn malformed_packets_exit_1() {
     let good = large_send(0, 0, &[b"hello"]);
     let mut opcode = good.clone();
