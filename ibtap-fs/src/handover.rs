@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -15,12 +16,15 @@ use rustix::net::{
 /// A message needs a byte beside the descriptor. The answer is the same byte.
 const MOUNT: [u8; 1] = *b"M";
 
-/// A socket that waits for a mount. The file of a former `ibtap-fs` is replaced.
+/// A socket that waits for a mount. The socket of a former `ibtap-fs` is replaced; another file is the user's.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(path),
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::other("the file exists and is not a socket")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
+    UnixListener::bind(path)
 }
 
 /// Waits for a mount: its descriptor, and the stream for [`confirm`].
@@ -92,6 +96,22 @@ mod tests {
         assert!(std::fs::File::from(device).metadata().is_ok());
         confirm(stream).unwrap();
         giver.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn only_a_socket_is_replaced() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("notes");
+        std::fs::write(&path, "of the user").unwrap();
+        let link = scratch.path().join("link");
+        drop(listen(&scratch.path().join("socket")).unwrap());
+        std::os::unix::fs::symlink("socket", &link).unwrap();
+        for path in [&path, &link] {
+            let error = listen(path).unwrap_err();
+            assert_eq!(error.to_string(), "the file exists and is not a socket");
+            assert!(path.symlink_metadata().is_ok());
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "of the user");
     }
 
     #[test]
