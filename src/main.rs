@@ -4,7 +4,8 @@ use std::env;
 use std::process::ExitCode;
 
 use control::config::args::{Action, Args};
-use control::exit::{EXIT_OK, EXIT_USAGE, parse_from};
+use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE, parse_from};
+use control::output::print_line;
 
 fn main() -> ExitCode {
     let args: Args = match parse_from(env::args_os()) {
@@ -13,8 +14,14 @@ fn main() -> ExitCode {
     };
     match args.action() {
         Ok(Action::Checked(file, config)) => {
-            println!("{}: {}, valid", file.display(), config.what_is_served());
-            EXIT_OK.into()
+            let (file, served) = (file.display(), config.what_is_served());
+            match print_line(format_args!("{file}: {served}, valid")) {
+                Ok(()) => EXIT_OK.into(),
+                Err(error) => {
+                    control::logging::report_end("ibtapd", &error);
+                    EXIT_REFUSED.into()
+                }
+            }
         }
         Ok(Action::Run(config, source)) => ibtapd::run::run(config, source).into(),
         Err(error) => {

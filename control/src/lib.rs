@@ -1,5 +1,5 @@
 //! Shared by `ibtapd` and its clients: the control socket and its messages ([`api`]), the configuration
-//! ([`config`]), exit codes ([`exit`]) and the log ([`logging`]).
+//! ([`config`]), output ([`output`]), exit codes ([`exit`]) and the log ([`logging`]).
 //!
 //! The protocol of the control socket is varlink (<https://varlink.org>). systemd's `varlinkctl` is a client.
 //!
@@ -24,6 +24,7 @@ pub mod exit;
 mod listener;
 pub mod logging;
 pub mod metrics;
+pub mod output;
 mod server;
 mod service;
 pub mod version;

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use control::config::GroupAccess;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
 use control::logging;
+use control::output::print_line;
 use control::{BindError, ControlServer};
 use proto::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,12 +41,14 @@ pub fn run(cli: &Cli, args: &RunArgs) -> u8 {
         }
     };
     if args.check_config {
-        println!(
-            "{}: {} switch(es), valid",
-            args.config.display(),
-            config.switches.len()
-        );
-        return EXIT_OK;
+        let (file, switches) = (args.config.display(), config.switches.len());
+        return match print_line(format_args!("{file}: {switches} switch(es), valid")) {
+            Ok(()) => EXIT_OK,
+            Err(error) => {
+                logging::report_end("ibtap-em", &error);
+                EXIT_REFUSED
+            }
+        };
     }
     logging::init(config.em.log_level);
     match serve(cli, args, config) {

@@ -1,9 +1,9 @@
 //! Commands that query a running manager, and their output.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use control::exit::{EXIT_OK, EXIT_REFUSED};
+use control::output::{self, OutputError, json};
 use serde::Serialize;
 
 use crate::api::{DrainRequest, ExplainRequest, PortSelection, Role, VeswSelection};
@@ -13,6 +13,9 @@ use crate::server::Reply;
 
 mod text;
 
+/// The name before errors.
+const PROGRAM: &str = "ibtap-em";
+
 /// Runs a command and returns the exit status. Errors are one sentence on stderr.
 pub fn run(cli: &Cli) -> u8 {
     let socket = cli
@@ -20,11 +23,18 @@ pub fn run(cli: &Cli) -> u8 {
         .clone()
         .unwrap_or_else(|| PathBuf::from(DEFAULT_EM_SOCKET));
     match request(&socket, &cli.command) {
-        Ok(reply) => match render(cli, reply) {
-            Ok(output) => print(&output),
-            Err(error) => complain(&format!("cannot write JSON: {error}"), EXIT_REFUSED),
+        Ok(reply) => match render(cli, &reply).and_then(output::print) {
+            // The reader may have closed stdout.
+            Ok(_) => EXIT_OK,
+            Err(error) => {
+                output::complain(PROGRAM, error);
+                EXIT_REFUSED
+            }
         },
-        Err(failure) => complain(&failure.to_string(), failure.status),
+        Err(failure) => {
+            output::complain(PROGRAM, &failure);
+            failure.status
+        }
     }
 }
 
@@ -62,48 +72,20 @@ fn request(socket: &Path, command: &Command) -> Result<Reply, Failure> {
     }
 }
 
-fn render(cli: &Cli, reply: Reply) -> serde_json::Result<String> {
+fn render(cli: &Cli, reply: &Reply) -> Result<String, OutputError> {
     if !cli.json {
         let zeros = matches!(cli.command, Command::Counters { zeros: true, .. });
-        return Ok(text::of(&reply, zeros));
+        return Ok(text::of(reply, zeros));
     }
-    match &reply {
-        Reply::Status(one) => json(cli, &[one]),
-        Reply::Explanation(one) => json(cli, &[one]),
-        Reply::Drain(one) => json(cli, &[one]),
-        Reply::Vesws(all) => json(cli, all),
-        Reply::Ports(all) => json(cli, all),
-        Reply::Macs(all) => json(cli, all),
-        Reply::Counters(all) => json(cli, all),
+    match reply {
+        Reply::Status(one) => json(&[one], cli.pretty),
+        Reply::Explanation(one) => json(&[one], cli.pretty),
+        Reply::Drain(one) => json(&[one], cli.pretty),
+        Reply::Vesws(all) => json(all, cli.pretty),
+        Reply::Ports(all) => json(all, cli.pretty),
+        Reply::Macs(all) => json(all, cli.pretty),
+        Reply::Counters(all) => json(all, cli.pretty),
     }
-}
-
-fn json<T: Serialize>(cli: &Cli, items: &[T]) -> serde_json::Result<String> {
-    let text = match cli.pretty {
-        true => serde_json::to_string_pretty(items),
-        false => serde_json::to_string(items),
-    };
-    Ok(text? + "\n")
-}
-
-fn print(output: &str) -> u8 {
-    let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(output.as_bytes())
-        .and_then(|()| stdout.flush());
-    match written {
-        // The reader of stdout has closed it: not an error.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(&format!("cannot write to stdout: {error}"), EXIT_REFUSED)
-        }
-        _ => EXIT_OK,
-    }
-}
-
-/// Without stderr, the exit status is the only report.
-fn complain(message: &str, status: u8) -> u8 {
-    let _ = writeln!(io::stderr(), "ibtap-em: {message}");
-    status
 }
 
 impl Role {

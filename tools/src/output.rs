@@ -1,9 +1,8 @@
 //! Output to the user: text or JSON on stdout, one sentence on stderr, an exit status.
 
-use std::io::{self, Write};
-
 use control::ClientError;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
+use control::output;
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -36,8 +35,7 @@ impl Failure {
             Failure::Unanswered(message) => (message.clone(), EXIT_UNREACHABLE),
             Failure::Client(error) => (error.to_string(), client_status(error)),
         };
-        // If stderr is also closed, only the exit status remains.
-        let _ = writeln!(io::stderr(), "ibtap: {message}");
+        output::complain("ibtap", message);
         status
     }
 }
@@ -92,11 +90,7 @@ pub fn print<T: Serialize>(
     items: &[T],
     text: impl FnOnce(&[T]) -> String,
 ) -> Result<(), Failure> {
-    write(match format {
-        Format::Text => Ok(text(items)),
-        Format::Json => serde_json::to_string(items).map(|json| json + "\n"),
-        Format::PrettyJson => serde_json::to_string_pretty(items).map(|json| json + "\n"),
-    })
+    write(format, items, text)
 }
 
 /// Prints one item of a stream, as a JSON object or as text, and flushes the output.
@@ -105,21 +99,22 @@ pub fn print_line<T: Serialize>(
     item: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
-    write(match format {
-        Format::Text => Ok(text(item)),
-        Format::Json => serde_json::to_string(item).map(|json| json + "\n"),
-        Format::PrettyJson => serde_json::to_string_pretty(item).map(|json| json + "\n"),
-    })
+    write(format, item, text)
 }
 
-fn write(rendered: serde_json::Result<String>) -> Result<(), Failure> {
-    let rendered = rendered.map_err(|e| Failure::System(format!("cannot write JSON: {e}")))?;
-    let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(rendered.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Failure::System(format!("cannot write to stdout: {error}")),
-        })
+fn write<T: Serialize + ?Sized>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    let rendered = match format {
+        Format::Text => Ok(text(value)),
+        Format::Json => output::json(value, false),
+        Format::PrettyJson => output::json(value, true),
+    };
+    match rendered.and_then(output::print) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::Closed),
+        Err(error) => Err(Failure::System(error.to_string())),
+    }
 }

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use control::output::print_line;
 use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId, Gid, QKey,
     Qpn, RejectReason, ServiceId,
@@ -37,11 +38,11 @@ fn server(end: &mut End, args: &Cmatose) -> Result<()> {
     let endpoint = end.create_ud(QKEY, 0)?;
     end.worker()
         .listen(endpoint.id, ServiceId::rdma_cm(args.port));
-    println!(
+    print_line(format_args!(
         "waiting for a connection to port {} of {}",
         args.port,
         end.gid()
-    );
+    ))?;
     let (connection, peer) = match end.first()? {
         Arrival::Event(ConnectionEvent::Requested {
             connection, peer, ..
@@ -49,7 +50,7 @@ fn server(end: &mut End, args: &Cmatose) -> Result<()> {
         other => return Err(unexpected(&other, &"a connection request")),
     };
     end.worker().accept(connection, &[]);
-    println!("connected to {peer}");
+    print_line(format_args!("connected to {peer}"))?;
     for number in 0..count {
         end.post(connection, &ours(number, size))?;
     }
@@ -63,7 +64,9 @@ fn server(end: &mut End, args: &Cmatose) -> Result<()> {
         "the connection ended before the last message was acknowledged"
     );
     end.close(connection)?;
-    println!("{count} messages of {size} bytes to {peer} and back, all correct");
+    print_line(format_args!(
+        "{count} messages of {size} bytes to {peer} and back, all correct"
+    ))?;
     Ok(())
 }
 
@@ -71,7 +74,7 @@ fn client(end: &mut End, peer: Gid, args: &Cmatose) -> Result<()> {
     let (size, count) = (args.common.size as usize, args.common.count);
     let endpoint = end.create_ud(QKEY, 0)?;
     let connection = connect(end, endpoint.id, peer, args)?;
-    println!("connected to {peer}");
+    print_line(format_args!("connected to {peer}"))?;
     let mut expected = Expected::repeated(size);
     let mut last = Vec::new();
     for number in 0..count {
@@ -88,7 +91,9 @@ fn client(end: &mut End, peer: Gid, args: &Cmatose) -> Result<()> {
         }) => {}
         other => return Err(unexpected(&other, &"the end of the connection")),
     }
-    println!("{count} messages of {size} bytes from {peer} and back, all correct");
+    print_line(format_args!(
+        "{count} messages of {size} bytes from {peer} and back, all correct"
+    ))?;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use control::output::print_line;
 use fabric::{Gid, Psn, Qpn};
 
 /// Bytes of parameters: `LID:QPN:PSN:GID` in hexadecimal, and a zero byte.
@@ -87,7 +88,7 @@ impl Exchange {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
             .with_context(|| format!("cannot listen on TCP port {port}"))?;
-        println!("waiting for a client on TCP port {port}");
+        print_line(format_args!("waiting for a client on TCP port {port}"))?;
         let (stream, _) = listener.accept().context("cannot accept a client")?;
         Exchange::over(stream, timeout)
     }

@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 
 use control::exit::EXIT_REFUSED;
+use control::output::complain;
 use tools::peer;
 
 fn main() -> ExitCode {
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
     match peer::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ibtap-peer: {error:#}");
+            complain("ibtap-peer", format_args!("{error:#}"));
             ExitCode::from(EXIT_REFUSED)
         }
     }

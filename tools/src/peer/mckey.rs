@@ -1,6 +1,7 @@
 //! `mckey`: datagrams to a multicast group, in the partition and with the Q_Key of rdma_cm.
 
 use anyhow::{Result, ensure};
+use control::output::print_line;
 use fabric::{Gid, QKey, Qpn};
 
 use super::cli::Mckey;
@@ -36,7 +37,9 @@ fn send(end: &mut End, group: Gid, args: &Mckey) -> Result<()> {
     for number in 0..count {
         end.send_from(&from, &to, &ours(number, size))?;
     }
-    println!("{count} datagrams of {size} bytes sent to {group}");
+    print_line(format_args!(
+        "{count} datagrams of {size} bytes sent to {group}"
+    ))?;
     Ok(())
 }
 
@@ -44,7 +47,7 @@ fn receive(end: &mut End, group: Gid, args: &Mckey) -> Result<()> {
     let (size, count) = (args.common.size as usize, args.common.count);
     let endpoint = end.create_ud(QKEY, size)?;
     end.attach(endpoint.id, group)?;
-    println!("joined {group}, QPN {}", endpoint.qpn);
+    print_line(format_args!("joined {group}, QPN {}", endpoint.qpn))?;
     let mut expected = Expected::repeated(size);
     let mut sender = None;
     for number in 0..count {
@@ -62,7 +65,9 @@ fn receive(end: &mut End, group: Gid, args: &Mckey) -> Result<()> {
         expected.check(&got.payload)?;
     }
     if let Some((qpn, gid)) = sender {
-        println!("{count} datagrams of {size} bytes received from QPN {qpn} of {gid}, all correct");
+        print_line(format_args!(
+            "{count} datagrams of {size} bytes received from QPN {qpn} of {gid}, all correct"
+        ))?;
     }
     Ok(())
 }

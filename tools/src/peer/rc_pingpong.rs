@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use control::output::{complain, print_line};
 use fabric::soft::{LocalQp, RemoteQp};
 use fabric::{IbMtu, QKey};
 
@@ -40,7 +41,7 @@ pub fn run(args: &RcPingpong) -> Result<()> {
         psn: local.psn,
         gid: local.gid,
     };
-    println!("local address: {own}");
+    print_line(format_args!("local address: {own}"))?;
     match &args.exchange.connect {
         Some(host) => {
             let mut tcp = Exchange::connect(host, args.exchange.port, args.common.timeout)?;
@@ -59,14 +60,14 @@ pub fn run(args: &RcPingpong) -> Result<()> {
     }
     end.linger(QUIET)?;
     let again = end.info(local.connection).map_or(0, |c| c.retransmits);
-    println!(
+    print_line(format_args!(
         "{count} messages of {size} bytes in each direction, all correct; retransmitted packets: {again}"
-    );
+    ))?;
     Ok(())
 }
 
 fn connect(end: &mut End, local: &LocalQp, peer: &Parameters, path_mtu: IbMtu) -> Result<()> {
-    println!("remote address: {peer}");
+    print_line(format_args!("remote address: {peer}"))?;
     let remote = RemoteQp {
         qpn: peer.qpn,
         psn: peer.psn,
@@ -104,9 +105,10 @@ fn pong(end: &mut End, local: &LocalQp, args: &RcPingpong) -> Result<()> {
     if !end.acknowledged(local.connection)? {
         // The peer may end when it has the last message and cannot repeat a lost acknowledgement. The peer
         // answered all earlier messages.
-        eprintln!(
-            "ibtap-peer: the last message was not acknowledged: the acknowledgement was lost, or the \
-             peer ended before the message arrived; see the output of the peer"
+        complain(
+            "ibtap-peer",
+            "the last message was not acknowledged: the acknowledgement was lost, or the \
+             peer ended before the message arrived; see the output of the peer",
         );
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! `ibv_ud_pingpong`: the client sends datagrams, the server returns each of them.
 
 use anyhow::Result;
+use control::output::print_line;
 use fabric::port::UdEndpoint;
 use fabric::{Psn, QKey};
 
@@ -27,27 +28,27 @@ pub fn run(args: &UdPingpong) -> Result<()> {
         psn: Psn::new(0),
         gid: end.gid(),
     };
-    println!("local address: {own}");
+    print_line(format_args!("local address: {own}"))?;
     match &args.exchange.connect {
         Some(host) => {
             let mut tcp = Exchange::connect(host, args.exchange.port, args.common.timeout)?;
             let peer = tcp.ask(own)?;
-            println!("remote address: {peer}");
+            print_line(format_args!("remote address: {peer}"))?;
             tcp.ready()?;
             ping(&mut end, &endpoint, &peer, args)?;
         }
         None => {
             let mut tcp = Exchange::accept(args.exchange.port, args.common.timeout)?;
             let peer = tcp.parameters()?;
-            println!("remote address: {peer}");
+            print_line(format_args!("remote address: {peer}"))?;
             tcp.answer(own)?;
             pong(&mut end, &endpoint, &peer, args)?;
         }
     }
-    println!(
+    print_line(format_args!(
         "{} datagrams of {size} bytes in each direction, all correct",
         args.common.count
-    );
+    ))?;
     Ok(())
 }
 

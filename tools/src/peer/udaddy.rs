@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use control::output::print_line;
 use fabric::cm::{DatagramService, NoService};
 use fabric::port::UdEndpoint;
 use fabric::{Gid, ServiceId};
@@ -34,16 +35,16 @@ fn server(end: &mut End, own: &UdEndpoint, args: &Udaddy) -> Result<()> {
     let (size, count) = (args.common.size as usize, args.common.count);
     let service = ServiceId::rdma_cm_datagrams(args.port);
     end.worker().listen_for_datagrams(own.id, service);
-    println!(
+    print_line(format_args!(
         "waiting for requests to port {} of {}",
         args.port,
         end.gid()
-    );
+    ))?;
     let mut expected = Expected::repeated(size);
     let mut got = end.first_datagram()?;
     expected.check(&got.payload)?;
     let (qpn, gid) = (got.qpn, got.gid);
-    println!("datagrams come from QPN {qpn} of {gid}");
+    print_line(format_args!("datagrams come from QPN {qpn} of {gid}"))?;
     for number in 1..count {
         got = end.datagram(&format_args!("datagram {number} of {count}"))?;
         got.is_from(qpn, gid)?;
@@ -53,17 +54,19 @@ fn server(end: &mut End, own: &UdEndpoint, args: &Udaddy) -> Result<()> {
     for _ in 0..count {
         end.send_from(own, &to, &got.payload)?;
     }
-    println!("{count} datagrams of {size} bytes from QPN {qpn} of {gid} and back, all correct");
+    print_line(format_args!(
+        "{count} datagrams of {size} bytes from QPN {qpn} of {gid} and back, all correct"
+    ))?;
     Ok(())
 }
 
 fn client(end: &mut End, own: &UdEndpoint, peer: Gid, args: &Udaddy) -> Result<()> {
     let (size, count) = (args.common.size as usize, args.common.count);
     let service = ask(end, own, peer, args)?;
-    println!(
+    print_line(format_args!(
         "the service has QPN {} and Q_Key {}",
         service.qpn, service.qkey
-    );
+    ))?;
     let to = end.destination(peer, service.qpn, service.qkey)?;
     for number in 0..count {
         end.send_from(own, &to, &ours(number, size))?;
@@ -74,7 +77,9 @@ fn client(end: &mut End, own: &UdEndpoint, peer: Gid, args: &Udaddy) -> Result<(
         got.is_from(service.qpn, peer)?;
         check_reply(number, &got.payload, &last, end.gid(), peer)?;
     }
-    println!("{count} datagrams of {size} bytes to {peer} and back, all correct");
+    print_line(format_args!(
+        "{count} datagrams of {size} bytes to {peer} and back, all correct"
+    ))?;
     Ok(())
 }
 

@@ -17,6 +17,7 @@ mod udp_send;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use control::output::{complain, json, print};
 
 /// Reference carriers and load generators of ibtap.
 #[derive(Parser)]
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("ibtap-perf: {e:#}");
+            complain("ibtap-perf", format_args!("{e:#}"));
             ExitCode::from(2)
         }
     }
@@ -64,6 +65,6 @@ fn main() -> ExitCode {
 
 /// Prints a result as one line of JSON.
 fn print_json(result: &impl serde::Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string(result)?);
+    print(json(result, false)?)?;
     Ok(())
 }
