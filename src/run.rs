@@ -3,9 +3,7 @@
 mod confinement;
 mod starting;
 
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use control::config::{Config, Source};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use control::logging;
 use control::metrics::MetricsServer;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use control::signals::{SIGHUP, SIGINT, SIGTERM, Signals};
 
 use crate::daemon::{Daemon, DaemonError, Running, notify};
 use crate::port::PortSpec;
@@ -36,8 +34,8 @@ pub fn run(config: Config, source: Option<Source>) -> u8 {
 
 fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     let caught = |e| DaemonError::Os("cannot catch signals", e);
-    let mut stops = signals(&[SIGTERM, SIGINT]).map_err(caught)?;
-    let mut reloads = signals(&[SIGHUP]).map_err(caught)?;
+    let mut stops = Signals::catch(&[SIGTERM, SIGINT]).map_err(caught)?;
+    let mut reloads = Signals::catch(&[SIGHUP]).map_err(caught)?;
     let mut server = ControlServer::bind(&config.socket)?;
     server.set_group_access(config.group_access);
     let metrics = config.metrics.as_ref().map(MetricsServer::bind);
@@ -47,15 +45,13 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         metrics.as_ref().and_then(MetricsServer::files),
     ];
     confinement::begin(&config, source.as_ref(), &sockets);
-    let specs = port_specs(
-        &config,
-        &Arc::new(OwnedFd::from(stops.try_clone().map_err(caught)?)),
-    );
+    let give_up = stops.descriptor().map_err(caught)?;
+    let specs = port_specs(&config, &Arc::new(give_up));
     let started = starting::answer_while(&mut server, || Daemon::start(specs))
         .map_err(|e| DaemonError::Os("cannot serve the control socket", e))?;
     let mut daemon = match started {
         Ok(daemon) => daemon,
-        Err(_) if is_signalled(&mut stops) => return Ok(()),
+        Err(_) if stops.take() => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     if !confinement::has_devices(&config) {
@@ -69,10 +65,10 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         daemon
             .wait(&waited)
             .map_err(|e| DaemonError::Os("cannot wait for events", e))?;
-        if is_signalled(&mut stops) {
+        if stops.take() {
             break;
         }
-        if is_signalled(&mut reloads)
+        if reloads.take()
             && let Err(error) = daemon.reload()
         {
             log::error!("not reloaded: {error}");
@@ -100,20 +96,6 @@ enum Failure {
     Daemon(#[from] DaemonError),
     #[error(transparent)]
     Listen(#[from] control::BindError),
-}
-
-/// Returns a stream that becomes readable with each of these signals.
-fn signals(which: &[i32]) -> std::io::Result<UnixStream> {
-    let (read, write) = UnixStream::pair()?;
-    read.set_nonblocking(true)?;
-    for signal in which {
-        signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
-    }
-    Ok(read)
-}
-
-fn is_signalled(signals: &mut UnixStream) -> bool {
-    signals.read(&mut [0; 16]).is_ok_and(|n| n > 0)
 }
 
 fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {

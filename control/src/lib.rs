@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod output;
 mod server;
 mod service;
+pub mod signals;
 pub mod version;
 
 pub use client::{ClientError, ControlClient, Next, Posts, Replies};

@@ -1,13 +1,13 @@
 //! The program's life cycle: start, manage until a signal, stop. One thread, one poll.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 
 use control::config::GroupAccess;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
 use control::logging;
 use control::output::print_line;
+use control::signals::{SIGHUP, SIGINT, SIGTERM, Signals};
 use control::{BindError, ControlServer};
 use proto::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +15,6 @@ use rustix::io::retry_on_intr;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{Cli, RunArgs};
 use crate::config::{Config, ConfigError};
@@ -88,8 +87,8 @@ enum Failure {
 
 fn serve(cli: &Cli, args: &RunArgs, config: Config) -> Result<(), Failure> {
     let caught = |e| Failure::Os("catch signals", e);
-    let mut stops = signals(&[SIGTERM, SIGINT]).map_err(caught)?;
-    let mut reloads = signals(&[SIGHUP]).map_err(caught)?;
+    let mut stops = Signals::catch(&[SIGTERM, SIGINT]).map_err(caught)?;
+    let mut reloads = Signals::catch(&[SIGHUP]).map_err(caught)?;
     let mut server = ControlServer::bind(&config.em.socket)
         .map_err(|error| Failure::Control(bind_failure(&error)))?;
     server.set_group_access(GroupAccess::Read);
@@ -98,10 +97,10 @@ fn serve(cli: &Cli, args: &RunArgs, config: Config) -> Result<(), Failure> {
     loop {
         node.turn()?;
         node.wait(&stops, &reloads)?;
-        if is_signalled(&mut stops) {
+        if stops.take() {
             break;
         }
-        if is_signalled(&mut reloads) {
+        if reloads.take() {
             node.reload(cli, args);
         }
     }
@@ -185,7 +184,7 @@ impl Node {
         self.link.flush();
     }
 
-    fn wait(&self, stops: &UnixStream, reloads: &UnixStream) -> Result<(), Failure> {
+    fn wait(&self, stops: &Signals, reloads: &Signals) -> Result<(), Failure> {
         let mut fds = vec![
             PollFd::new(stops, PollFlags::IN),
             PollFd::new(reloads, PollFlags::IN),
@@ -310,20 +309,6 @@ fn bind_failure(error: &BindError) -> String {
         ),
         other => other.to_string().replace("--socket", "--em-socket"),
     }
-}
-
-/// A stream that becomes readable on each of the signals.
-fn signals(which: &[i32]) -> io::Result<UnixStream> {
-    let (read, write) = UnixStream::pair()?;
-    read.set_nonblocking(true)?;
-    for signal in which {
-        signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
-    }
-    Ok(read)
-}
-
-fn is_signalled(signals: &mut UnixStream) -> bool {
-    signals.read(&mut [0; 16]).is_ok_and(|n| n > 0)
 }
 
 /// Notifies systemd, if it listens.

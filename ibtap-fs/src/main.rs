@@ -24,9 +24,8 @@ mod requests;
 mod samples;
 mod tree;
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
@@ -34,9 +33,9 @@ use std::thread;
 
 use control::config::args::FsArgs;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
+use control::signals::{SIGHUP, SIGINT, SIGTERM, Signals};
 use fuser::{Config, Session, SessionACL};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use filesystem::Tree;
 use mount::{MountError, Mountpoint};
@@ -94,7 +93,7 @@ impl Failure {
 
 fn run(args: FsArgs) -> Result<(), Failure> {
     // Before the mount, so that a signal always unmounts.
-    let signals = signals().map_err(Failure::Signals)?;
+    let signals = Signals::catch(&[SIGTERM, SIGINT, SIGHUP]).map_err(Failure::Signals)?;
     let tree = Tree::of(Requests::to(args.socket));
     if let Some(path) = args.take {
         return serve_taken(tree, signals, &path);
@@ -121,7 +120,7 @@ fn run(args: FsArgs) -> Result<(), Failure> {
 }
 
 /// Serves a mount of `ibtap-fs --give`. The kernel has checked the users of a private one.
-fn serve_taken(tree: Tree, signals: UnixStream, path: &Path) -> Result<(), Failure> {
+fn serve_taken(tree: Tree, signals: Signals, path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::Listen {
         path: path.to_owned(),
         source,
@@ -146,7 +145,7 @@ fn session(tree: Tree, device: OwnedFd, acl: SessionACL) -> Result<Session<Tree>
 
 /// Serves until a signal arrives or the file system is unmounted.
 fn await_end(
-    mut signals: UnixStream,
+    mut signals: Signals,
     serve: impl FnOnce() -> Result<(), Failure> + Send + 'static,
 ) -> Result<(), Failure> {
     let (sender, results) = mpsc::channel();
@@ -154,8 +153,8 @@ fn await_end(
     // After the first result, the second is dropped.
     thread::spawn(move || drop(unmounted.send(serve())));
     thread::spawn(move || {
-        let caught = signals.read(&mut [0]).map_err(Failure::Signals);
-        drop(sender.send(caught.map(drop)));
+        let caught = signals.wait().map_err(Failure::Signals);
+        drop(sender.send(caught));
     });
     first(&results)
 }
@@ -165,15 +164,6 @@ fn first(results: &Receiver<Result<(), Failure>>) -> Result<(), Failure> {
     results
         .recv()
         .unwrap_or_else(|_| Err(Failure::Session(io::Error::other("its threads ended"))))
-}
-
-/// A stream that becomes readable on each of the signals that end the program.
-fn signals() -> io::Result<UnixStream> {
-    let (read, write) = UnixStream::pair()?;
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
-    }
-    Ok(read)
 }
 
 /// Notifies systemd, if it listens.

@@ -1,13 +1,12 @@
 //! Commands with a stream of replies: `ibtap monitor` and `ibtap ping`.
 
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use control::api::{EchoAnswer, PingReply, PingRequest, PingSummary, Selection, methods};
 use control::exit::{EXIT_OK, EXIT_USAGE};
+use control::signals::{SIGINT, SIGTERM, Signals};
 use control::{ControlClient, Next};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::ask::TIMEOUT;
 use crate::cli::{Milliseconds, PingArgs};
@@ -87,15 +86,10 @@ fn request(args: &PingArgs) -> PingRequest {
     }
 }
 
-/// A socket that becomes readable at SIGINT or SIGTERM.
-pub fn interrupt() -> Result<UnixStream, Failure> {
+/// SIGINT and SIGTERM, which end a stream.
+pub fn interrupt() -> Result<Signals, Failure> {
     let caught = |e| Failure::System(format!("cannot catch signals: {e}"));
-    let (read, write) = UnixStream::pair().map_err(caught)?;
-    for signal in [SIGINT, SIGTERM] {
-        let write = write.try_clone().map_err(caught)?;
-        signal_hook::low_level::pipe::register(signal, write).map_err(caught)?;
-    }
-    Ok(read)
+    Signals::catch(&[SIGINT, SIGTERM]).map_err(caught)
 }
 
 /// Totals of the replies so far, for the summary at Ctrl-C, which the daemon does not send. Unanswered
