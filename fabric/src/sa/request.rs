@@ -167,18 +167,6 @@ impl Request {
         Request::new(method::GET, path::IPOIB, &record)
     }
 
-    /// Get of one path between LIDs.
-    pub fn path_of_lids(slid: Lid, dlid: Lid) -> Request {
-        let record = PathRecord {
-            dlid,
-            slid,
-            numb_path: 1,
-            ..PathRecord::default()
-        };
-        let mask = path::DLID | path::SLID | path::NUMB_PATH;
-        Request::new(method::GET, mask, &record)
-    }
-
     /// A registration of a service, or its renewal.
     pub fn register_service(record: &ServiceRecord) -> Request {
         Request::new(method::SET, service::REGISTER, record)
@@ -197,15 +185,6 @@ impl Request {
             ..ServiceRecord::default()
         };
         Request::table_like(service::ID | service::PKEY, &record)
-    }
-
-    /// GetTable of the ports that offer a service of this name, at most 64 bytes.
-    pub fn services_named(name: &str) -> Request {
-        let record = ServiceRecord {
-            name: ServiceRecord::name_bytes(name),
-            ..ServiceRecord::default()
-        };
-        Request::table_like(service::NAME, &record)
     }
 
     /// GetTable of the nodes with a LID.
