@@ -13,7 +13,7 @@ use vnic::Lid;
 use vnic::attribute::ServiceClasses;
 
 pub use pattern::{Pattern, PortKey};
-pub use values::{format_mac, parse_mac};
+pub use values::parse_mac;
 
 /// The whole configuration, checked: numbers are in range; names, ids and multicast LIDs of switches and
 /// groups are unique.

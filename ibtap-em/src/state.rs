@@ -8,11 +8,12 @@ mod disk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use control::api::LinkAddress;
 use proto::{Gid, Mac, Qpn};
 use serde::{Deserialize, Serialize};
 use vnic::Lid;
 
-use crate::config::{PortKey, format_mac, parse_mac};
+use crate::config::{PortKey, parse_mac};
 pub use disk::{Opened, Store};
 
 /// Maximum number of remembered virtual ports. A new port replaces a port that is gone.
@@ -215,7 +216,7 @@ impl Text for Lid {
 
 impl Text for SwitchMac {
     fn to_text(&self) -> String {
-        format!("{}/{}", self.vesw, format_mac(self.mac))
+        format!("{}/{}", self.vesw, LinkAddress(self.mac))
     }
     fn from_text(text: &str) -> Option<SwitchMac> {
         let (vesw, mac) = text.split_once('/')?;
@@ -241,13 +242,14 @@ impl<'de> Deserialize<'de> for PortKey {
 }
 
 mod mac_text {
-    use crate::config::{format_mac, parse_mac};
+    use crate::config::parse_mac;
+    use control::api::LinkAddress;
     use proto::Mac;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(mac: &Mac, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(&format_mac(*mac))
+        s.collect_str(&LinkAddress(*mac))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Mac, D::Error> {

@@ -85,7 +85,9 @@ impl<const N: usize> FromStr for LinkAddress<N> {
         let mut bytes = [0; N];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(bad)?;
+            // from_str_radix accepts a sign.
+            let is_byte = |p: &&str| p.len() == 2 && !p.starts_with('+');
+            let part = parts.next().filter(is_byte).ok_or_else(bad)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
         }
         match parts.next() {
@@ -214,5 +216,29 @@ impl<'de> Deserialize<'de> for Counters {
         }
 
         d.deserialize_map(InOrder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_two_digits_for_each_byte() {
+        let text = "02:00:5e:FF:00:0a";
+        let mac: MacAddress = text.parse().unwrap();
+        assert_eq!(mac.0, [2, 0, 0x5e, 0xff, 0, 10]);
+        assert_eq!(mac.to_string(), text.to_lowercase());
+        for wrong in [
+            "",
+            "02:00",
+            "02:00:5e:ff:00:0a:00",
+            "2:0:5e:ff:0:a",
+            "+2:00:5e:ff:00:0a",
+            "02-00-5e-ff-00-0a",
+            "02:00:5e:ff:00:0g",
+        ] {
+            assert!(wrong.parse::<MacAddress>().is_err(), "{wrong}");
+        }
     }
 }

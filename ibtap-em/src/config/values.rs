@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use control::api::LinkAddress;
 use proto::Mac;
 use toml::{Spanned, Value};
 
@@ -119,21 +120,5 @@ fn unicast(key: &str, text: &str) -> Result<Mac, String> {
 /// Parses an Ethernet address: six pairs of hexadecimal digits with colons between them.
 #[must_use]
 pub fn parse_mac(text: &str) -> Option<Mac> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let digits = parts.next().filter(|digits| digits.len() == 2)?;
-        if !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-            return None;
-        }
-        *byte = u8::from_str_radix(digits, 16).ok()?;
-    }
-    parts.next().is_none().then_some(mac)
-}
-
-/// Formats an Ethernet address for [`parse_mac`].
-#[must_use]
-pub fn format_mac(mac: Mac) -> String {
-    let [a, b, c, d, e, f] = mac;
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    text.parse().ok().map(|LinkAddress(mac)| mac)
 }

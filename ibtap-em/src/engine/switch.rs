@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use control::api::LinkAddress;
 use log::Level;
 use proto::{Mac, Time};
 use vnic::attribute::VeswPortInfo;
@@ -11,7 +12,7 @@ use super::agent::AgentKey;
 use super::claims::{Alarm, Claims};
 use super::target::Target;
 use super::{DISCOVERY, Engine, HOLD};
-use crate::config::{PortKey, format_mac};
+use crate::config::PortKey;
 use crate::state::{CONTESTED_MAX, Member, State, SwitchMac};
 
 /// Milliseconds for which changes are collected before messages are sent.
@@ -184,14 +185,14 @@ impl Engine {
                 self.done.moves += 1;
                 format!(
                     "{switch}: {} is reported by {} and by {}; the newest, {2}, gets it",
-                    format_mac(mac),
+                    LinkAddress(mac),
                     self.name(from),
                     self.name(to)
                 )
             }
             Alarm::Damped { mac, at } => format!(
                 "{switch}: {} moves too often; its moves are ignored for a minute; last at {}",
-                format_mac(mac),
+                LinkAddress(mac),
                 self.name(at)
             ),
         };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use control::api::LinkAddress;
 use proto::Mac;
 use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
@@ -16,7 +17,7 @@ use super::request::place;
 use super::switch::Switch;
 use super::tables::{Content, content_sum, directory_digest};
 use crate::api::MacOrigin;
-use crate::config::{GroupLid, Pattern, PortKey, SwitchConfig, format_mac};
+use crate::config::{GroupLid, Pattern, PortKey, SwitchConfig};
 use crate::state::Member;
 
 /// Smallest MTU of an interface (kernel include/uapi/linux/if_ether.h, ETH_MIN_MTU).
@@ -201,7 +202,7 @@ fn aim_macs(
             Some((key, m)) => found.push((fixed.mac, of_port(key, m, MacOrigin::Static))),
             None => target.problems.push(format!(
                 "static_macs: {} is at {}, which is absent or not a member",
-                format_mac(fixed.mac),
+                LinkAddress(fixed.mac),
                 fixed.port
             )),
         }
@@ -253,7 +254,7 @@ fn check_pinned(
         if find(&pinned.port, members, problems).is_none() {
             problems.push(format!(
                 "pinned_macs: {} is for {}, which is absent or not a member",
-                format_mac(pinned.mac),
+                LinkAddress(pinned.mac),
                 pinned.port
             ));
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use control::api::LinkAddress;
 use toml::Spanned;
 use vnic::Lid;
 
-use super::super::values::{format_mac, group_mac, mac_range, number, text, unicast_mac};
+use super::super::values::{group_mac, mac_range, number, text, unicast_mac};
 use super::super::{GroupLid, MacSource, PinnedMac, SwitchConfig};
 use super::{Fault, Group, MULTICAST_LIDS, PortMac, Vesw, exact, narrow};
 
@@ -49,7 +50,7 @@ pub(super) fn pinned(raw: &[Spanned<PortMac>]) -> Result<Vec<PinnedMac>, Fault> 
             let what = format!(
                 "port = \"{}\" already has {} in pinned_macs; an interface has one address",
                 one.port,
-                format_mac(other.mac)
+                LinkAddress(other.mac)
             );
             return Err(Fault::at(&raw[at].get_ref().port, what));
         }
@@ -113,7 +114,7 @@ fn lids(switch: &SwitchConfig) -> Vec<(Lid, String)> {
     let name = &switch.name;
     let own = (switch.u_mcast_dlid, format!("the switch {name:?}"));
     let groups = switch.groups.iter().map(|group| {
-        let mac = format_mac(group.mac);
+        let mac = LinkAddress(group.mac);
         (group.lid, format!("the group {mac} of {name:?}"))
     });
     std::iter::once(own).chain(groups).collect()
