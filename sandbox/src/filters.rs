@@ -187,7 +187,7 @@ mod tests {
             ];
             assert_eq!(refused, [-1; 4]);
             let limit = getrlimit(Resource::Cpu);
-            let of_parent = prlimit(Some(parent), Resource::Cpu, limit.clone());
+            let of_parent = prlimit(Some(parent), Resource::Cpu, limit);
             assert_eq!(of_parent.unwrap_err(), Errno::PERM);
             assert!(prlimit(None, Resource::Cpu, limit).is_ok());
             // What a daemon does with descriptors.
