@@ -75,6 +75,9 @@ fn systemd_restarts_a_service_without_limit() {
         let limit = values(&unit, "Unit", "StartLimitIntervalSec");
         assert_eq!(limit, ["0"], "{}", unit.display());
         assert_eq!(values(&unit, "Service", "Restart"), ["on-failure"]);
+        // After an end because of a wrong configuration, a restart does not help.
+        let ends = values(&unit, "Service", "RestartPreventExitStatus");
+        assert_eq!(ends, ["1"], "{}", unit.display());
     }
 }
 
