@@ -53,8 +53,10 @@ fn survives(count: usize, causes: &[&str], make: Spoiled) {
     let counted = |host: &Host| host.counters("ib0", causes) + host.counter("ib0", LOST);
     let before = counted(b);
     let memory = b.daemon().resident_kib();
+    let turn = Load::begin();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            turn.covers_this_thread();
             let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
             attacker.flood(count, |number| make(&attacker, &mut numbers, number));
         });
@@ -337,8 +339,10 @@ fn a_neighbour_that_floods_is_limited_while_others_are_resolved() {
     let mut lab = lab.run_with(&[]);
     let (a, b, third) = lab.three();
     let attacker = Attacker::new(third, b);
+    let turn = Load::begin();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            turn.covers_this_thread();
             let mut numbers = Numbers(17);
             let claim = attacker.packet(arp(&mut numbers, attacker.own)).datagram();
             attacker.storm(6000, |_| claim.clone());
@@ -386,6 +390,7 @@ fn a_storm_of_memberships_is_bounded_and_removes_no_other_group() {
     assert!(snooped > 10_000, "{snooped} reports snooped");
     let groups = b.groups("ib0", |g| g["send_only"] == false).len();
     assert!((100..=GROUPS_MAX).contains(&groups), "{groups} groups");
+    assert!(b.counter("ib0", "groups_refused") > 0);
     let grown = b.daemon().resident_kib().saturating_sub(memory);
     assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
     for (group, listening) in [&V4, &V6].into_iter().zip(&listening) {

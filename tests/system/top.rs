@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::hostile::arp;
 use crate::lab::attacker::{Attacker, Numbers};
-use crate::lab::{Done, Host, Lab, SOON, eventually, ibtap};
+use crate::lab::{Done, Host, Lab, Load, SOON, eventually, ibtap};
 
 /// Lines of the screen.
 const ROWS: u16 = 24;
@@ -223,6 +223,7 @@ fn ten_thousand_neighbours_scroll_and_the_daemon_still_answers() {
     let (a, b) = lab.two();
     let attacker = Attacker::new(a, b);
     let mut numbers = Numbers(11);
+    let _turn = Load::begin();
     // Each from a queue pair of its own. The victim may lose some.
     eventually(4 * SOON, "11,000 neighbours", || {
         attacker.flood(4000, |_| {

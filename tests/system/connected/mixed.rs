@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::lab::group::{V4, V6, sender};
 use crate::lab::{
-    CONNECTED, CONNECTED_MTU, Host, LINK_MTU, Lab, SOON, Station, arrives_whole, eventually, iperf,
-    iperf_above,
+    CONNECTED, CONNECTED_MTU, Host, LINK_MTU, Lab, Load, SOON, Station, arrives_whole, eventually,
+    iperf, iperf_above,
 };
 
 use super::{full_packets_pass, v4_payload};
@@ -45,6 +45,7 @@ fn learns_the_mtu(from: &Host, address: &str, limit: Duration) {
 
 /// Everything passes between two hosts that only have datagrams, in sizes that the kernel discovers.
 fn everything_passes(a: &Host, b: &Host) {
+    let _turn = Load::begin();
     for (from, to) in [(a, b), (b, a)] {
         full_packets_pass(from, to, LINK_MTU);
         for address in [to.v4(), to.v6()] {
@@ -189,7 +190,19 @@ fn a_connection_in_the_making_delays_no_small_packet() {
     hears_no_management(lab.host(1));
     let mut lab = lab.run_with(&CONNECTED);
     let (a, b) = lab.two();
-    a.all_answered(50, &format!("-i 0.05 {}", b.v4()));
+    let asked = || a.counters("ib0", &["cm_tx_msgs_req", "cm_tx_retries_req"]);
+    let before = asked();
+    let output = a.all_answered(100, &format!("-i 0.05 {}", b.v4()));
+    assert!(
+        asked() > before,
+        "the connection was no longer in the making"
+    );
+    let times = output.split("time=").skip(1);
+    let slowest = times
+        .filter_map(|rest| rest.split(' ').next()?.parse::<f64>().ok())
+        .fold(0.0, f64::max);
+    // A packet that waited would wait for the next request at least, longer than a second.
+    assert!(slowest < 1000.0, "{output}");
     without_connections(a);
 }
 
