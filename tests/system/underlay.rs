@@ -1,6 +1,6 @@
 //! Changes of the underlay: it goes down, changes its MTU or address, disappears, returns.
 
-use crate::lab::{Host, Lab, Load, SOON, UNDERLAY_MTU, eventually};
+use crate::lab::{Host, Lab, Load, SOON, UNDERLAY_MTU, eventually, iperf_server, more_arrives};
 
 fn await_state(host: &Host, state: &str) {
     eventually(SOON, &format!("state {state}"), || {
@@ -39,12 +39,10 @@ fn the_underlays_mtu_shrinks_and_grows_under_load() {
     let (a, b) = lab.two();
     a.reaches(b);
     let _turn = Load::begin();
-    let _server = b.spawn("iperf3 -s -1");
-    b.run_script(
-        "for i in $(seq 100); do ss -Hltn sport = :5201 | grep -q . && break; sleep 0.1; done",
-    );
-    let _client = a.spawn(&format!("iperf3 -c {} -t 4", b.v4()));
+    let (_server, port) = iperf_server(b);
+    let _client = a.spawn(&format!("iperf3 -c {} -p {port} -t 60", b.v4()));
     for mtu in [2400, UNDERLAY_MTU, 2400, UNDERLAY_MTU] {
+        more_arrives(b, port);
         for host in [&*a, &*b] {
             host.ok(&format!("ip link set eth0 mtu {mtu}"));
         }
@@ -58,6 +56,7 @@ fn the_underlays_mtu_shrinks_and_grows_under_load() {
             );
         }
     }
+    more_arrives(b, port);
     a.reaches(b);
 }
 

@@ -33,7 +33,7 @@ pub use daemon::Daemon;
 pub use em::Em;
 pub use follow::Follow;
 pub use host::Host;
-pub use iperf::{iperf, iperf_above, iperf_across, iperf_server, udp_arrives};
+pub use iperf::{iperf, iperf_above, iperf_across, iperf_server, more_arrives, udp_arrives};
 pub use load::{Alone, Load, Presence};
 pub use loss::Loss;
 pub use namespace::Namespace;
