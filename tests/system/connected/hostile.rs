@@ -32,16 +32,30 @@ fn strangers(a: &Host, b: &Host, count: usize) -> Vec<Attacker> {
     all
 }
 
+/// Counts requests, before any limit.
+const REQUESTS: &[&str] = &["cm_rx_msgs_req"];
+
+/// Drops before the daemon: the socket was full.
+const LOST: &str = "rx_socket_drops";
+
+/// Length of a flood.
+const DATAGRAMS: usize = 30_000;
+
 /// Runs a flood from that many unused addresses.
-fn survives(addresses: usize, make: Hostile) {
-    survives_from(|a, b| strangers(a, b, addresses), make);
+fn survives(addresses: usize, causes: &[&str], make: Hostile) {
+    survives_from(|a, b| strangers(a, b, addresses), causes, make);
 }
 
-/// Runs a flood of 30,000 datagrams from host `a` to host `b`, while large packets and a stream pass between
+/// Runs a flood of datagrams from host `a` to host `b`, while large packets and a stream pass between
 /// the two over existing connections. Some of these may be lost while the daemons have no time for
-/// acknowledgements, most must not; memory stays bounded, and afterwards everything is as before. Other load would
-/// take the time of the daemons, so the test runs alone.
-fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Hostile) {
+/// acknowledgements, most must not; memory stays bounded, and afterwards everything is as before. Each datagram that
+/// arrived must be counted under one of `causes`. Other load would take the time of the daemons, so the test runs
+/// alone.
+fn survives_from(
+    attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>,
+    causes: &[&str],
+    make: Hostile,
+) {
     let _alone = Alone::begin();
     let Some(mut lab) = Lab::connected_pair() else {
         return;
@@ -54,11 +68,13 @@ fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Ho
         full_packets_pass(a, b, CONNECTED_MTU);
     }
     let attackers = attackers(a, b);
+    let counted = |host: &Host| host.counters("ib0", causes) + host.counter("ib0", LOST);
+    let before = counted(b);
     let memory = b.daemon().resident_kib();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-            for number in 0..30_000 {
+            for number in 0..DATAGRAMS {
                 let attacker = &attackers[number % attackers.len()];
                 attacker.send(&make(attacker, &mut numbers, number));
                 if number % 64 == 63 {
@@ -77,6 +93,11 @@ fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Ho
         iperf_above(a, b, &b.v6(), "-t 2", 10e6);
     });
     assert!(b.daemon().is_running());
+    let counted = counted(b) - before;
+    assert!(
+        counted >= DATAGRAMS as u64 * 9 / 10,
+        "{counted} of {DATAGRAMS} counted"
+    );
     // Answers to addresses that do not exist wait in the kernel; they take no room from other packets.
     assert_eq!(b.counter("ib0", "tx_blocked"), 0);
     let all = b.connections("ib0").len();
@@ -128,7 +149,7 @@ fn mad(attacker: &Attacker, payload: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn a_flood_of_requests_with_lying_private_data_is_bounded() {
-    survives(1, |attacker, numbers, number| {
+    survives(1, REQUESTS, |attacker, numbers, number| {
         let listener = LINUX_SERVICE | u64::from(attacker.qpn);
         let lies = match number % 6 {
             0 => private_data(0, 65_524),
@@ -145,7 +166,7 @@ fn a_flood_of_requests_with_lying_private_data_is_bounded() {
 /// No host answers a reply to such an address, so all of them stay half-open.
 #[test]
 fn a_flood_of_requests_from_unknown_addresses_is_bounded() {
-    survives(192, |attacker, numbers, _| {
+    survives(192, REQUESTS, |attacker, numbers, _| {
         let listener = LINUX_SERVICE | u64::from(attacker.qpn);
         let private = private_data(numbers.next() as u32 & 0xff_ffff, 65_524);
         request(attacker, numbers, listener, private)
@@ -156,16 +177,33 @@ fn a_flood_of_requests_from_unknown_addresses_is_bounded() {
 #[test]
 fn a_flood_of_requests_in_a_peers_name_is_bounded() {
     let peer = |a: &Host, b: &Host| vec![Attacker::new(a, b)];
-    survives_from(peer, |attacker, numbers, _| {
+    survives_from(peer, REQUESTS, |attacker, numbers, _| {
         let listener = LINUX_SERVICE | u64::from(attacker.qpn);
         let private = private_data(numbers.next() as u32 & 0xff_ffff, 65_524);
         request(attacker, numbers, listener, private)
     });
 }
 
+/// Counts messages of every kind, and what is none.
+const MESSAGES: &[&str] = &[
+    "cm_rx_msgs_req",
+    "cm_rx_msgs_mra",
+    "cm_rx_msgs_rej",
+    "cm_rx_msgs_rep",
+    "cm_rx_msgs_rtu",
+    "cm_rx_msgs_dreq",
+    "cm_rx_msgs_drep",
+    "cm_rx_msgs_sidr_req",
+    "cm_rx_msgs_sidr_rep",
+    "cm_rx_msgs_lap",
+    "cm_rx_msgs_apr",
+    "cm_rx_malformed",
+    "rx_mads_unhandled",
+];
+
 #[test]
 fn random_messages_of_communication_management_are_dropped() {
-    survives(1, |attacker, numbers, number| {
+    survives(1, MESSAGES, |attacker, numbers, number| {
         // Any kind of message with any contents, possibly truncated.
         let mut bytes = vec![1, 7, 2, 3];
         bytes.extend(numbers.bytes(252));
@@ -185,7 +223,7 @@ const REFUSALS: &[&str] = &[
     "rx_unknown_qpn",
     "rx_bad_state",
     "rx_not_peer",
-    "rx_socket_drops",
+    LOST,
 ];
 
 /// Packets for missing queue pairs, and from strangers for existing ones.

@@ -26,7 +26,8 @@ fn v6_payload(mtu: u32) -> u32 {
 /// Maximum time until traffic flows again after a return.
 const HEALED: Duration = Duration::from_secs(8);
 
-/// Pings with unfragmentable packets of `mtu` bytes over both families; all must be answered.
+/// Sends three pings with unfragmentable packets of `mtu` bytes over each family; one must be answered. Others may be
+/// dropped under load, while the window of a connection is full.
 fn full_packets_pass(from: &Host, to: &Host, mtu: u32) {
     for (payload, address) in [(v4_payload(mtu), to.v4()), (v6_payload(mtu), to.v6())] {
         from.ok(&format!(
