@@ -27,7 +27,7 @@ impl Drop for ShownOnFailure<'_> {
             return;
         }
         for host in self.0 {
-            let kernel = host.run(
+            let kernel = host.run_script(
                 "date +%T; ip -br link; ip neigh; ip -s link show ib0
                 bridge fdb show | grep -v permanent; cat /proc/net/bonding/bond0",
             );

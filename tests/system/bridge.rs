@@ -372,17 +372,20 @@ fn guests_outlive_a_daemon_that_is_killed_and_started_again() {
     let [three, _] = &net.right;
     three.reaches_all(&[one.v4(), one.v6()]);
     one.reaches_all(&[c.v4()]);
-    let watching = [one.v4(), one.v6()].map(|address| Pinging::start(three, &address));
-    let outwards = Pinging::start(one, &c.v4());
+    let pings = [
+        Pinging::start(three, &one.v4()),
+        Pinging::start(three, &one.v6()),
+        Pinging::start(one, &c.v4()),
+    ];
     for _ in 0..2 {
         a.kill_daemon();
         a.start(&["--persist"]);
         assert_eq!(a.link("ib0")["master"], "br0");
         a.await_carrier("ib0", true);
-        std::thread::sleep(Duration::from_secs(2));
+        pings.iter().for_each(Pinging::goes_on);
     }
-    for pinging in watching.into_iter().chain([outwards]) {
-        pinging.stop().gap_below(Duration::from_secs(4));
+    for ping in pings {
+        ping.stop().gap_below(Duration::from_secs(4));
     }
     net.all_reach_all();
 }

@@ -185,14 +185,15 @@ fn a_capture_costs_the_host_no_packet() {
     let (a, b) = lab.two();
     let held = a.counter("ib0", "frames_held");
     let pings = [Pinging::start(b, &a.v4()), Pinging::start(b, &a.v6())];
-    for _ in 0..3 {
+    for times in 1..=3 {
         let capture = a.spawn("tcpdump -n -i ib0 -w /dev/null");
         eventually(SOON, "a promiscuous interface", || {
-            a.daemon().log().contains("it is promiscuous").then_some(())
+            let logged = a.daemon().log().matches("it is promiscuous").count();
+            (logged == times).then_some(())
         });
-        std::thread::sleep(Duration::from_millis(300));
+        pings.iter().for_each(Pinging::goes_on);
         drop(capture);
-        std::thread::sleep(Duration::from_millis(300));
+        pings.iter().for_each(Pinging::goes_on);
     }
     for ping in pings {
         ping.stop().lost_at_most(0);

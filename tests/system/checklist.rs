@@ -39,10 +39,8 @@ impl Wire {
     /// The UD packets so far; all must have correct ICRCs.
     fn packets(&self) -> Vec<Ud> {
         let file = std::fs::read(&self.file).expect("a capture");
-        frames(&file)
-            .iter()
-            .filter_map(|f| ud_of_frame(f))
-            .collect()
+        let ud = |f: &Vec<u8>| ud_of_frame(f).unwrap_or_else(|| panic!("no UD packet: {f:02x?}"));
+        frames(&file).iter().map(ud).collect()
     }
 
     /// Waits for a packet that `keep` accepts.

@@ -41,6 +41,11 @@ fn refused(host: &Host, reason: &str) -> u64 {
     count.unwrap_or_else(|| panic!("{reason} in {all}"))
 }
 
+fn reload(host: &Host) {
+    let done = host.ibtap("reload");
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
 #[test]
 fn a_key_keeps_forged_management_out() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -80,7 +85,7 @@ fn a_key_keeps_forged_management_out() {
     for digits in [&['1', '2'][..], &['2', '1'], &['2']] {
         for host in [&*a, &*b] {
             key_file(host, digits);
-            host.ibtap("reload");
+            reload(host);
         }
     }
     em.reconfigure(|text| text.replace("id = 1", "id = 3"));
@@ -93,7 +98,7 @@ fn a_key_keeps_forged_management_out() {
 
     // A node with another key is heard by no one.
     key_file(b, &['3']);
-    b.ibtap("reload");
+    reload(b);
     em.reconfigure(|text| text.replace("id = 3", "id = 4"));
     em.reload();
     eventually(SOON, "wrong MACs", || {
@@ -111,6 +116,7 @@ fn a_key_that_others_can_read_is_refused() {
     let public = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(&key, public).expect("public");
     let done = a.daemon_run(&["--check-config", &config]);
+    assert_eq!(done.code, Some(1), "{done:?}");
     let expected = format!(
         "every user may read or write the key file {}",
         key.display()
