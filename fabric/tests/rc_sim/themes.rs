@@ -1,6 +1,6 @@
 //! Queue pairs with one kind of trouble in each test.
 
-use super::simulate;
+use super::{loses_little, simulate};
 use crate::network::{MICROSECOND, MILLISECOND};
 use crate::random::Random;
 use crate::scenario::{Failures, Patience, Scenario, Sizes, Trouble};
@@ -20,7 +20,8 @@ fn faults_of_every_kind() {
     simulate("faults_of_every_kind", 500_000, |seed| Scenario {
         failures: Failures::Retry,
         ..Scenario::fair(seed, WORLD / 2).faulty(30)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0 && loses_little(sum));
 }
 
 /// Our requesters with responders that discard packets after a gap. They acknowledge each AckReq, or
@@ -32,7 +33,8 @@ fn plain_responders() {
         acknowledges_all: seed % 3 == 0,
         failures: Failures::Retry,
         ..Scenario::fair(seed, WORLD / 2).faulty(30)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0 && loses_little(sum));
 }
 
 /// The network loses acknowledgements of many packets, and packets that request them.
@@ -51,7 +53,8 @@ fn lost_acknowledgements_and_requests_for_them() {
             failures: Failures::Retry,
             ..base
         }
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0 && loses_little(sum));
 }
 
 /// Messages of 64 KiB, as in connected mode, and of a megabyte.
@@ -65,7 +68,8 @@ fn long_messages() {
         },
         buffers: 64,
         ..Scenario::fair(seed, if seed % 4 == 0 { 8 } else { 40 }).faulty(3)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0);
 }
 
 /// Many nodes, all connected to each other, with shared receive buffers.
@@ -75,7 +79,8 @@ fn meshes() {
         let mut random = Random::new(seed);
         let base = Scenario::fair(seed, WORLD / 2).faulty(5);
         base.meshed(random.between(3, 6) as usize)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0);
 }
 
 /// Consumers that keep their receive buffers, so the queue is often empty.
@@ -92,7 +97,8 @@ fn starved_receivers() {
             },
             ..Scenario::fair(seed, WORLD / 4).faulty(5)
         }
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0);
 }
 
 /// The same with requesters that have limited retries.
@@ -111,7 +117,8 @@ fn starved_receivers_of_the_impatient() {
             failures: Failures::RetryAndRnr,
             ..Scenario::fair(seed, WORLD / 4).faulty(5)
         }
-    });
+    })
+    .shows(|sum| sum.failures > 0 && sum.arrived * 5 > sum.lost);
 }
 
 /// Requesters with few or no retries, as the kernel's IP over InfiniBand requests: failures must be
@@ -129,7 +136,8 @@ fn few_retries() {
             failures: Failures::Retry,
             ..Scenario::fair(seed, WORLD / 4).faulty(10)
         }
-    });
+    })
+    .shows(|sum| sum.failures > 0 && sum.lost * 3 < sum.arrived);
 }
 
 #[test]
@@ -139,7 +147,8 @@ fn outages() {
         gap: 2 * MILLISECOND,
         burst: 8,
         ..Scenario::fair(seed, WORLD / 2).faulty(1)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0);
 }
 
 #[test]
@@ -147,7 +156,8 @@ fn vanishing_peers() {
     simulate("vanishing_peers", 50_000, |seed| Scenario {
         trouble: Trouble::Vanish,
         ..Scenario::fair(seed, WORLD / 2).faulty(5).meshed(3)
-    });
+    })
+    .shows(|sum| sum.failures > 0 && sum.lost * 10 < sum.arrived);
 }
 
 #[test]
@@ -156,7 +166,8 @@ fn pauses_and_steps_of_clocks() {
         trouble: Trouble::Pauses,
         gap: 2 * MILLISECOND,
         ..Scenario::fair(seed, WORLD / 2).faulty(1)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0);
 }
 
 #[test]
@@ -165,7 +176,8 @@ fn drains() {
         trouble: Trouble::Drains,
         gap: 500 * MICROSECOND,
         ..Scenario::fair(seed, WORLD / 2).faulty(5)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0);
 }
 
 /// Forged packets from an attacker that knows addresses and queue pairs, and must guess PSNs.
@@ -175,5 +187,6 @@ fn forgeries() {
         trouble: Trouble::Forgeries,
         gap: 2 * MILLISECOND,
         ..Scenario::fair(seed, WORLD / 2).faulty(3).meshed(3)
-    });
+    })
+    .shows(|sum| sum.retransmitted > 0);
 }
