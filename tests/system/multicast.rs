@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::lab::group::{
-    Group, V4, V6, fill_port, heard, is_full_member, receive, receiver, sender,
+    Group, V4, V6, each_once, fill_port, heard, is_full_member, receive, receiver, sender,
 };
 use crate::lab::{Host, Lab, SOON, eventually};
 
@@ -31,12 +31,7 @@ fn groups_reach_members_as_unicast_copies_between_ipv4_gids() {
         let listening = receiver(b, "ib0", group);
         let sending = sender(a, "ib0", group);
         heard(&sending, &listening, "a packet at the receiver");
-        for number in 0..50u8 {
-            sending.0.send_to(&[number; 100], sending.1).expect("sent");
-        }
-        let received: Vec<_> = std::iter::from_fn(|| receive(&listening)).collect();
-        let expected: Vec<_> = (0..50u8).map(|number| vec![number; 100]).collect();
-        assert_eq!(received, expected, "each packet once, in order");
+        each_once(&sending, &listening, "fifty packets");
     }
 }
 
@@ -63,12 +58,7 @@ fn join_send_leave(group: &Group) {
         "the sender's group is a send-only one"
     );
 
-    for number in 0..50u8 {
-        sending.0.send_to(&[number; 100], sending.1).expect("sent");
-    }
-    let received: Vec<_> = std::iter::from_fn(|| receive(&listening)).collect();
-    let expected: Vec<_> = (0..50u8).map(|number| vec![number; 100]).collect();
-    assert_eq!(received, expected, "each packet once, in order");
+    each_once(&sending, &listening, "fifty packets");
 
     drop(listening);
     eventually(SOON, "the receiver to leave", || {

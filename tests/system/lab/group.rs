@@ -136,6 +136,18 @@ pub fn receive(socket: &UdpSocket) -> Option<Vec<u8>> {
     }
 }
 
+/// Sends fifty packets; each must arrive once and in order.
+pub fn each_once(sender: &(UdpSocket, SocketAddr), receiver: &UdpSocket, what: &str) {
+    let sent: Vec<_> = (0..50u8).map(|number| vec![number; 100]).collect();
+    for packet in &sent {
+        sender.0.send_to(packet, sender.1).expect("sent");
+    }
+    let next = |_| eventually(SOON, what, || receive(receiver));
+    let received: Vec<_> = sent.iter().map(next).collect();
+    assert_eq!(received, sent, "{what}");
+    assert_eq!(receive(receiver), None, "{what}: no more");
+}
+
 /// Whether the host's `ib0` listens to the group.
 pub fn is_full_member(host: &Host, group: &Group) -> bool {
     host.groups("ib0", |g| g["send_only"] == false)
