@@ -1,14 +1,20 @@
 //! Packets on the wire, checked by tshark and by `ibtap decode`.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::{CONNECTED_MTU, Host, Lab, Pinging, SOON, eventually, ibtap, iperf};
+use crate::lab::{Alone, CONNECTED_MTU, Host, Lab, Pinging, SOON, eventually, ibtap, iperf};
 
 /// Bytes of a pcap file's header.
 const PCAP_HEADER: u64 = 24;
+
+/// Contents of the last packet.
+const LAST: &[u8] = b"last packet";
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 type Traffic = fn(&Host, &Host);
 
@@ -24,9 +30,16 @@ fn capture(a: &Host, b: &Host, traffic: Traffic) -> String {
         (written >= PCAP_HEADER).then_some(())
     });
     traffic(a, b);
-    // tcpdump writes each packet as it arrives (-U); it may be a moment late.
-    std::thread::sleep(Duration::from_millis(500));
-    drop(tcpdump);
+    // All packets of the traffic are in the file when one that was sent later is.
+    eventually(SOON, "the last packet in the file", || {
+        a.run(&format!("ping -c 1 -W 1 -p {} {}", hex(LAST), b.v4()));
+        let captured = std::fs::read(&file).expect("a capture");
+        captured
+            .windows(LAST.len())
+            .any(|part| part == LAST)
+            .then_some(())
+    });
+    tcpdump.interrupt();
     path
 }
 
@@ -179,6 +192,7 @@ fn connections_over_ipv4_dissect_cleanly_and_every_icrc_is_good() {
 /// continues without queries.
 #[test]
 fn a_capture_costs_the_host_no_packet() {
+    let _alone = Alone::begin();
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };

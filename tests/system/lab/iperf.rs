@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{Background, Host, Load, SOON, Station, eventually};
@@ -27,7 +26,7 @@ pub fn iperf_across(
     let _turn = Load::begin();
     let (_server, port) = iperf_server(server);
     let report = client.file("iperf3.json");
-    let mut running = client.spawn(&format!(
+    let running = client.spawn(&format!(
         "iperf3 -J --logfile {} -t 60 -c {} -p {port} {options}",
         report.display(),
         server.v4()
@@ -39,8 +38,7 @@ pub fn iperf_across(
     goes_on(client);
     interrupt(client);
     goes_on(client);
-    kill_process(Pid::from_child(&running.0), Signal::INT).expect("a child");
-    running.0.wait().expect("a child");
+    running.interrupt();
     let text = std::fs::read_to_string(&report).expect("its report");
     std::fs::remove_file(&report).expect("its report");
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));

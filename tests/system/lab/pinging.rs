@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::NamedTempFile;
 
 use super::{Background, SOON, Station, eventually};
@@ -78,9 +77,8 @@ impl Pinging {
     }
 
     /// Ends the ping with SIGINT.
-    pub fn stop(mut self) -> Answers {
-        kill_process(Pid::from_child(&self.ping.0), Signal::INT).expect("a child");
-        self.ping.0.wait().expect("a child");
+    pub fn stop(self) -> Answers {
+        self.ping.interrupt();
         let ended = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .expect("after 1970");

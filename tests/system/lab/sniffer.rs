@@ -10,7 +10,7 @@ const HEADER: u64 = 24;
 /// Captures until it is dropped.
 pub struct Sniffer {
     file: PathBuf,
-    _tcpdump: Background,
+    tcpdump: Background,
 }
 
 impl Sniffer {
@@ -22,10 +22,7 @@ impl Sniffer {
             "tcpdump -i {interface} --immediate-mode -U -s 0 -w {} {filter}",
             file.display()
         ));
-        let sniffer = Sniffer {
-            file,
-            _tcpdump: tcpdump,
-        };
+        let sniffer = Sniffer { file, tcpdump };
         eventually(SOON, "tcpdump to begin", || {
             (sniffer.len() >= HEADER).then_some(())
         });
@@ -35,6 +32,11 @@ impl Sniffer {
     /// The file, which grows with each packet.
     pub fn file(&self) -> &Path {
         &self.file
+    }
+
+    /// Ends the capture with a whole file.
+    pub fn end(self) {
+        self.tcpdump.interrupt();
     }
 
     /// Whether nothing was captured.

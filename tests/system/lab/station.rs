@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{Namespace, SOON, eventually};
@@ -33,6 +34,14 @@ impl Done {
 
 /// A program in the background; dropping this value kills it.
 pub struct Background(pub Child);
+
+impl Background {
+    /// Ends the program with SIGINT, and waits until it has finished its work.
+    pub fn interrupt(mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::INT).expect("a child");
+        self.0.wait().expect("a child");
+    }
+}
 
 impl Drop for Background {
     fn drop(&mut self) {

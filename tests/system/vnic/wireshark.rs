@@ -143,7 +143,7 @@ fn what_daemons_send_today_is_dissected() {
         let replies = tshark(&capture, &["-Y", "ibtap_echo.operation == 2"]);
         (replies.len() == 2).then_some(())
     });
-    drop(wire);
+    wire.end();
     assert!(agrees_with_decode(&capture) >= 6);
     management_shows(
         &capture,
