@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::lab::{Done, ibtap, ibtapd, source, unanswered};
+use crate::lab::{Done, Load, Presence, ibtap, ibtapd, source, unanswered};
 
 /// Runs the script with the programs under test. `None`, with a message, without root.
 fn netns_lab(options: &[&str]) -> Option<Done> {
     if !kit::is_root() {
         return None;
     }
+    // Its hosts are no lab, but they disturb tests that run alone.
+    let _presence = Presence::begin();
     // The helper program must be in the same folder.
     assert_eq!(ibtap().parent(), ibtapd().parent());
     let folder = ibtapd().parent().expect("a program is in a folder");
@@ -101,7 +103,8 @@ const ENCRYPTED: &str = "echo lab $LAB; \
     ip netns exec {1} tcpdump -i eth0 -U -w $OUT/eth0.pcap 2>/dev/null & \
     until [ -s $OUT/eth0.pcap ]; do sleep 0.1; done; \
     ip netns exec {1} ping -n -c 20 -i 0.01 -w 20 10.9.0.2; ip netns exec {1} ping -n -c 2 -w 20 fd09::2; \
-    ip netns exec {2} iperf3 -s -1 -D; sleep 0.5; ip netns exec {1} iperf3 -c 10.9.0.2 -t 1; \
+    ip netns exec {2} iperf3 -s -1 -D; \
+    until ip netns exec {2} ss -Hltn sport = :5201 | grep -q .; do sleep 0.1; done; ip netns exec {1} iperf3 -c 10.9.0.2 -t 1; \
     ibtap --socket $SOCKET1 doctor; kill %1; wait %1; \
     tcpdump -nn -e -r $OUT/eth0.pcap 2>/dev/null >$OUT/eth0.txt; \
     for kind in UDP,.length ESP 0x88e5; do echo seen: $kind $(grep -c $kind $OUT/eth0.txt); done; \
@@ -110,6 +113,9 @@ const ENCRYPTED: &str = "echo lab $LAB; \
 /// Runs the traffic in a lab with these options; the packets on the wire must be of the kind. False if the kernel
 /// cannot encrypt so.
 fn encrypts(options: &[&str], kind: &str) -> bool {
+    // The presence is first: a test that has a turn must not wait for one that runs alone.
+    let _presence = Presence::begin();
+    let _turn = Load::begin();
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().to_str().expect("an ASCII path");
     let command = ENCRYPTED.replace("$OUT", path);
