@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, Pinging, SOON, Service, eventually, iperf_across};
+use crate::lab::{Alone, Host, Lab, Pinging, SOON, Service, eventually, iperf_across};
 
 /// Maximum number of descriptors in the store, by default.
 const STORE: usize = 64;
@@ -80,6 +80,7 @@ fn iperf3_across_a_restart_and_a_kill_survives() {
 /// The service manager keeps the sockets of the underlay, too.
 #[test]
 fn no_ping_is_lost_in_a_restart() {
+    let _alone = Alone::begin();
     let Some(mut lab) = Lab::pair() else { return };
     let service = pair_with_service(&mut lab, STORE, &["--queues", "2"]);
     let (a, b) = lab.two();

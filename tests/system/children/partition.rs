@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::lab::{Lab, Pinging, Sniffer};
+use crate::lab::{Alone, Lab, Pinging, Sniffer};
 
 /// A pair of hosts with these P_Key tables.
 fn pair(tables: [&str; 2]) -> Option<Lab> {
@@ -21,6 +21,7 @@ fn pair(tables: [&str; 2]) -> Option<Lab> {
 
 #[test]
 fn c86_c87_c89_a_child_waits_for_its_partition_and_nobody_else_notices() {
+    let _alone = Alone::begin();
     let Some(mut lab) = pair(["0xffff", "0xffff, 0x8001"]) else {
         return;
     };
