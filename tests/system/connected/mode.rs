@@ -109,5 +109,10 @@ fn the_same_mode_again_keeps_the_connections() {
     };
     let before = qpns(a);
     change(a, "connected");
-    assert_eq!(qpns(a), before);
+    // The other data thread may have connected meanwhile.
+    let after = qpns(a);
+    assert!(
+        before.iter().all(|qpn| after.contains(qpn)),
+        "{before:?}, then {after:?}"
+    );
 }

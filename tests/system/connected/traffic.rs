@@ -2,8 +2,8 @@
 
 use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
 use crate::lab::{
-    CONNECTED, CONNECTED_MTU, Host, Lab, SOON, arrives_whole, eventually, iperf, iperf_above,
-    udp_arrives,
+    CONNECTED, CONNECTED_MTU, Connection, Host, Lab, SOON, arrives_whole, eventually, iperf,
+    iperf_above, udp_arrives,
 };
 
 use super::{full_packets_pass, v4_payload, v6_payload};
@@ -228,13 +228,18 @@ fn conn_lists_connections_for_people_and_for_programs() {
     a.connects_to(b);
     b.connects_to(a);
     let gids = [&*a, &*b].map(|host| host.show("ib0")["gid"].clone());
-    let listed = a.connections("ib0");
-    assert!(listed.len() >= 2, "one each way: {listed:?}");
+    // Each data thread makes connections of its own, also meanwhile.
+    let listed = eventually(SOON, "connections that carry messages both ways", || {
+        let listed = a.connections("ib0");
+        let sends = |c: &Connection| c.is_active() && c.number("tx_messages") > 0;
+        let receives = |c: &Connection| !c.is_active() && c.number("rx_messages") > 0;
+        let both = listed.iter().any(sends) && listed.iter().any(receives);
+        (both && listed.iter().all(Connection::is_established)).then_some(listed)
+    });
     for connection in &listed {
         assert_eq!(connection.text("interface"), "ib0");
         assert_eq!(gids[0], connection.text("gid"));
         assert_eq!(gids[1], connection.text("peer_gid"));
-        assert_eq!(connection.text("state"), "ESTABLISHED");
         assert_eq!(connection.number("path_mtu"), 4096);
         assert_eq!(connection.number("pid"), u64::from(a.daemon().pid()));
         for number in ["qpn", "peer_qpn"] {
@@ -250,23 +255,13 @@ fn conn_lists_connections_for_people_and_for_programs() {
             connection.number(number);
         }
     }
-    assert!(
-        listed
-            .iter()
-            .any(|c| c.is_active() && c.number("tx_messages") > 0)
-    );
-    assert!(
-        listed
-            .iter()
-            .any(|c| !c.is_active() && c.number("rx_messages") > 0)
-    );
     let text = a.ibtap("conn ib0");
     assert_eq!(text.code, Some(0), "{text:?}");
     for word in ["ib0", "active", "passive", "ESTABLISHED"] {
         assert!(text.out.contains(word), "{word}: {}", text.out);
     }
     // Without a name: all interfaces; with the name of a missing one: none.
-    assert_eq!(a.ask("conn").len(), listed.len());
+    assert!(a.ask("conn").len() >= listed.len());
     assert_eq!(a.ibtap("conn ib7").code, Some(1));
     // The same connections are resources of the port.
     let qpn = listed[0].number("qpn");

@@ -29,6 +29,7 @@ mod subnet;
 mod transfer;
 
 pub use bridge::{Bridged, Guest};
+pub use connection::Connection;
 pub use daemon::Daemon;
 pub use em::Em;
 pub use follow::Follow;
