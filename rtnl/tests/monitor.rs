@@ -79,30 +79,36 @@ fn links_come_change_and_go() {
     });
 }
 
+/// Ends a program at the end of the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_move_is_distinguished_from_a_deletion() {
     in_namespace(|| {
         let mut monitor = Monitor::new(&[Group::Link]).unwrap();
         run("ip link add east type veth peer name west");
         // The namespace of a command lives as long as the command runs.
-        let mut other = std::process::Command::new("unshare")
-            .args(["-n", "sleep", "60"])
-            .spawn()
-            .unwrap();
+        let mut command = std::process::Command::new("unshare");
+        let other = Running(command.args(["-n", "sleep", "60"]).spawn().unwrap());
         let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
-        let theirs = format!("/proc/{}/ns/net", other.id());
+        let theirs = format!("/proc/{}/ns/net", other.0.id());
         let deadline = Instant::now() + Duration::from_secs(5);
         while std::fs::read_link(&theirs).is_ok_and(|ns| ns == own) {
             assert!(Instant::now() < deadline);
             std::thread::sleep(Duration::from_millis(5));
         }
-        run(&format!("ip link set east netns {}", other.id()));
+        run(&format!("ip link set east netns {}", other.0.id()));
         let moved = wait_for(&mut monitor, |event| match event {
             Event::LinkGone { name, moved, .. } if name == "east" => Some(*moved),
             _ => None,
         });
-        other.kill().unwrap();
-        other.wait().unwrap();
         assert!(moved);
     });
 }

@@ -241,11 +241,9 @@ fn the_interface_below_is_known_where_it_is_near() {
         assert_eq!(link("above").link, Some(east.index));
         assert_eq!(west.link, Some(east.index));
         assert_eq!(link("lo").link, None);
-        let far = format!("far{}", std::process::id());
-        run(&format!("ip netns add {far}"));
-        run(&format!("ip link set west netns {far}"));
+        let far = Named::new("far");
+        run(&format!("ip link set west netns {}", far.0));
         let lower = requests.link_by_name("east").unwrap().link;
-        run(&format!("ip netns del {far}"));
         assert_eq!(
             lower, None,
             "an index of another namespace is meaningless here"

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
 use crate::lab::{Background, Host, Lab, SOON, eventually, ibtap_peer};
 
 /// A command line of `ibtap-peer` on `eth0`.
@@ -208,6 +210,8 @@ fn a_peer_without_parameters_is_reported() {
     let listener = b
         .namespace()
         .within(|| TcpListener::bind("10.8.0.2:18515").expect("a socket"));
+    // The thread also ends when a client does not come.
+    set_socket_timeout(&listener, Timeout::Recv, Some(SOON)).expect("a timeout");
     thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().expect("a client");

@@ -1,7 +1,7 @@
 //! Children that are created and deleted leave nothing behind.
 
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
 
 use super::*;
 use crate::lab::{Alone, Lab, Pinging};
@@ -46,7 +46,6 @@ fn a_thousand_children_from_several_processes_under_traffic_leave_nothing_behind
     let socket = a.socket();
     let (before, memory) = (in_use(a), a.daemon().resident_kib());
     let traffic = Pinging::start(a, &b.v4());
-    let namespace = a.namespace().name().to_owned();
     let ibtap = crate::lab::ibtap().display().to_string();
     // Half of them with ip, half with ibtap; some are deleted with the other program.
     let script = |process: usize| {
@@ -65,15 +64,15 @@ fn a_thousand_children_from_several_processes_under_traffic_leave_nothing_behind
     };
     let children: Vec<_> = (0..PROCESSES)
         .map(|process| {
-            Command::new("timeout")
-                .args(["300", "ip", "netns", "exec", &namespace, "sh", "-c"])
-                .arg(script(process))
-                .spawn()
-                .expect("a shell")
+            let file = a.file(&format!("process{process}"));
+            std::fs::write(&file, script(process)).expect("a script");
+            a.spawn(&format!("sh {}", file.display()))
         })
         .collect();
     for mut child in children {
-        let status = child.wait().expect("a child");
+        let status = eventually(Duration::from_secs(300), "the end of a process", || {
+            child.0.try_wait().expect("a child")
+        });
         assert!(status.success(), "{status}");
     }
     traffic.goes_on();
