@@ -5,10 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually, iperf_across, patient};
-
-/// Maximum time after a daemon's return until its host and its peers reach each other.
-const HEALED: Duration = Duration::from_secs(2);
+use crate::lab::{HEALED, Host, LINK_MTU, Lab, SOON, eventually, iperf_across, patient};
 
 /// Sends ten requests a second until `address` answers. An answer may be late.
 fn answers(from: &Host, address: &str) {

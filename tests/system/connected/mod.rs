@@ -9,8 +9,6 @@ mod segments;
 mod traffic;
 mod wire;
 
-use std::time::Duration;
-
 use crate::lab::Host;
 
 /// The largest ICMP payload of an IPv4 packet of `mtu` bytes.
@@ -22,9 +20,6 @@ fn v4_payload(mtu: u32) -> u32 {
 fn v6_payload(mtu: u32) -> u32 {
     mtu - 40 - 8
 }
-
-/// Maximum time until traffic flows again after a return.
-const HEALED: Duration = Duration::from_secs(8);
 
 /// Sends three pings with unfragmentable packets of `mtu` bytes over each family; one must be answered. Others may be
 /// dropped under load, while the window of a connection is full.

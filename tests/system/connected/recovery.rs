@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::lab::{
-    Background, CONNECTED, CONNECTED_MTU, Host, Lab, Load, Pinging, SOON, UNDERLAY_MTU, eventually,
-    iperf_across,
+    Background, CONNECTED, CONNECTED_MTU, HEALED, Host, Lab, Load, Pinging, SOON, UNDERLAY_MTU,
+    eventually, iperf_across,
 };
 
-use super::{HEALED, full_packets_pass, v4_payload, v6_payload};
+use super::{full_packets_pass, v4_payload, v6_payload};
 
 /// Maximum time in which others may notice the loss of a peer.
 const UNNOTICED: Duration = Duration::from_secs(2);

@@ -23,3 +23,7 @@ pub fn eventually<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Optio
 
 /// Time limit for events that take a moment: a reaction, a retry.
 pub const SOON: Duration = Duration::from_secs(15);
+
+/// Maximum time after a daemon's return until its host and its peers reach each other. The daemon takes much less; the
+/// kernel may take a second to activate the interface, and a busy machine takes longer.
+pub const HEALED: Duration = Duration::from_secs(8);
