@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use control::config::{InterfaceConfig, InterfaceKey};
 use ipoib::Mode;
 
-use crate::ethernet::Ethernet;
-use crate::interface::{FabricLink, Interface};
+use crate::ethernet::{Ethernet, wanted_mtu};
+use crate::interface::{FabricLink, Interface, InterfaceError};
 use crate::ip::Ip;
 use crate::port::PortRuntime;
 
@@ -40,6 +40,25 @@ impl Payload {
         match self {
             Payload::Ip(ip) => ip.limits.allowed(ip.mode),
             Payload::Ethernet(ethernet) => ethernet.allowed_mtu(),
+        }
+    }
+
+    /// The MTU with another one in the configuration.
+    ///
+    /// # Errors
+    /// [`InterfaceError::Mtu`]: it is out of range.
+    pub fn wanted_mtu(&self, mtu: Option<u32>) -> Result<u32, InterfaceError> {
+        match self {
+            Payload::Ip(ip) => {
+                let mut spec = ip.spec.clone();
+                spec.mtu = mtu;
+                ip.limits.wanted(&spec, ip.mode)
+            }
+            Payload::Ethernet(ethernet) => {
+                let mut spec = ethernet.spec.clone();
+                spec.mtu = mtu;
+                wanted_mtu(&spec, *ethernet.allowed_mtu().end())
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use proto::GidPrefix;
 
 use super::Apply;
 use crate::datapath::Command;
-use crate::interfaces::{Payload, vlans};
+use crate::interfaces::vlans;
 use crate::ip::pins;
 use crate::port::{PortId, PortSpec};
 
@@ -61,10 +61,7 @@ impl Apply<'_> {
 
     fn change(&mut self, key: &InterfaceKey, change: &Change) -> Outcome {
         match change {
-            Change::Mtu(mtu) => match self.configured(key)?.1 {
-                Payload::Ip(_) => self.set_configured_mtu(key, *mtu),
-                Payload::Ethernet(_) => self.set_configured_vnic_mtu(key, *mtu),
-            },
+            Change::Mtu(mtu) => self.set_configured_mtu(key, *mtu),
             Change::Up(up) => self.set_up(key, *up),
             Change::Persist(persist) => self.set_persist(key, *persist),
             Change::Mode(mode, mtu) => self.set_configured_mode(key, *mode, *mtu),
@@ -218,21 +215,6 @@ impl Apply<'_> {
         let changed = self.cx.ports[at].port.set_peers(peers.to_vec());
         changed.map_err(|e| format!("{name}: {e}"))?;
         Ok(format!("{name}: {} peers", peers.len()))
-    }
-
-    fn set_configured_mtu(&mut self, name: &InterfaceKey, mtu: Option<u32>) -> Outcome {
-        let (interface, ip) = self.configured_ip(name)?;
-        let (id, mut spec) = (interface.id, ip.spec.clone());
-        spec.mtu = mtu;
-        let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        let bytes = ip.limits.wanted(&spec, ip.mode);
-        let bytes = bytes.map_err(|e| failed(&e))?;
-        self.interfaces
-            .set_mtu(self.cx, id, bytes)
-            .map_err(|e| failed(&format_args!("cannot set the MTU {bytes}: {e}")))?;
-        let (_, ip) = self.configured_ip(name)?;
-        ip.spec.mtu = mtu;
-        Ok(format!("{name}: mtu {bytes}"))
     }
 
     fn set_configured_mode(

@@ -77,6 +77,19 @@ impl Apply<'_> {
         Ok(format!("{key}: up true"))
     }
 
+    pub(super) fn set_configured_mtu(&mut self, key: &InterfaceKey, mtu: Option<u32>) -> Outcome {
+        let (interface, payload) = self.configured(key)?;
+        let id = interface.id;
+        let bytes = payload.wanted_mtu(mtu);
+        let bytes = bytes.map_err(|e| format!("{key}: {e}"))?;
+        self.interfaces
+            .set_mtu(self.cx, id, bytes)
+            .map_err(|e| format!("{key}: cannot set the MTU {bytes}: {e}"))?;
+        let (_, payload) = self.configured(key)?;
+        payload.config_mut().mtu = mtu;
+        Ok(format!("{key}: mtu {bytes}"))
+    }
+
     pub(super) fn set_persist(&mut self, key: &InterfaceKey, persist: bool) -> Outcome {
         let (interface, payload) = self.configured(key)?;
         interface

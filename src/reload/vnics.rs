@@ -1,6 +1,5 @@
 //! Makes one change of a VNIC.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use control::config::ManagementSettings;
@@ -9,7 +8,7 @@ use control::config::{InterfaceKey, PortName, VnicConfig};
 
 use super::Apply;
 use super::apply::{Outcome, created};
-use crate::ethernet::{Ethernet, configured_switch, wanted_mtu};
+use crate::ethernet::{Ethernet, configured_switch};
 use crate::interface::Interface;
 use crate::interfaces::management;
 use crate::port::PortId;
@@ -34,24 +33,6 @@ impl Apply<'_> {
             .map_err(|e| format!("{key}: {e}"))?;
         let made = self.interfaces.get(id).map_or(0, |i| i.queues.len());
         Ok(created(&key, made, vnic.queue_count()))
-    }
-
-    pub(super) fn set_configured_vnic_mtu(
-        &mut self,
-        key: &InterfaceKey,
-        mtu: Option<u32>,
-    ) -> Outcome {
-        let (interface, ethernet) = self.configured_vnic(key)?;
-        let (id, mut spec) = (interface.id, ethernet.spec.clone());
-        spec.mtu = mtu;
-        let failed = |e: &dyn Display| format!("{key}: {e}");
-        let bytes = wanted_mtu(&spec, *ethernet.allowed_mtu().end()).map_err(|e| failed(&e))?;
-        self.interfaces
-            .set_mtu(self.cx, id, bytes)
-            .map_err(|e| failed(&format_args!("cannot set the MTU {bytes}: {e}")))?;
-        let (_, ethernet) = self.configured_vnic(key)?;
-        ethernet.spec.mtu = mtu;
-        Ok(format!("{key}: mtu {bytes}"))
     }
 
     pub(super) fn set_vnic_learning(&mut self, key: &InterfaceKey, learning: Learning) -> Outcome {
