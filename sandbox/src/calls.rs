@@ -147,13 +147,11 @@ pub(crate) fn of_data_thread() -> Vec<Call> {
         (libc::SYS_prctl, own_settings()),
         // Debug builds of std check a descriptor before they close it.
         (libc::SYS_fcntl, vec![equal((1, libc::F_GETFD))]),
-        // Refused by quietly_refused.
-        (libc::SYS_openat, vec![read_only()]),
-        (libc::SYS_clone, Vec::new()),
-        (libc::SYS_clone3, Vec::new()),
         // abort(3) raises a signal in the own process.
         (libc::SYS_tgkill, vec![equal((0, own))]),
     ]);
+    // The other filter refuses these.
+    calls.extend(quietly_refused());
     calls
 }
 
@@ -171,13 +169,8 @@ pub(crate) fn quietly_refused() -> Vec<Call> {
 pub(crate) fn of_process() -> Vec<Call> {
     let mut calls = of_data_thread();
     // These have fewer conditions here.
-    let wider = [
-        libc::SYS_mmap,
-        libc::SYS_fcntl,
-        libc::SYS_openat,
-        libc::SYS_clone,
-        libc::SYS_clone3,
-    ];
+    let quiet = quietly_refused().into_iter().map(|(number, _)| number);
+    let wider: Vec<c_long> = quiet.chain([libc::SYS_mmap, libc::SYS_fcntl]).collect();
     let own = std::process::id().cast_signed();
     calls.retain(|(number, _)| !wider.contains(number));
     calls.extend(free(&[OF_OTHERS, older::OF_OTHERS]));
@@ -192,10 +185,7 @@ pub(crate) fn of_process() -> Vec<Call> {
         ),
         (libc::SYS_fcntl, of_descriptors()),
         // Other processes keep their limits.
-        (
-            libc::SYS_prlimit64,
-            [0, own].map(|process| equal((0, process))).into(),
-        ),
+        (libc::SYS_prlimit64, one_of(0, &[0, own])),
         (libc::SYS_ioctl, harmless_requests()),
         (libc::SYS_socket, families()),
         (libc::SYS_setns, vec![equal((1, libc::CLONE_NEWNET))]),
@@ -231,7 +221,7 @@ fn own_settings() -> Vec<SeccompRule> {
         libc::PR_SET_VMA,
         PR_GET_AUXV,
     ];
-    allowed.map(|option| equal((0, option))).into()
+    one_of(0, &allowed)
 }
 
 /// The families of socket(2): no packet sockets.
@@ -242,7 +232,7 @@ fn families() -> Vec<SeccompRule> {
         libc::AF_INET,
         libc::AF_INET6,
     ];
-    allowed.map(|family| equal((0, family))).into()
+    one_of(0, &allowed)
 }
 
 /// fcntl(2): not what lets the kernel send signals to another process (F_SETOWN, F_SETSIG).
@@ -255,7 +245,7 @@ fn of_descriptors() -> Vec<SeccompRule> {
         libc::F_GETFL,
         libc::F_SETFL,
     ];
-    allowed.map(|command| equal((1, command))).into()
+    one_of(1, &allowed)
 }
 
 /// The owner of a socket, who gets its signals (socket(7); include/uapi/asm-generic/sockios.h).
@@ -274,6 +264,11 @@ fn harmless_requests() -> Vec<SeccompRule> {
     ];
     let conditions = requests.map(|request| condition(1, Compare::Ne, request));
     vec![rule(conditions.into())]
+}
+
+/// Argument `index` is one of `values`.
+fn one_of(index: u8, values: &[c_int]) -> Vec<SeccompRule> {
+    values.iter().map(|value| equal((index, *value))).collect()
 }
 
 /// Argument `index` is `value`.
