@@ -6,6 +6,7 @@
 //! takes about 5 KiB in each thread and no time.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 
 use fabric::{EndpointId, Qpn, Worker};
 use foldhash::fast::RandomState;
@@ -75,14 +76,8 @@ impl<L: Served> Lanes<L> {
     pub fn remove(&mut self, at: usize) -> Option<L> {
         let slot = self.slots.get_mut(at)?.take()?;
         self.by_link.remove(&slot.lane.base().id);
-        // Another lane may have the endpoint or the number now.
-        let endpoint = slot.lane.base().endpoint;
-        if self.by_endpoint.get(&endpoint) == Some(&at) {
-            self.by_endpoint.remove(&endpoint);
-        }
-        if let Some(qpn) = slot.qpn.filter(|qpn| self.by_qpn.get(qpn) == Some(&at)) {
-            self.by_qpn.remove(&qpn);
-        }
+        forget(&mut self.by_endpoint, Some(slot.lane.base().endpoint), at);
+        forget(&mut self.by_qpn, slot.qpn, at);
         self.used.retain(|used| *used != at);
         if let Some(due) = slot.due {
             self.due.remove(&(due, at));
@@ -95,10 +90,7 @@ impl<L: Served> Lanes<L> {
         if let Some(Some(slot)) = self.slots.get_mut(at) {
             let qpn = slot.lane.qpn();
             let before = std::mem::replace(&mut slot.qpn, qpn);
-            // Another lane may have the number now.
-            if let Some(before) = before.filter(|qpn| self.by_qpn.get(qpn) == Some(&at)) {
-                self.by_qpn.remove(&before);
-            }
+            forget(&mut self.by_qpn, before, at);
             self.by_qpn.extend(qpn.map(|qpn| (qpn, at)));
         }
     }
@@ -199,6 +191,13 @@ impl<L: Served> Lanes<L> {
             self.due.extend(due.map(|due| (due, at)));
         }
         self.due.first().map(|(due, _)| *due)
+    }
+}
+
+/// Removes a key of the lane at this place. Another lane may have the key now.
+fn forget<K: Eq + Hash>(index: &mut HashMap<K, usize, RandomState>, key: Option<K>, at: usize) {
+    if let Some(key) = key.filter(|key| index.get(key) == Some(&at)) {
+        index.remove(&key);
     }
 }
 

@@ -66,8 +66,7 @@ impl Opened {
         }
         let namespace = site.namespace.take();
         let stored = site.inherited.named(&spec.name, id(&namespace));
-        let labelled = |inherited: &mut Inherited| inherited.labelled(&fdstore::label(spec));
-        if let Some(stored) = stored.or_else(|| labelled(site.inherited)) {
+        if let Some(stored) = stored.or_else(|| site.inherited.labelled(&fdstore::label(spec))) {
             return Opened::take_over(spec, queues, stored);
         }
         let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(&spec.name);
