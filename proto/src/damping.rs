@@ -22,8 +22,8 @@ const WINDOW_MS: u64 = 10_000;
 /// A key that did not change for this time, in milliseconds, is at home. A flood of forged packets never leaves a
 /// key at one place for so long, because its owner sends, too.
 const SETTLED_MS: u64 = 1000;
-/// If another place alone claims a held key for this time, in milliseconds, nobody is at the held place any more. An
-/// owner that sends confirms its place once a second.
+/// If nobody confirms a held place for this time, in milliseconds, perhaps nobody is there. If in addition another place
+/// alone claims the key, the owner is at that place. An owner that sends confirms its place once a second.
 const ALONE_MS: u64 = 1200;
 
 /// The reaction to a change between places of the type `P`.
@@ -66,6 +66,8 @@ struct Entry<P> {
     /// The last change: the place that the key left, and the time.
     left: Option<(P, Time)>,
     held_until: Time,
+    /// When the held place was last confirmed; at first, when the hold began.
+    confirmed: Time,
     /// The place that claims the held key, and since when it alone does so.
     rival: Option<(P, Time)>,
     known: bool,
@@ -81,6 +83,8 @@ pub struct Damping<K, P> {
     owners_confirm: bool,
     /// The earliest time at which an entry can expire.
     full_until: Time,
+    /// No key is held from this time on.
+    held_until: Time,
 }
 
 impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
@@ -93,6 +97,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             late_ms: 0,
             owners_confirm: false,
             full_until: Time(0),
+            held_until: Time(0),
         }
     }
 
@@ -113,7 +118,14 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     /// note one such packet in a second.
     pub fn confirm(&mut self, now: Time, key: K) -> bool {
         let held = self.entries.get_mut(&key).filter(|e| now < e.held_until);
-        held.map(|entry| entry.rival = None).is_some()
+        held.map(|entry| (entry.rival, entry.confirmed) = (None, now))
+            .is_some()
+    }
+
+    /// Whether the key is held at a place that nobody has confirmed for a while: perhaps nobody is there.
+    #[inline]
+    pub fn is_silent(&self, now: Time, key: K) -> bool {
+        now < self.held_until && self.entries.get(&key).is_some_and(|e| e.is_silent(now))
     }
 
     /// Counts a change of `key` from one place to another; returns the reaction.
@@ -125,20 +137,24 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
                 WhenFull::Keep => Verdict::Keep,
             };
         };
-        if now < entry.held_until {
-            return match confirmed && entry.is_alone(now, to) {
-                true => entry.hold_at(now, to),
-                false => Verdict::Keep,
-            };
-        }
-        let is_late = |(place, when): (P, Time)| place == to && now < when.after(late_ms);
-        if entry.left.is_some_and(is_late) {
-            return Verdict::Keep;
-        }
-        if entry.pay(now, from, to) > COST_MAX {
-            return entry.hold_at(now, entry.home.unwrap_or(from));
-        }
-        Verdict::Follow
+        let place = if now < entry.held_until {
+            if !confirmed || !entry.is_alone(now, to) {
+                return Verdict::Keep;
+            }
+            to
+        } else {
+            let is_late = |(place, when): (P, Time)| place == to && now < when.after(late_ms);
+            if entry.left.is_some_and(is_late) {
+                return Verdict::Keep;
+            }
+            if entry.pay(now, from, to) <= COST_MAX {
+                return Verdict::Follow;
+            }
+            entry.home.unwrap_or(from)
+        };
+        let verdict = entry.hold_at(now, place);
+        self.held_until = now.after(WINDOW_MS);
+        verdict
     }
 
     /// Notes a change that another replica followed. Returns whether this replica follows it, too: not while it
@@ -164,6 +180,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             return false;
         }
         entry.hold(now);
+        self.held_until = now.after(WINDOW_MS);
         true
     }
 
@@ -171,6 +188,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     pub fn clear(&mut self) {
         self.entries.clear();
         self.full_until = Time(0);
+        self.held_until = Time(0);
     }
 
     /// The entry of a key, made if there is room; else `None`.
@@ -186,6 +204,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             left: None,
             rival: None,
             held_until: now,
+            confirmed: now,
             known: false,
         });
         if entry.since.after(WINDOW_MS) <= now {
@@ -226,6 +245,10 @@ impl<P: Copy + PartialEq> Entry<P> {
         self.over_at() <= now
     }
 
+    fn is_silent(&self, now: Time) -> bool {
+        now < self.held_until && self.confirmed.after(ALONE_MS) <= now
+    }
+
     /// Whether `to` alone has claimed the held key for a while.
     fn is_alone(&mut self, now: Time, to: P) -> bool {
         let rival = self.rival.filter(|(place, _)| *place == to);
@@ -247,6 +270,7 @@ impl<P: Copy + PartialEq> Entry<P> {
     fn hold(&mut self, now: Time) {
         self.known = true;
         self.held_until = now.after(WINDOW_MS);
+        self.confirmed = now;
         (self.home, self.left, self.rival) = (None, None, None);
         self.begin(self.held_until);
     }
@@ -383,8 +407,10 @@ mod tests {
         // Two others claim it.
         assert_eq!(at(1250, 'c'), Verdict::Keep);
         assert_eq!(at(1350, 'b'), Verdict::Keep);
+        assert!(!d.is_silent(Time(1199), 1) && d.is_silent(Time(1200), 1));
         // The owner is there.
         assert!(d.confirm(Time(2000), 1));
+        assert!(!d.is_silent(Time(3199), 1) && d.is_silent(Time(3200), 1));
         let mut at = |now, to| d.change(Time(now), 1, 'a', to);
         assert_eq!(at(2100, 'b'), Verdict::Keep);
         assert_eq!(at(3299, 'b'), Verdict::Keep);
@@ -401,6 +427,7 @@ mod tests {
         assert!(other.hold(Time(3301), 1, true));
         assert!(other.confirm(Time(13_300), 1) && d.confirm(Time(13_299), 1));
         assert!(!other.confirm(Time(13_301), 1) && !d.confirm(Time(13_300), 1));
+        assert!(!d.is_silent(Time(14_500), 1));
     }
 
     /// The window ends while a flood goes on: the place of that moment is not the home.

@@ -8,8 +8,6 @@ from pathlib import Path
 from lab import Failure
 
 WIRE = Path(__file__).with_name("wire.py")
-# After a flood of forged packets, a VNIC keeps a member at its address for so many seconds (docs/vnic.md, "Forwarding").
-HELD = 10
 
 
 class Faults:
@@ -17,10 +15,6 @@ class Faults:
 
     def __init__(self, hosts, chance):
         self.hosts, self.lab, self.chance = hosts, hosts.lab, chance
-        # The addresses that the kernel made from the MAC addresses, and those at the start of the daemons.
-        self.made = {side: hosts.link_local(side) for side in "ab"}
-        self.started = dict(self.made)
-        self.held_until = 0.0
 
     @classmethod
     def all(cls):
@@ -37,10 +31,6 @@ class Faults:
     def pause(self, least, most):
         time.sleep(self.chance.uniform(least, most))
 
-    def await_release(self):
-        """Waits while VNICs keep members at their addresses."""
-        time.sleep(max(0.0, self.held_until - time.monotonic()))
-
     def do_kill(self):
         """kill -9 of a daemon, which starts again."""
         self.end(signal.SIGKILL)
@@ -51,11 +41,6 @@ class Faults:
 
     def end(self, how):
         side = self.side()
-        address = self.hosts.link_local(side)
-        if address != self.started[side]:
-            # The queue pair numbers follow from the GID.
-            self.await_release()
-            self.started[side] = address
         self.hosts.end(side, how)
         self.pause(0, 1)
         self.hosts.start(side)
@@ -70,9 +55,6 @@ class Faults:
     def do_link(self):
         """The underlay goes down and up."""
         side = self.side()
-        if self.hosts.link_local(side) != self.made[side]:
-            # The kernel replaces the address.
-            self.await_release()
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "down")
         self.pause(0.1, 1.5)
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "up")
@@ -88,7 +70,6 @@ class Faults:
     def do_address(self):
         """The GID of a host changes: its underlay gets another link-local address."""
         side, number = self.side(), self.chance.randrange(1, 0xFFFF)
-        self.await_release()
         self.hosts.replace_address(side, f"fe80::77:{number:x}")
 
     def do_wire(self):
@@ -109,7 +90,6 @@ class Faults:
             self.chance.uniform(0.5, 2), self.seed(),
         )  # fmt: skip
         self.hosts.forged += int(self.lab.finish(flood, 30))
-        self.held_until = time.monotonic() + HELD
 
     def do_reload(self):
         """The configuration changes and comes back."""

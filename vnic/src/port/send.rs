@@ -29,7 +29,7 @@ impl VeswPort {
             return Err(Unsent::State);
         }
         let entropy = self.flow_hash.entropy(&frame.flow);
-        let dlid = self.dlid(&frame, entropy)?;
+        let dlid = self.dlid(now, &frame, entropy)?;
         let class = Class {
             group: frame.is_group(),
             tagged: is_tagged(bytes),
@@ -38,7 +38,7 @@ impl VeswPort {
         if class.sibling {
             return Ok(Forward::Sibling { lid: dlid, class });
         }
-        let to = self.target(dlid).ok_or(Unsent::Refused)?;
+        let to = self.target(now, dlid).ok_or(Unsent::Refused)?;
         let prefix = self.switch.prefix(&frame, dlid, entropy);
         Ok(Forward::Fabric { prefix, to, class })
     }
@@ -47,13 +47,15 @@ impl VeswPort {
     /// learning, the steps are the driver's: it assumes that every locally administered address contains a
     /// LID.
     #[inline]
-    fn dlid(&mut self, frame: &Frame, entropy: u8) -> Result<Lid, Unsent> {
+    fn dlid(&mut self, now: Time, frame: &Frame, entropy: u8) -> Result<Lid, Unsent> {
         let mac = frame.destination;
         let lid = if let Some(lid) = self.table.lookup(mac) {
             lid
         } else if frame.is_group() {
             self.switch.multicast
-        } else if let Some(lid) = self.far.lookup(mac) {
+        } else if let Some(lid) = self.far.lookup(mac)
+            && !self.mac_damping.is_silent(now, mac)
+        {
             lid
         } else {
             self.unknown(mac, entropy)
@@ -93,12 +95,14 @@ impl VeswPort {
         !self.siblings.is_empty() && self.siblings.binary_search(&lid).is_ok()
     }
 
-    /// Target of packets to a LID. While its address is unknown, they go to the group of all members; the
-    /// others drop them.
+    /// Target of packets to a LID. While its address is unknown or doubtful, they go to the group of all members; the
+    /// others drop them. Without this, two members that have wrong addresses of each other would stay silent.
     #[inline]
-    fn target(&self, dlid: Lid) -> Option<Target> {
+    fn target(&self, now: Time, dlid: Lid) -> Option<Target> {
         let found = if dlid.is_multicast() {
             self.groups.find(dlid).map(Target::Group)
+        } else if self.node_damping.is_silent(now, dlid) {
+            None
         } else {
             self.nodes.reachable(dlid).map(Target::Node)
         };

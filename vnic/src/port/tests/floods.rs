@@ -121,3 +121,82 @@ fn a_lid_is_kept_for_an_owner_that_sends_and_not_for_one_that_is_gone() {
     };
     assert_eq!(claimed(false), [Some(restarted); 2]);
 }
+
+/// Two members send to each other every 20 ms. Before the flood, both changed their GID more than once, so each keeps a
+/// former address of the other. Returns the times at which frames arrived at both, in milliseconds since the flood.
+fn both_moved() -> [Vec<u64>; 2] {
+    let lids = [5, HOME];
+    let at = |lid, time| NodeAddress {
+        qpn: Qpn::new(0x700 + time),
+        ..address(lid)
+    };
+    let meta = |NodeAddress { gid, qpn }, multicast| Meta {
+        src_gid: gid,
+        src_qpn: qpn,
+        multicast,
+    };
+    let mut ports = lids.map(|lid| port_with(settings(lid), &info(lid)));
+    let mut arrived = [vec![], vec![]];
+    let mut local = lids.map(|lid| at(lid, 0));
+    for now in (0..SOON + 9000).step_by(EVERY as usize) {
+        // The last changes are 300 ms and less before the flood.
+        if let Some(time) = [SOON - 300, SOON - 100].iter().position(|t| *t == now) {
+            local = lids.map(|lid| at(lid, 1 + time as u32));
+        }
+        if now == SOON {
+            for (port, lid) in ports.iter_mut().zip([HOME, 5]) {
+                for number in 0x900..0x910 {
+                    hear(port, now, mac(lid), lid, &meta(at(lid, number), true));
+                }
+            }
+        }
+        for from in [0, 1] {
+            let to = 1 - from;
+            ports[from].set_local(local[from]);
+            let sent = send_at(
+                &mut ports[from],
+                now,
+                &frame(mac(lids[to]), mac(lids[from])),
+            );
+            let Sent::Packet(_, (gid, qpn), bytes) = sent else {
+                panic!("{sent:?}");
+            };
+            let by_group = qpn == Qpn::MULTICAST;
+            if by_group || local[to] == (NodeAddress { gid, qpn }) {
+                let source = meta(local[from], by_group);
+                assert!(ports[to].from_fabric(Time(now), &source, &bytes).is_ok());
+                arrived[to].extend(now.checked_sub(SOON));
+            }
+        }
+    }
+    arrived
+}
+
+#[test]
+fn members_that_both_moved_before_a_flood_find_each_other() {
+    for arrived in both_moved() {
+        let gaps = arrived.windows(2).map(|pair| pair[1] - pair[0]);
+        let first = arrived.first().copied();
+        assert!(
+            first.is_some_and(|first| first <= 1300),
+            "first frame after {first:?} ms"
+        );
+        assert_eq!(gaps.max(), Some(EVERY), "no gap after the first frame");
+    }
+}
+
+/// A guest moved shortly before the flood and is silent after it: its frames are not lost at its former member.
+#[test]
+fn frames_for_a_silent_guest_go_to_all_members() {
+    let mut port = port(5);
+    for lid in [HOME, HOME + 1] {
+        hear(&mut port, SOON, GUEST, lid, &from(lid, true));
+    }
+    for lid in 100..110 {
+        hear(&mut port, SOON + 100, GUEST, lid, &from(lid, true));
+    }
+    let mut sent = |now| send_at(&mut port, SOON + now, &frame(GUEST, mac(5)));
+    assert_eq!(sent(200).dlid(), Some(Lid::new(HOME)));
+    assert_eq!(sent(1300).dlid(), Some(ALL));
+    assert!(sent(1300).by_group());
+}
