@@ -341,7 +341,7 @@ pub trait Worker: Send {
     }
 
     /// Receives without waiting, in at most `depth` pieces as the network delivers them (a train is one
-    /// piece). The descriptors stay readable while more is left. A `depth` of 1 saves the attempt to
+    /// piece; of single packets, several are). The descriptors stay readable while more is left. A `depth` of 1 saves the attempt to
     /// read a second piece. An empty batch means that nothing is left.
     ///
     /// # Errors

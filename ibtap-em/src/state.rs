@@ -78,7 +78,7 @@ pub struct Member {
     pub payload_max: u16,
     /// Absent for longer than the grace time, and not in the tables of other members.
     pub gone: bool,
-    /// It is drained.
+    /// The port itself is drained.
     pub drained: bool,
 }
 
@@ -88,6 +88,11 @@ pub struct Member {
 pub struct StateError(pub String);
 
 impl State {
+    /// Whether a port is drained: it or its switch.
+    pub fn is_drained(&self, member: &Member) -> bool {
+        member.drained || self.drained.contains(&member.vesw)
+    }
+
     /// Encodes the file.
     ///
     /// # Errors

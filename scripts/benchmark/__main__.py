@@ -51,6 +51,13 @@ SUITES = {
     "connections": Suite(
         "a stream beside 1,000 idle connections", "connected", "connections", forwarder=True, others="c"
     ),
+    "flood": Suite(
+        "a stream beside a flood of forged packets, and beside one of a closed port",
+        "ib0,connected",
+        "flood",
+        forwarder=True,
+        others="c",
+    ),
     "children": Suite("128 children of an interface", "ib0", "children"),
     "siblings": Suite(
         "two interfaces of one daemon in two namespaces, and a copier between two TAPs",
@@ -122,7 +129,7 @@ def parse():
         args.underlay_mtu = guests.UNDERLAY_MTU
     args.only = choice(parser, "--only", args.only or suite.only, suite.carriers())
     args.measure = choice(parser, "--measure", args.measure or suite.measure, suite.measures())
-    for measure in ("loss", "connections", "children"):
+    for measure in ("loss", "connections", "flood", "children"):
         if measure in args.measure and measure not in suite.measure:
             parser.error(f"--measure {measure} needs --suite {measure}")
     if "connections" in args.measure and not {"connected", "connected-2044"}.issuperset(args.only):

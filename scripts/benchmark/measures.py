@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 from lab import Failure
@@ -179,6 +180,30 @@ def connections(context, carrier):
     return found | {"beside_gbps": beside, "beside_kept": beside / alone}
 
 
+# Nothing listens on the second port.
+FLOODED = {"beside_flood_gbps": 4791, "beside_closed_gbps": 4792}
+# The flood begins before the stream and ends after it.
+FLOOD_LEAD = 0.5
+
+
+def flood(context, carrier):
+    """One stream beside a flood of forged packets, and beside the same flood of a closed port."""
+    lab = context.lab
+    shown = ibtap(context, carrier, "show")[0]
+    found, rates = {}, []
+    for key, port in FLOODED.items():
+        flooder = lab.start(
+            "c", "python3", "-B", Path(__file__).parent / "flood.py", "--interface", "eth0", "--to", shown["gid"],
+            "--port", port, "--qpn", shown["qpn"], "--qkey", shown["qkey"], "--pkey", carrier.pkey,
+            "--seconds", context.seconds + 4 * FLOOD_LEAD,
+        )  # fmt: skip
+        time.sleep(FLOOD_LEAD)
+        found[key], _ = tcp(context, carrier, 1)
+        rates.append(float(lab.finish(flooder, 30)))
+    kept = found["beside_flood_gbps"] / found["beside_closed_gbps"]
+    return found | {"flood_kept": kept, "flood_pps": min(rates)}
+
+
 def ibtap(context, carrier, *command, side=None):
     """The carrier's interface, as shown by the daemon of a host, by default the server."""
     side = side or carrier.server
@@ -204,5 +229,6 @@ ALL = {
     "rr": latency,
     "loss": loss,
     "connections": connections,
+    "flood": flood,
     "children": of_children,
 }

@@ -14,7 +14,7 @@ use crate::worker::UdReceived;
 
 /// Maximum number of datagrams in one batch: every slot full of small packets, and copies of multicast
 /// packets for several endpoints.
-pub(super) const DELIVERIES: usize = 2048;
+pub(super) const DELIVERIES: usize = 4096;
 
 /// The parts of a worker that process received packets.
 pub(super) struct Reception<'w> {

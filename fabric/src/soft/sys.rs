@@ -9,8 +9,8 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-/// Datagrams, or merged runs of datagrams, in one receive call.
-pub const SLOTS: usize = 8;
+/// Maximum number of datagrams, or merged runs of datagrams, in one receive call.
+pub const SLOTS: usize = 32;
 
 /// Bytes of one slot: the largest UDP payload is 65527 (IPv6).
 pub const SLOT_LEN: usize = 1 << 16;
@@ -160,6 +160,12 @@ impl Slab {
         let arrival = &self.arrivals[i];
         let at = i * SLOT_LEN;
         (arrival, &self.memory[at..at + arrival.len])
+    }
+
+    /// Whether each of the first `count` slots has one datagram only.
+    pub fn is_single(&self, count: usize) -> bool {
+        let filled = &self.arrivals[..count];
+        filled.iter().all(|arrival| arrival.len == arrival.segment)
     }
 
     /// Receives the pending datagrams of an AF_INET6 socket without waiting. Returns the number of

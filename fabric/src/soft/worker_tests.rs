@@ -13,7 +13,7 @@ use crate::soft::{SoftConfig, SoftPort};
 use crate::soft::{fake_gsi, sys};
 
 /// A kernel or route without UDP_SEGMENT: packets are sent one by one, and over IPv4 each has the
-/// identification of a single datagram.
+/// identification of a single datagram. Batches of single datagrams grow.
 fn without_segmentation(case: &str, address: &str) {
     let _ns = Namespace::loopback(case);
     let config = SoftConfig {
@@ -54,15 +54,17 @@ fn without_segmentation(case: &str, address: &str) {
     };
     assert_eq!(worker.send(from.id, &destination, ticket), Sent::Done);
     assert_eq!(worker.counts.packets.tx_unsegmented, 1);
-    let mut got = Vec::new();
+    let (mut got, mut batches) = (Vec::new(), Vec::new());
     while got.len() < 21 {
         let batch = worker.poll(8).unwrap();
         assert!(!batch.is_empty(), "{:?}", worker.counters());
+        batches.push(batch.datagrams().count());
         for (_, p) in batch.datagrams() {
             assert!(p.iter().all(|b| *b == p[0]));
             got.push((p[0], p.len()));
         }
     }
+    assert_eq!(batches, [8, 13]);
     let sent = (0..21).map(|k| (k, if k < 20 { 1000 } else { 7 }));
     assert!(got.into_iter().eq(sent));
 }

@@ -134,8 +134,7 @@ impl Engine {
         let member = self.state.members.get(&key)?;
         let config = self.config.switch(member.vesw)?;
         let target = &self.switches.get(&member.vesw)?.target;
-        let drained = member.drained || self.state.drained.contains(&member.vesw);
-        let held = drained || target.refused.contains_key(&key);
+        let held = self.state.is_drained(member) || target.refused.contains_key(&key);
         Some(VeswPortInfo {
             fabric_id: config.fabric_id,
             vesw_id: config.id,

@@ -101,9 +101,7 @@ impl Engine {
         if self.problem(key, vport).is_some() {
             return PortCondition::Refused;
         }
-        let drained = member
-            .is_some_and(|member| member.drained || self.state.drained.contains(&member.vesw));
-        if drained {
+        if member.is_some_and(|member| self.state.is_drained(member)) {
             return PortCondition::Drained;
         }
         let on_it = |info: &&vnic::attribute::VeswPortInfo| Some(info.vesw_id) == vport.switch;
