@@ -54,7 +54,7 @@ SUITES = {
     "flood": Suite(
         "a stream beside a flood of forged packets, and beside one of a closed port",
         "ib0,connected",
-        "flood",
+        "flood,flood-paced",
         forwarder=True,
         others="c",
     ),
@@ -129,9 +129,9 @@ def parse():
         args.underlay_mtu = guests.UNDERLAY_MTU
     args.only = choice(parser, "--only", args.only or suite.only, suite.carriers())
     args.measure = choice(parser, "--measure", args.measure or suite.measure, suite.measures())
-    for measure in ("loss", "connections", "flood", "children"):
+    for measure in ("loss", "connections", "flood", "flood-paced", "children"):
         if measure in args.measure and measure not in suite.measure:
-            parser.error(f"--measure {measure} needs --suite {measure}")
+            parser.error(f"--measure {measure} needs --suite {measure.partition('-')[0]}")
     if "connections" in args.measure and not {"connected", "connected-2044"}.issuperset(args.only):
         parser.error("--suite connections measures connected and connected-2044 only")
     if args.rounds < 1 or args.seconds <= 0:

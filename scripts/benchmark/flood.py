@@ -1,4 +1,4 @@
-"""Floods a port of a host with forged RoCEv2 packets, as fast as this machine can, and prints their number per second.
+"""Floods a port of a host with forged RoCEv2 packets, and prints their number per second.
 
 The packets are of the kinds that a stranger can send: datagrams with a wrong ICRC, a wrong Q_Key or to a queue pair that
 nobody has, and packets of connections that nobody has.
@@ -40,6 +40,7 @@ def main():
     parser.add_argument("--qkey", type=lambda text: int(text, 0), required=True)
     parser.add_argument("--pkey", type=lambda text: int(text, 0), required=True)
     parser.add_argument("--length", type=int, default=200, help="bytes of a packet, from BTH to ICRC (default 200)")
+    parser.add_argument("--rate", type=float, help="packets per second (default: as many as this machine can send)")
     parser.add_argument("--seconds", type=float, required=True)
     args = parser.parse_args()
     chance = random.Random(1)
@@ -48,8 +49,11 @@ def main():
     to = (args.to, args.port, 0, socket.if_nametoindex(args.interface))
     cut = [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", args.length))]
     sent = 0
-    end = time.monotonic() + args.seconds
-    while time.monotonic() < end:
+    begin = time.monotonic()
+    while (passed := time.monotonic() - begin) < args.seconds:
+        if args.rate and sent > passed * args.rate:
+            time.sleep(0.0002)
+            continue
         try:
             out.sendmsg([chance.choice(trains)], cut, 0, to)
             sent += SEGMENTS

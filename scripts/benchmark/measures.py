@@ -181,27 +181,40 @@ def connections(context, carrier):
 
 
 # Nothing listens on the second port.
-FLOODED = {"beside_flood_gbps": 4791, "beside_closed_gbps": 4792}
+FLOODED = {"flood": 4791, "closed": 4792}
 # The flood begins before the stream and ends after it.
 FLOOD_LEAD = 0.5
+FLOOD_RATE = 116_000
 
 
 def flood(context, carrier):
     """One stream beside a flood of forged packets, and beside the same flood of a closed port."""
+    rates, packets = beside_floods(context, carrier)
+    found = {f"beside_{name}_gbps": rate for name, rate in rates.items()}
+    return found | {"flood_kept": rates["flood"] / rates["closed"], "flood_pps": packets}
+
+
+def flood_paced(context, carrier):
+    """The share that a stream keeps beside a flood at a fixed rate."""
+    rates, _ = beside_floods(context, carrier, "--rate", FLOOD_RATE)
+    return {"paced_flood_kept": rates["flood"] / rates["closed"]}
+
+
+def beside_floods(context, carrier, *options):
+    """The rates of a stream beside floods of both ports, and the packets per second of the smaller flood."""
     lab = context.lab
     shown = ibtap(context, carrier, "show")[0]
-    found, rates = {}, []
-    for key, port in FLOODED.items():
+    rates, packets = {}, []
+    for name, port in FLOODED.items():
         flooder = lab.start(
             "c", "python3", "-B", Path(__file__).parent / "flood.py", "--interface", "eth0", "--to", shown["gid"],
             "--port", port, "--qpn", shown["qpn"], "--qkey", shown["qkey"], "--pkey", carrier.pkey,
-            "--seconds", context.seconds + 4 * FLOOD_LEAD,
+            "--seconds", context.seconds + 4 * FLOOD_LEAD, *options,
         )  # fmt: skip
         time.sleep(FLOOD_LEAD)
-        found[key], _ = tcp(context, carrier, 1)
-        rates.append(float(lab.finish(flooder, 30)))
-    kept = found["beside_flood_gbps"] / found["beside_closed_gbps"]
-    return found | {"flood_kept": kept, "flood_pps": min(rates)}
+        rates[name], _ = tcp(context, carrier, 1)
+        packets.append(float(lab.finish(flooder, 30)))
+    return rates, min(packets)
 
 
 def ibtap(context, carrier, *command, side=None):
@@ -230,5 +243,6 @@ ALL = {
     "loss": loss,
     "connections": connections,
     "flood": flood,
+    "flood-paced": flood_paced,
     "children": of_children,
 }
