@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use control::api::{InterfaceInfo, NeighbourInfo, ResourcesInfo};
 use control::config::GidChoice;
+use fabric::LinkLayer;
 use fabric::soft::Seen;
 use rtnl::Address;
 
@@ -100,13 +101,15 @@ fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
 }
 
 /// Other hosts that use the GID of an interface's port. The other links of the daemon on the port, among them VLANs,
-/// have the GID, too; `ports` has their queue pairs. Without these of the port, nothing is judged.
+/// have the GID, too; `ports` has their queue pairs. Without these of the port, nothing is judged. On InfiniBand, the
+/// kernel's interface on the same port has the GID, and the GUID of a port is from its manufacturer: nothing is judged.
 pub fn duplicates(
     interface: &InterfaceInfo,
     ports: &[ResourcesInfo],
     neighbours: &[NeighbourInfo],
 ) -> Vec<Finding> {
-    let Some(own) = ports.iter().find(|port| port.port == interface.port) else {
+    let own = ports.iter().find(|port| port.port == interface.port);
+    let Some(own) = own.filter(|_| interface.link_layer == LinkLayer::Ethernet) else {
         return Vec::new();
     };
     let is_ours = |n: &NeighbourInfo| own.queue_pairs.iter().any(|own| own.qpn == n.qpn);

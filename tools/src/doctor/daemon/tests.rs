@@ -184,4 +184,11 @@ fn another_queue_pair_with_our_gid_is_a_duplicate() {
     assert_eq!(duplicates(neighbour(ours.gid, 9)), 1);
     let unknown = crate::doctor::gid::duplicates(&ours, &ports[..1], &[neighbour(ours.gid, 9)]);
     assert_eq!(unknown, []);
+    let beside_the_kernel = InterfaceInfo {
+        link_layer: LinkLayer::InfiniBand,
+        ..ours.clone()
+    };
+    let kernels = neighbour(ours.gid, 9);
+    let found = crate::doctor::gid::duplicates(&beside_the_kernel, &ports, &[kernels]);
+    assert_eq!(found, []);
 }
