@@ -177,15 +177,35 @@ class Hosts:
 
     # Checks.
 
-    def await_traffic(self, seconds):
-        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last."""
+    def await_traffic(self, soon, seconds):
+        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If it
+        takes longer than `soon`, prints what both hosts know about the peer over the interface that passes nothing."""
         begin = last = time.monotonic()
         waits = {}
+        is_described = False
+
+        def answers(link):
+            nonlocal is_described
+            passes = link.answers()
+            if not passes and not is_described and time.monotonic() - begin > soon:
+                is_described = True
+                self.describe(link.name)
+            return passes
+
         for link in self.links:
-            self.lab.wait(f"an answer over {link.name}", link.answers, seconds)
+            self.lab.wait(f"an answer over {link.name}", lambda link=link: answers(link), seconds)
             waits[link.name] = time.monotonic() - last
             last = time.monotonic()
         return last - begin, max(waits, key=waits.get)
+
+    def describe(self, interface):
+        own = ("vnic mac", "vnic members") if interface.startswith("vnic") else ("neigh", "conn")
+        for side in "ab":
+            asked = [(*self.ibtap(side), *command.split(), interface) for command in (*own, "stats")]
+            for command in (("ip", "neigh", "show", "dev", interface), *asked):
+                done = subprocess.run(self.lab.command(side, *command), capture_output=True, text=True, timeout=60)
+                words = " ".join(map(str, command[-3:]))
+                print(f"host {side}, {words}:\n{done.stdout}{done.stderr}", flush=True)
 
     def holdings(self):
         """What the daemons hold: descriptors, memory and objects of the fabric."""
