@@ -340,8 +340,8 @@ pub trait Worker: Send {
         let _ = word;
     }
 
-    /// Receives without waiting, in at most `depth` pieces as the network delivers them (a train is one
-    /// piece; of single packets, several are). The descriptors stay readable while more is left. A `depth` of 1 saves the attempt to
+    /// Receives without waiting, in at most `depth` pieces as the network delivers them: a train is one piece, and a few
+    /// single packets may be one. The descriptors stay readable while more is left. A `depth` of 1 saves the attempt to
     /// read a second piece. An empty batch means that nothing is left.
     ///
     /// # Errors

@@ -10,9 +10,11 @@ import socket
 import struct
 import time
 
+from peers import UD_SEND_ONLY
+
 UDP_SEGMENT = 103
 SEGMENTS = 32
-UD_SEND_ONLY, RC_SEND_ONLY = 0x64, 0x04
+RC_SEND_ONLY = 0x04
 
 
 def packet(chance, args, length):

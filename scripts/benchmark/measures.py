@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from lab import Failure
+from peers import ROCE_PORT
 
 IPERF_PORT, RR_PORT, UDP_PORT = 5201, 9100, 9200
 
@@ -181,7 +182,7 @@ def connections(context, carrier):
 
 
 # Nothing listens on the second port.
-FLOODED = {"flood": 4791, "closed": 4792}
+FLOODED = {"flood": ROCE_PORT, "closed": ROCE_PORT + 1}
 # The flood begins before the stream and ends after it.
 FLOOD_LEAD = 0.5
 FLOOD_RATE = 116_000

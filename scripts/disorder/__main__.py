@@ -57,7 +57,7 @@ def run(options):
             name = chance.choice(list(faults))
             try:
                 faults[name](on)
-                taken, slowest = hosts.await_traffic(options.recovery, options.recovery + 10)
+                taken, slowest = hosts.await_traffic(options.recovery, 10)
                 hosts.check_daemons()
                 blocks = check_transfers(hosts, blocks)
             except Failure as e:

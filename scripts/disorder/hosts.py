@@ -178,22 +178,17 @@ class Hosts:
     # Checks.
 
     def await_traffic(self, soon, seconds):
-        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If it
-        takes longer than `soon`, prints what both hosts know about the peer over the interface that passes nothing."""
+        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If an
+        interface needs longer than `soon`, prints what both hosts know about the peer, and waits `seconds` more."""
         begin = last = time.monotonic()
         waits = {}
-        is_described = False
-
-        def answers(link):
-            nonlocal is_described
-            passes = link.answers()
-            if not passes and not is_described and time.monotonic() - begin > soon:
-                is_described = True
-                self.describe(link.name)
-            return passes
-
         for link in self.links:
-            self.lab.wait(f"an answer over {link.name}", lambda link=link: answers(link), seconds)
+            what = f"an answer over {link.name}"
+            try:
+                self.lab.wait(what, link.answers, soon)
+            except Failure:
+                self.describe(link.name)
+                self.lab.wait(what, link.answers, seconds)
             waits[link.name] = time.monotonic() - last
             last = time.monotonic()
         return last - begin, max(waits, key=waits.get)
@@ -201,11 +196,10 @@ class Hosts:
     def describe(self, interface):
         own = ("vnic mac", "vnic members") if interface.startswith("vnic") else ("neigh", "conn")
         for side in "ab":
-            asked = [(*self.ibtap(side), *command.split(), interface) for command in (*own, "stats")]
-            for command in (("ip", "neigh", "show", "dev", interface), *asked):
-                done = subprocess.run(self.lab.command(side, *command), capture_output=True, text=True, timeout=60)
-                words = " ".join(map(str, command[-3:]))
-                print(f"host {side}, {words}:\n{done.stdout}{done.stderr}", flush=True)
+            print(f"host {side}, ip neigh:", self.lab.run(side, "ip", "neigh", "show", "dev", interface), sep="\n")
+            for command in (*own, "stats"):
+                done = self.ask(side, *command.split(), interface, check=False)
+                print(f"host {side}, ibtap {command} {interface}:\n{done.stdout}{done.stderr}", flush=True)
 
     def holdings(self):
         """What the daemons hold: descriptors, memory and objects of the fabric."""

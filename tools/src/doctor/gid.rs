@@ -109,7 +109,7 @@ pub fn duplicates(
     neighbours: &[NeighbourInfo],
 ) -> Vec<Finding> {
     let own = ports.iter().find(|port| port.port == interface.port);
-    let Some(own) = own.filter(|_| interface.link_layer == LinkLayer::Ethernet) else {
+    let (LinkLayer::Ethernet, Some(own)) = (interface.link_layer, own) else {
         return Vec::new();
     };
     let is_ours = |n: &NeighbourInfo| own.queue_pairs.iter().any(|own| own.qpn == n.qpn);

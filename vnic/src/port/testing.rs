@@ -46,7 +46,11 @@ pub fn address(lid: u32) -> NodeAddress {
 
 /// Source of a datagram from the member with a LID.
 pub fn from(lid: u32, multicast: bool) -> Meta {
-    let NodeAddress { gid, qpn } = address(lid);
+    from_address(address(lid), multicast)
+}
+
+/// Source of a datagram from an address.
+pub fn from_address(NodeAddress { gid, qpn }: NodeAddress, multicast: bool) -> Meta {
     Meta {
         src_gid: gid,
         src_qpn: qpn,

@@ -130,11 +130,6 @@ fn both_moved() -> [Vec<u64>; 2] {
         qpn: Qpn::new(0x700 + time),
         ..address(lid)
     };
-    let meta = |NodeAddress { gid, qpn }, multicast| Meta {
-        src_gid: gid,
-        src_qpn: qpn,
-        multicast,
-    };
     let mut ports = lids.map(|lid| port_with(settings(lid), &info(lid)));
     let mut arrived = [vec![], vec![]];
     let mut local = lids.map(|lid| at(lid, 0));
@@ -146,7 +141,8 @@ fn both_moved() -> [Vec<u64>; 2] {
         if now == SOON {
             for (port, lid) in ports.iter_mut().zip([HOME, 5]) {
                 for number in 0x900..0x910 {
-                    hear(port, now, mac(lid), lid, &meta(at(lid, number), true));
+                    let forged = from_address(at(lid, number), true);
+                    hear(port, now, mac(lid), lid, &forged);
                 }
             }
         }
@@ -163,7 +159,7 @@ fn both_moved() -> [Vec<u64>; 2] {
             };
             let by_group = qpn == Qpn::MULTICAST;
             if by_group || local[to] == (NodeAddress { gid, qpn }) {
-                let source = meta(local[from], by_group);
+                let source = from_address(local[from], by_group);
                 assert!(ports[to].from_fabric(Time(now), &source, &bytes).is_ok());
                 arrived[to].extend(now.checked_sub(SOON));
             }
