@@ -3,17 +3,18 @@
 
 set -euo pipefail
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# No program runs before the first function: tests of guests call these scripts some thousand times.
+ROOT=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
 RUN="ibt$$"
 # Debian's su keeps the PATH of a user, without the programs of the administrator.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # Not the folder of cargo's configuration.
-TARGET=$(realpath -m "${CARGO_TARGET_DIR:-$ROOT/target}")
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+[[ $TARGET = /* ]] || TARGET=$(realpath -m "$TARGET")
 export CARGO_TARGET_DIR=$TARGET
 # Root may read a checkout that belongs to another user (git-config(1), safe.directory).
 [ -n "${GIT_CONFIG_COUNT:-}" ] \
     || export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$ROOT
-RUST_AT_LEAST=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$ROOT/Cargo.toml")
 
 # Tests of guests mostly wait for a free guest; fewer threads would leave guests idle.
 GUEST_TEST_THREADS=64
@@ -52,12 +53,12 @@ need_rust() {
             export CARGO_HOME="$home/.cargo" RUSTUP_HOME="$home/.rustup"
         fi
     fi
-    command -v cargo >/dev/null \
-        || die "cargo is missing: install Rust $RUST_AT_LEAST or later first (https://rustup.rs)"
-    local version
+    local least version
+    least=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$ROOT/Cargo.toml")
+    command -v cargo >/dev/null || die "cargo is missing: install Rust $least or later first (https://rustup.rs)"
     version=$(rustc --version | cut -d' ' -f2)
-    printf '%s\n%s\n' "$RUST_AT_LEAST" "$version" | sort -C -V \
-        || die "rustc is $version, ibtap needs $RUST_AT_LEAST or later: rustup update stable"
+    printf '%s\n%s\n' "$least" "$version" | sort -C -V \
+        || die "rustc is $version, ibtap needs $least or later: rustup update stable"
     # The linker.
     need_tools cc=build-essential
 }

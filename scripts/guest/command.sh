@@ -29,7 +29,7 @@ run_in_guest() {
     trap 'ring "$folder" "kill KILL $id"; exit 143' TERM INT HUP
     ring "$folder" "run $id"
     while [ -z "$status" ]; do
-        if [ -e "$folder/$id.rc" ]; then
+        if [ -s "$folder/$id.rc" ]; then
             status=$(<"$folder/$id.rc")
         elif ! guest_runs "$1"; then
             status=125

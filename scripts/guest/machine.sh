@@ -33,7 +33,7 @@ boot_guest() {
 
 start_guest() {
     local name=$1 netns='' owner=$PPID life=3600 limit=60 memory=512 cpus=1 mtu='' verbose=''
-    local nets=0 boot='' disk='' net mac device arguments=() ports=() encapsulation=6 pkeys=0xffff,0x8001,0x8002
+    local priority=0 nets=0 boot='' disk='' net mac device arguments=() ports=() encapsulation=6 pkeys=0xffff,0x8001,0x8002
     [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || die "a guest's name has letters, digits, - and _ only"
     shift
     while [ $# -gt 0 ]; do
@@ -129,10 +129,10 @@ start_guest() {
         -device virtio-rng-pci
         "${arguments[@]}"
     )
-    # Its tests restart services under traffic, and finish last.
-    [ -z "$disk" ] || arguments=(nice -n -10 "${arguments[@]}")
+    # The tests of a guest with systemd restart services under traffic, and finish last.
+    [ -z "$disk" ] || priority=-10
     [ -z "$netns" ] || arguments=(ip netns exec "$netns" "${arguments[@]}")
-    supervise "$folder" "$owner" "$life" "${arguments[@]}"
+    supervise "$folder" "$owner" "$life" "$priority" "${arguments[@]}"
     await_boot "$name" "$limit" "$verbose"
 }
 
@@ -175,12 +175,17 @@ set_mac() {
     arguments[device]="virtio-net-pci,netdev=n$((nets - 1)),mac=$1,romfile="
 }
 
-# supervise FOLDER OWNER LIFE COMMAND...: runs QEMU in the background. QEMU ends with the owner and with the
+# supervise FOLDER OWNER LIFE NICE COMMAND...: runs QEMU in the background. QEMU ends with the owner and with the
 # supervisor.
 supervise() {
     setsid bash -c "$(declare -f began)"'
-        folder=$1 owner=$2 end=$((SECONDS + $3))
-        shift 3
+        folder=$1 owner=$2 end=$((SECONDS + $3)) nice=$4
+        shift 4
+        [ "$nice" = 0 ] || {
+            renice -n "$nice" $$
+            # With autogroups, the nice value of a session counts (sched(7)).
+            [ ! -w /proc/$$/autogroup ] || echo "$nice" >/proc/$$/autogroup
+        } >/dev/null
         began $$
         echo "$$ $BEGAN" >"$folder/supervisor"
         began "$owner"
@@ -235,10 +240,16 @@ await_boot() {
         fi
         nap 0.05
     done
-    [ -z "$viewer" ] || kill "$viewer"
+    end_viewer
+}
+
+# end_viewer: part of await_boot, with its variables.
+end_viewer() {
+    [ -z "$viewer" ] || kill "$viewer" 2>/dev/null || true
 }
 
 guest_failed() {
+    end_viewer
     tail -n 20 "$1/qemu" "$1/console" >&2
     die "$2; its console is $1/console"
 }

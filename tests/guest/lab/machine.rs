@@ -34,6 +34,9 @@ const ACTIVE: &str = "until rdma link show rxe0/1 | grep -q ACTIVE; do sleep 0.1
 /// Memory of a virtual machine in MiB, including its root file system.
 const MEMORY: u32 = 768;
 
+/// Time limit for booting in seconds: while all boot, each has a small part of a processor.
+const BOOT: u32 = 300;
+
 impl Machine {
     /// Boots virtual machine `number` (11 to 99) at a bridge called `br0`.
     pub(super) fn boot(
@@ -62,6 +65,7 @@ impl Machine {
             .args(["--mtu", &UNDERLAY_MTU.to_string()])
             .args(["--memory", &MEMORY.to_string()])
             .args(["--owner", &std::process::id().to_string()])
+            .args(["--limit", &BOOT.to_string()])
             .arg("--share")
             .arg(shared.programs());
         match link {
@@ -98,9 +102,17 @@ impl Machine {
     pub(super) fn reset(&self) {
         self.ok(&format!(
             "
-            for group in /run/*-*; do
-                [ \"$(cat \"$group\")\" = $$ ] || kill -KILL -- \"-$(cat \"$group\")\" 2>/dev/null
+            ended=
+            for file in /run/*-*; do
+                # The file of a command that has ended is empty.
+                if [ -s $file ]; then
+                    group=$(<$file)
+                    [ $group = $$ ] || kill -KILL -- -$group 2>/dev/null
+                else
+                    ended+=\" $file\"
+                fi
             done
+            rm -f $ended
             ip -all netns del 2>/dev/null
             ip link del u0 2>/dev/null
             tc qdisc del dev eth0 root 2>/dev/null

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::eventually;
+use super::{SOON, eventually};
 
 /// Dropping it ends the program; the output is printed if the test has failed.
 pub struct Running {
@@ -15,9 +15,6 @@ pub struct Running {
     output: PathBuf,
     what: String,
 }
-
-/// Time limit for the end of a program.
-const END: Duration = Duration::from_secs(20);
 
 impl Running {
     /// Starts the program. Both outputs go to the file `output`.
@@ -45,7 +42,7 @@ impl Running {
 
     /// Waits until the output contains `words`.
     pub fn await_output(&mut self, words: &str) {
-        eventually(END, &format!("{:?} of {}", words, self.what), || {
+        eventually(SOON, &format!("{:?} of {}", words, self.what), || {
             let ended = self.child.try_wait().expect("a child");
             let output = self.output();
             let found = output.contains(words);
