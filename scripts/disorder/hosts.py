@@ -38,6 +38,9 @@ persist = true
 busy_poll = {busy_poll}
 """
 
+# After the usual faults, traffic is back within this time, in seconds.
+LATE = 1.5
+
 
 class Hosts:
     """The hosts a and b, joined by a bridge in the namespace f. A host of f sends through vnic1 of a."""
@@ -177,15 +180,15 @@ class Hosts:
 
     # Checks.
 
-    def await_traffic(self, soon, seconds):
+    def await_traffic(self, seconds):
         """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If an
-        interface needs longer than `soon`, prints what both hosts know about the peer, and waits `seconds` more."""
+        interface needs longer than LATE, prints what both hosts know about the peer."""
         begin = last = time.monotonic()
         waits = {}
         for link in self.links:
             what = f"an answer over {link.name}"
             try:
-                self.lab.wait(what, link.answers, soon)
+                self.lab.wait(what, link.answers, LATE)
             except Failure:
                 self.describe(link.name)
                 self.lab.wait(what, link.answers, seconds)
@@ -209,12 +212,14 @@ class Hosts:
             proc = Path(f"/proc/{process.pid}")
             status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
             shown = json.loads(self.ask(side, "--json", "show").stdout)
-            resources = json.loads(self.ask(side, "--json", "res").stdout)
+            ports = json.loads(self.ask(side, "--json", "res").stdout)
             held[side] = {
                 "descriptors": len(list((proc / "fd").iterdir())),
                 "threads": int(status["Threads"]),
                 "interfaces": len(shown),
-                "resources": len(resources),
+                "datagram queue pairs": sum(pair["type"] == "UD" for port in ports for pair in port["queue_pairs"]),
+                "groups": sum(len(port["groups"]) for port in ports),
+                "connections": sum(len(port["cm_ids"]) for port in ports),
                 "memory, KiB": int(status["VmRSS"].split()[0]),
             }
         return held
