@@ -368,7 +368,14 @@ fn the_tool_without_a_daemon_prints_how_to_reach_one() {
 #[test]
 fn every_fuzz_target_survives_a_short_run() {
     let script = source().join("scripts/fuzz");
-    let done = Done::of(Command::new("nice").args(["-n", "19"]).arg(script));
+    let fuzz = [
+        "-n",
+        "19",
+        script.to_str().expect("an ASCII path"),
+        "--runs",
+        "5000",
+    ];
+    let done = Done::of(Command::new("nice").args(fuzz));
     println!("{}", done.out);
     assert_eq!(done.code, Some(0), "{}", done.err);
 }

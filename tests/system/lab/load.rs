@@ -18,13 +18,20 @@ struct Running {
     alone: usize,
     /// A test runs alone now.
     is_alone: bool,
+    /// New labs wait, so that all tests that wait to run alone can do so, one after the other.
+    drains: bool,
 }
+
+/// While labs end and no new ones begin, processors are idle. So this many tests wait until they can run alone, one
+/// after the other; at the end of the suite, fewer.
+const TOGETHER: usize = 4;
 
 static RUNNING: Mutex<Running> = Mutex::new(Running {
     busy: 0,
     labs: 0,
     alone: 0,
     is_alone: false,
+    drains: false,
 });
 static CHANGED: Condvar = Condvar::new();
 
@@ -91,11 +98,12 @@ fn most() -> usize {
 pub struct Alone(());
 
 impl Alone {
-    /// Waits until the labs of all other tests are gone; new labs wait meanwhile.
+    /// Waits until the labs of all other tests are gone. New labs wait meanwhile if [`TOGETHER`] tests wait here.
     pub fn begin() -> Alone {
         assert_eq!(LABS.get(), 0, "a lab is made after this");
         let mut running = lock();
         running.alone += 1;
+        running.drains |= running.alone >= TOGETHER;
         running = wait_while(running, |r| r.is_alone || r.labs > 0);
         running.is_alone = true;
         IS_ALONE.set(true);
@@ -109,6 +117,7 @@ impl Drop for Alone {
         let mut running = lock();
         running.is_alone = false;
         running.alone -= 1;
+        running.drains &= running.alone > 0;
         CHANGED.notify_all();
     }
 }
@@ -119,7 +128,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Waits while another test runs alone, or is about to. A test that already has a lab need not wait for
+    /// Waits while another test runs alone, or several are about to. A test that already has a lab need not wait for
     /// another lab.
     pub fn begin() -> Presence {
         let own = LABS.get();
@@ -127,7 +136,7 @@ impl Presence {
         if IS_ALONE.get() {
             return Presence { counted: false };
         }
-        let mut running = wait_while(lock(), |r| own == 0 && r.alone > 0);
+        let mut running = wait_while(lock(), |r| own == 0 && (r.is_alone || r.drains));
         running.labs += 1;
         Presence { counted: true }
     }
