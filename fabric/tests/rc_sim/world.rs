@@ -13,8 +13,8 @@ use crate::scenario::{Failures, Scenario, Trouble};
 use crate::side::{Place, Side};
 
 /// Maximum bytes that one queue pair's transport may hold in addition to its buffers: two mebibytes of
-/// packets after a gap, and its lists.
-const HELD_MAX: usize = (2 << 20) + (64 << 10);
+/// packets after a gap, a mebibyte for the parts of the smallest ones, and its lists.
+const HELD_MAX: usize = (3 << 20) + (64 << 10);
 /// Maximum time without an arriving message.
 const STANDSTILL: Time = 60 * SECOND;
 /// A full window counts as stalled after this time.

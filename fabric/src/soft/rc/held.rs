@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use super::types::RcPacket;
 use super::{Srq, window};
 
-/// Maximum bytes kept for one queue pair: the maximum that our requester has in flight.
+/// Maximum payload bytes kept for one queue pair: the maximum that our requester has in flight. With less, a lost packet
+/// of a full window would cost many others.
 const BYTES_MAX: usize = window::BYTES_MAX as usize;
 
-/// Cost of a packet in addition to its payload.
+/// Memory of a packet in addition to its payload.
 const OVERHEAD: usize = 128;
 
 /// The necessary parts of a packet.
@@ -25,18 +26,19 @@ pub struct HeldPacket {
 #[derive(Debug, Default)]
 pub struct Held {
     packets: BTreeMap<u64, HeldPacket>,
+    /// Payload bytes.
     bytes: usize,
 }
 
 impl Held {
     /// Keeps a packet. False if a limit is reached or the packet is a duplicate.
     pub fn insert(&mut self, srq: &mut Srq, at: u64, packet: &RcPacket<'_>) -> bool {
-        let cost = packet.payload.len() + OVERHEAD;
-        let is_too_much = self.bytes + cost > BYTES_MAX;
-        if is_too_much || self.packets.contains_key(&at) || !srq.hold(cost) {
+        let len = packet.payload.len();
+        let is_too_much = self.bytes + len > BYTES_MAX;
+        if is_too_much || self.packets.contains_key(&at) || !srq.hold(len + OVERHEAD) {
             return false;
         }
-        self.bytes += cost;
+        self.bytes += len;
         self.packets.insert(
             at,
             HeldPacket {
@@ -61,16 +63,14 @@ impl Held {
     /// Removes the first packet.
     pub fn pop(&mut self, srq: &mut Srq) {
         if let Some((_, packet)) = self.packets.pop_first() {
-            let cost = packet.payload.len() + OVERHEAD;
-            self.bytes -= cost;
-            srq.release(cost);
+            self.bytes -= packet.payload.len();
+            srq.release(packet.payload.len() + OVERHEAD);
         }
     }
 
-    /// Cost of all packets in bytes.
-    #[cfg(test)]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
+    /// Memory of all packets in bytes.
+    pub fn memory(&self) -> usize {
+        self.bytes + self.packets.len() * OVERHEAD
     }
 
     /// Whether no packets are kept.
@@ -80,7 +80,7 @@ impl Held {
 
     /// Removes all packets.
     pub fn clear(&mut self, srq: &mut Srq) {
-        srq.release(self.bytes);
+        srq.release(self.memory());
         *self = Held::default();
     }
 }

@@ -402,7 +402,7 @@ impl Responder {
     /// Allocated bytes.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
-        self.message.heap_bytes() + self.held.bytes()
+        self.message.heap_bytes() + self.held.memory()
     }
 
     /// Adds the receiving side's counters.
