@@ -72,7 +72,7 @@ impl Engine {
         count: usize,
     ) -> Option<Train<'_>> {
         self.take_back();
-        let memory = self.pool.take(count * SendBuffer::packet_len(payload));
+        let memory = self.pool.take(SendBuffer::memory_len(payload, count));
         let buffer = SendBuffer::new(memory, layout, payload, count);
         let lent = self.lent.insert(Lent { connection, buffer });
         Some(lent.buffer.places())

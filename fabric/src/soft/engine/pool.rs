@@ -1,6 +1,6 @@
 //! A pool of buffers for outgoing messages.
 
-/// Small buffers have up to this size: a message of few packets.
+/// The size of small buffers: a message of few packets.
 const SMALL: usize = 8 << 10;
 
 /// Larger buffers are not kept. A message of 64 KiB with the headers of its packets fits.
@@ -20,12 +20,13 @@ pub struct Pool {
 impl Pool {
     /// Returns a buffer for `len` bytes, a used one if possible. Its contents are undefined.
     pub fn take(&mut self, len: usize) -> Vec<u8> {
-        let kept = if len <= SMALL {
-            self.small.pop()
+        let (kept, len) = if len <= SMALL {
+            // None of them grows into a large one, which would not come back.
+            (self.small.pop(), SMALL)
         } else if len <= LARGE {
-            self.large.pop()
+            (self.large.pop(), len)
         } else {
-            None
+            (None, len)
         };
         kept.unwrap_or_else(|| Vec::with_capacity(len))
     }
@@ -45,6 +46,23 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::soft::rc::{Layout, SendBuffer};
+
+    #[test]
+    fn each_length_finds_its_buffer_again() {
+        let mut pool = Pool::default();
+        for payload in [1, 100, 3000, 5000, 8000] {
+            for _ in 0..3 {
+                let memory = pool.take(SendBuffer::memory_len(payload, 1));
+                let buffer = SendBuffer::new(memory, Layout::Message, payload, 1);
+                pool.give(buffer.memory);
+            }
+            assert_eq!((pool.small.len(), pool.large.len()), (1, 0), "{payload}");
+        }
+        let len = SendBuffer::memory_len(4096, 16);
+        let buffer = SendBuffer::new(pool.take(len), Layout::Message, 4096, 16);
+        assert_eq!(buffer.memory.capacity(), len);
+    }
 
     #[test]
     fn buffers_come_back_and_are_bounded() {

@@ -37,8 +37,9 @@ impl SendBuffer {
     pub fn new(mut memory: Vec<u8>, layout: Layout, payload: usize, capacity: usize) -> SendBuffer {
         // Old contents are overwritten. The memory does not shrink, or the next longer message would
         // zero it again.
-        let len = capacity * Self::packet_len(payload) + ACK_LEN;
+        let len = Self::memory_len(payload, capacity);
         if memory.len() < len {
+            memory.reserve_exact(len - memory.len());
             memory.resize(len, 0);
         }
         SendBuffer {
@@ -51,6 +52,11 @@ impl SendBuffer {
             },
             capacity,
         }
+    }
+
+    /// Bytes of memory for `capacity` places of `payload` bytes.
+    pub const fn memory_len(payload: usize, capacity: usize) -> usize {
+        capacity * Self::packet_len(payload) + ACK_LEN
     }
 
     /// UDP payload bytes of a packet with `len` payload bytes.
