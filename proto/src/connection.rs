@@ -215,7 +215,7 @@ pub enum CloseReason {
     Failed(WcStatus),
     /// The port lost the connection's address, or no longer carries packets of its size.
     PortGone,
-    /// The network no longer carries packets of the connection's path MTU.
+    /// The network no longer carries packets of the connection's path MTU, or carries larger ones.
     PathMtu,
     /// The P_Key at the endpoint's index of the P_Key table changed or was removed (`set_pkeys` of the
     /// port).

@@ -16,7 +16,8 @@
 //! cannot ask for fewer. A request for more than fits is rejected (reason 26); the requester then asks
 //! with the next smaller MTU, down to 256. (The kernel accepts the path MTU of a request.) When the
 //! underlay's MTU shrinks, connections that no longer fit end at once, and the next packet requests new
-//! ones. When it grows, connections keep their path MTU.
+//! ones. When it grows, connections end that had the largest path MTU of before: with few bytes in each
+//! packet they would stay slow for as long as they are in use.
 //!
 //! Peers distinguish nodes by the CA GUID. It is random at each start: copies of a virtual machine
 //! would share a GUID derived from the MAC, and each would end the other's connections as stale.
@@ -282,21 +283,24 @@ impl Engine {
 
     /// Applies a change of the port. A new GID ends all connections, because their peers accept packets
     /// from the old GID only. A smaller path MTU ends connections with a larger one, because their
-    /// packets would not arrive.
+    /// packets would not arrive. A larger one ends connections that the former one limited.
     pub fn set_port(&mut self, now: Instant, port: PortView) {
         if port == self.port {
             return;
         }
         let moved = self.port.gid != port.gid;
-        self.port = port;
+        let former = std::mem::replace(&mut self.port, port).path_mtu;
         let path_mtu = self.port.path_mtu;
-        let too_large = |c: &Connection| path_mtu.is_none_or(|fits| c.path_mtu > fits);
+        let is_other = |c: &Connection| match path_mtu {
+            Some(fits) => c.path_mtu > fits || (former < path_mtu && former == Some(c.path_mtu)),
+            None => true,
+        };
         let reason = if moved {
             CloseReason::PortGone
         } else {
             CloseReason::PathMtu
         };
-        for place in self.table.places(|c| moved || too_large(c)) {
+        for place in self.table.places(|c| moved || is_other(c)) {
             self.end(now, place, reason);
         }
         for c in self.table.iter_mut() {

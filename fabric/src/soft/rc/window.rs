@@ -3,12 +3,22 @@
 //!
 //! Underlays drop when a socket buffer overflows, so the bytes in flight are bounded as well.
 
-/// Initial window in packets.
+/// Initial window in packets, unless the minimum is larger.
 const START: u32 = 64;
 
 /// Minimum window in packets: two rounds of acknowledgements of a peer that waits for sixteen packets.
 /// It also keeps random loss from slowing a fast network too much.
 const FLOOR: u32 = 32;
+
+/// Minimum window in payload bytes: two messages. With less than a message, the interface would wait for the peer
+/// within each message, and a busy peer answers late.
+const BYTES_MIN: u32 = 128 << 10;
+
+/// Minimum window in packets of `path_mtu` payload bytes.
+const fn packets_min(path_mtu: u32) -> u32 {
+    let packets = BYTES_MIN / path_mtu;
+    if packets > FLOOR { packets } else { FLOOR }
+}
 
 /// Maximum payload bytes in flight: what a stream of 15 Gbit/s has outstanding in a round trip of a
 /// millisecond, which data threads that share a processor need.
@@ -44,6 +54,7 @@ pub enum Congestion {
 #[derive(Debug)]
 pub struct Window {
     packets: u32,
+    min: u32,
     max: u32,
     /// Below the threshold the window grows by the acknowledged packets, above it by a part of them.
     threshold: u32,
@@ -59,9 +70,10 @@ pub struct Window {
 impl Window {
     /// Creates an initial window for packets of `path_mtu` payload bytes.
     pub fn new(path_mtu: u32) -> Window {
-        let max = packets_max(path_mtu);
+        let (min, max) = (packets_min(path_mtu), packets_max(path_mtu));
         Window {
-            packets: START,
+            packets: START.max(min),
+            min,
             max,
             threshold: max,
             earned: 0,
@@ -121,9 +133,9 @@ impl Window {
             Congestion::Loss => self.packets / 10 * 7,
             Congestion::Notified => self.packets / 2,
             Congestion::Delay => self.packets / 8 * 7,
-            Congestion::Timeout => FLOOR,
+            Congestion::Timeout => self.min,
         };
-        self.packets = left.max(FLOOR);
+        self.packets = left.max(self.min);
         self.threshold = self.packets;
         self.earned = 0;
         (self.lost, self.arrived) = (0, 0);
@@ -149,8 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn two_messages_fit_into_every_window() {
+        for path_mtu in [256, 512, 1024, 2048, 4096] {
+            let mut window = Window::new(path_mtu);
+            assert!(window.packets() * path_mtu >= 128 << 10);
+            for k in 0..100 {
+                window.shrink(Congestion::Delay, k * 10, k * 10 + 5);
+            }
+            window.shrink(Congestion::Timeout, 2000, 2005);
+            assert!(window.packets() * path_mtu >= 128 << 10);
+        }
+    }
+
+    #[test]
     fn it_shrinks_once_a_round_trip() {
-        let mut window = Window::new(1024);
+        let mut window = Window::new(4096);
         assert!(window.shrink(Congestion::Loss, 10, 60));
         let after_one = window.packets();
         assert!(!window.shrink(Congestion::Loss, 11, 60));
@@ -162,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_lossy_network_is_not_a_full_one() {
-        let mut window = Window::new(1024);
+        let mut window = Window::new(4096);
         for k in 0..1000 {
             window.arrived(99);
             window.lost(1, k * 100, k * 100 + 64);
@@ -182,7 +207,7 @@ mod tests {
 
     #[test]
     fn any_number_of_losses_can_be_counted() {
-        let mut window = Window::new(1024);
+        let mut window = Window::new(4096);
         window.shrink(Congestion::Loss, 0, 1000);
         for _ in 0..3 {
             window.lost(u32::MAX, 10, 1000);
@@ -192,7 +217,7 @@ mod tests {
 
     #[test]
     fn after_a_loss_it_grows_by_four_packets_a_round_trip() {
-        let mut window = Window::new(256);
+        let mut window = Window::new(4096);
         window.shrink(Congestion::Loss, 0, 1);
         let before = window.packets();
         window.grow(before);

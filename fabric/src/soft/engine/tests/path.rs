@@ -101,8 +101,6 @@ fn connections_end_when_their_packets_no_longer_fit() {
         engine.set_port(now, with_path_mtu(*gid, path_mtu));
         engine.list().len()
     };
-    assert_eq!(set(0, IbMtu::B2048), 1, "larger packets would fit");
-    assert_eq!(set(0, IbMtu::B1024), 1);
     assert_eq!(set(0, IbMtu::B512), 0);
     world.run_for(10 * MILLISECOND);
     assert_eq!(world.nodes[0].closed, [(ours, CloseReason::PathMtu)]);
@@ -110,6 +108,37 @@ fn connections_end_when_their_packets_no_longer_fit() {
     assert_eq!(world.nodes[1].closed, closed);
     world.connected();
     assert_eq!(world.nodes[0].engine.list()[0].path_mtu, 512);
+}
+
+/// The underlay's MTU falls and rises, first at one node, then at the other.
+#[test]
+fn connections_with_the_former_limit_end_when_larger_packets_fit() {
+    let mut world = World::new();
+    let now = world.now;
+    let set = |world: &mut World, node: usize, path_mtu| {
+        let Node { gid, engine, .. } = &mut world.nodes[node];
+        engine.set_port(now, with_path_mtu(*gid, path_mtu));
+        world.nodes[node].engine.list().len()
+    };
+    let path_mtu = |world: &World| world.nodes[0].engine.list()[0].path_mtu;
+    for node in [0, 1] {
+        set(&mut world, node, IbMtu::B1024);
+    }
+    world.connected();
+    assert_eq!(set(&mut world, 0, IbMtu::B4096), 0);
+    world.run_for(10 * MILLISECOND);
+    world.connected();
+    assert_eq!(path_mtu(&world), 1024, "the peer's limit");
+    assert_eq!(
+        set(&mut world, 0, IbMtu::B2048),
+        1,
+        "it was not limited by this node"
+    );
+    assert_eq!(set(&mut world, 0, IbMtu::B4096), 1);
+    assert_eq!(set(&mut world, 1, IbMtu::B4096), 0);
+    world.run_for(10 * MILLISECOND);
+    world.connected();
+    assert_eq!(path_mtu(&world), 4096);
 }
 
 /// The node with the larger path MTU requests smaller ones until the other accepts; its consumer sees

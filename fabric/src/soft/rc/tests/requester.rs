@@ -444,22 +444,33 @@ fn naks_of_errors_end_it_with_their_status() {
     }
 }
 
+/// A requester whose window has few packets, because they are large.
+fn with_small_window() -> Side {
+    let choices = Choices {
+        mtu: IbMtu::B4096,
+        ..Choices::default()
+    };
+    Side::connected(A, B, choices)
+}
+
 #[test]
 fn the_window_bounds_packets_in_flight_and_room() {
     let mut a = requester();
-    assert_eq!(a.qp.room(a.now), Room::Open);
-    a.post(&message(0, 1000 * 256));
-    assert_eq!(a.qp.room(a.now), Room::Full);
-    // A single packet at the end of the window waits for others.
+    a.post(&message(0, 63 * 256));
     assert_eq!(a.send(true).len(), 63);
-    assert_eq!(a.qp.statistics().in_flight, 63);
+    assert_eq!(a.qp.room(a.now), Room::Open);
+    a.post(&message(1, 4000 * 256));
+    assert_eq!(a.qp.room(a.now), Room::Full);
+    // A single packet at the end of the window, after runs of 64, waits for others.
+    assert_eq!(a.send(true).len(), 7 * 64);
+    assert_eq!(a.qp.statistics().in_flight, 511);
     a.wait(Duration::from_millis(49));
     assert_eq!(a.qp.room(a.now), Room::Full);
     a.wait(Duration::from_millis(2));
     assert_eq!(a.qp.room(a.now), Room::Stalled);
     a.take(&[ack(31, A, ACK, 0)]);
     // The window has grown by the acknowledged packets.
-    assert_eq!(a.send(true).len(), 63);
+    assert_eq!(a.send(true).len(), 64);
 }
 
 /// A peer that acknowledges a packet now and then blocks others no longer than a dead peer.
@@ -508,6 +519,31 @@ fn the_window_never_exceeds_two_mebibytes() {
 }
 
 #[test]
+fn one_lost_packet_of_the_largest_window_costs_one_packet() {
+    for mtu in [IbMtu::B1024, IbMtu::B4096] {
+        let (mut a, mut b) = pair(Choices {
+            mtu,
+            ..Choices::default()
+        });
+        let window = (2 << 20) / mtu.bytes();
+        while a.qp.statistics().window < window {
+            while a.qp.room(a.now) == Room::Open {
+                a.post(&message(0, 65_524));
+            }
+            exchange(&mut a, &mut b);
+        }
+        while a.qp.room(a.now) == Room::Open {
+            a.post(&message(0, 65_524));
+        }
+        let packets = a.send(true);
+        b.take(&packets[1..]);
+        exchange(&mut b, &mut a);
+        assert_eq!(a.qp.statistics().window, window);
+        assert_eq!(a.shared.counts.retransmitted, 1);
+    }
+}
+
+#[test]
 fn at_a_peer_that_discards_loss_makes_the_window_smaller_once_a_round_trip() {
     let mut a = requester();
     a.post(&message(0, 1000 * 256));
@@ -527,11 +563,11 @@ fn at_a_peer_that_discards_loss_makes_the_window_smaller_once_a_round_trip() {
 
 #[test]
 fn a_congestion_notification_counts_once_a_round_trip_and_only_with_something_in_flight() {
-    let mut a = requester();
+    let mut a = with_small_window();
     let cnp = packet(CNP, 0, A, &[]);
     a.take(std::slice::from_ref(&cnp));
     assert_eq!(a.qp.statistics().window, 64);
-    a.post(&message(0, 1000 * 256));
+    a.post(&message(0, 200 * 4096));
     a.send(true);
     a.take(&[cnp.clone(), cnp.clone(), cnp]);
     assert_eq!(a.qp.statistics().window, 32);

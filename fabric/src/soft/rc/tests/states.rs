@@ -94,20 +94,20 @@ fn draining_finishes_begun_messages_and_reports_once() {
         ..Choices::default()
     };
     let mut a = Side::connected(A, B, choices);
-    a.post(&message(0, 100 * 256));
+    a.post(&message(0, 600 * 256));
     a.post(b"not begun");
-    assert_eq!(a.send(true).len(), 64);
+    assert_eq!(a.send(true).len(), 512);
     a.modify(State::Sqd, &notify());
     a.post(b"waits");
-    a.take(&[ack(63, A, 0x1f, 0)]);
-    assert_eq!(a.send(true).len(), 36);
+    a.take(&[ack(511, A, 0x1f, 0)]);
+    assert_eq!(a.send(true).len(), 88);
     assert_eq!(a.events(), []);
     // Requests of the peer are still served.
     a.take(&[packet(RC_SEND_ONLY, 0, A, b"x")]);
     assert_eq!(a.received.len(), 1);
-    a.take(&[ack(99, A, 0x1f, 1)]);
+    a.take(&[ack(599, A, 0x1f, 1)]);
     assert_eq!(a.events(), [QpEvent::SqDrained]);
-    a.take(&[ack(99, A, 0x1f, 1)]);
+    a.take(&[ack(599, A, 0x1f, 1)]);
     assert_eq!(a.events(), []);
     let still = a.send(true);
     assert!(still.iter().all(|p| p[0] == RC_ACKNOWLEDGE));
