@@ -181,23 +181,26 @@ class Hosts:
     # Checks.
 
     def await_traffic(self, seconds):
-        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If an
-        interface needs longer than LATE, prints what both hosts know about the peer."""
+        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If that
+        is later than LATE, prints what both hosts know about the peer."""
         begin = last = time.monotonic()
         waits = {}
         for link in self.links:
             what = f"an answer over {link.name}"
             try:
-                self.lab.wait(what, link.answers, LATE)
+                self.lab.wait(what, link.answers, begin + LATE - time.monotonic())
             except Failure:
-                self.describe(link.name)
+                self.describe(link)
                 self.lab.wait(what, link.answers, seconds)
             waits[link.name] = time.monotonic() - last
             last = time.monotonic()
         return last - begin, max(waits, key=waits.get)
 
-    def describe(self, interface):
+    def describe(self, link):
+        interface = link.name
         own = ("vnic mac", "vnic members") if interface.startswith("vnic") else ("neigh", "conn")
+        # Late answers, or none?
+        print(self.lab.run("a", "sh", "-c", f"ping -c 3 -i 0.2 -W 5 {link.address['b']} || true"))
         for side in "ab":
             print(f"host {side}, ip neigh:", self.lab.run(side, "ip", "neigh", "show", "dev", interface), sep="\n")
             for command in (*own, "stats"):
