@@ -115,7 +115,7 @@ impl Plan {
     pub fn new(old: &Config, new: &Config) -> Plan {
         let mut plan = Plan::default();
         plan.daemon(old, new);
-        let stays = |ipoib: &&IpoibConfig| same(old, new, ipoib).is_some();
+        let stays = |ipoib: &&IpoibConfig| successor(old, new, ipoib).is_some();
         let kept: Vec<_> = old.ipoib.iter().filter(stays).collect();
         let added = added(old, new);
         // Children go before their parent: removing a parent removes its children.
@@ -139,7 +139,7 @@ impl Plan {
             }
         }
         for ipoib in kept {
-            if let Some(wanted) = same(old, new, ipoib) {
+            if let Some(wanted) = successor(old, new, ipoib) {
                 plan.ipoib(ipoib, wanted);
             }
         }
@@ -321,13 +321,29 @@ impl Change {
 /// The new interfaces, IPoIB interfaces first.
 fn added(old: &Config, new: &Config) -> Vec<Wanted> {
     let ipoib = new.ipoib.iter();
-    let ipoib = ipoib.filter(|ipoib| same(new, old, ipoib).is_none());
+    let stays = |ipoib: &IpoibConfig| {
+        same(new, old, ipoib).is_some_and(|was| successor(old, new, was).is_some())
+    };
+    let ipoib = ipoib.filter(|ipoib| !stays(ipoib));
     let vnics = vnics_without(new, old);
     ipoib
         .cloned()
         .map(Wanted::Ipoib)
         .chain(vnics.cloned().map(Wanted::Vnic))
         .collect()
+}
+
+/// What the IPoIB interface `ipoib` of `old` is in `new`, if the interface stays. A child stays only with its
+/// parent, because removing the parent removes the child.
+fn successor<'c>(old: &Config, new: &'c Config, ipoib: &IpoibConfig) -> Option<&'c IpoibConfig> {
+    let is_parent = |other: &&IpoibConfig| {
+        other.parent.is_none()
+            && ipoib.parent.as_ref() == Some(&other.name)
+            && other.port == ipoib.port
+    };
+    let parent = old.ipoib.iter().find(is_parent);
+    let with_parent = parent.is_none_or(|parent| same(old, new, parent).is_some());
+    same(old, new, ipoib).filter(|_| with_parent)
 }
 
 /// The counterpart in configuration `to` of the IPoIB interface `ipoib` in `from`: the interface of the same

@@ -249,6 +249,41 @@ fn children_come_and_go_like_devices() {
 }
 
 #[test]
+fn a_child_does_not_outlive_its_parent_because_of_its_name() {
+    let child = "children = [{ pkey = 1, name = \"a\" }]\n";
+    let (old, new) = (
+        format!("{ONE}{child}"),
+        format!("{ONE}{child}").replace("ib0", "ib7"),
+    );
+    let parent = IpoibConfig::new("ib7", on("eth0"));
+    let mut renewed = parent.child(PKey::new(1));
+    renewed.name = "a".into();
+    let made = plan(&old, &new);
+    assert_eq!(made.refused, [""; 0]);
+    assert_eq!(
+        made.steps,
+        [
+            Step::Remove(key("a")),
+            Step::Remove(key("ib0")),
+            Step::Add(Wanted::Ipoib(parent)),
+            Step::Add(Wanted::Ipoib(renewed)),
+        ]
+    );
+    // The new parent was there before, or the new interface has no parent.
+    let other = "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    for new in [
+        format!("{other}{child}"),
+        format!("{other}{}", ONE.replace("ib0", "a")),
+    ] {
+        let made = plan(&format!("{old}{other}"), &new);
+        assert_eq!(made.refused, [""; 0]);
+        let gone = [Step::Remove(key("a")), Step::Remove(key("ib0"))];
+        assert_eq!(made.steps[..2], gone, "{new}");
+        assert!(matches!(&made.steps[2..], [Step::Add(_)]), "{made:?}");
+    }
+}
+
+#[test]
 fn a_name_means_one_device_in_each_namespace() {
     let blue = ONE.to_owned() + "netns = \"blue\"\n";
     let both = ONE.to_owned() + &blue;
