@@ -27,7 +27,7 @@ use serde::Serialize;
 use crate::doctor;
 use crate::output::{Failure, Format, print};
 use facts::Facts;
-use parts::{Part, Source};
+use parts::{Part, Source, Words};
 use pseudonyms::Pseudonyms;
 
 /// Time that a daemon on a loaded machine has to answer.
@@ -211,9 +211,9 @@ impl Report {
         if limit.is_zero() {
             return Err("the parts before have taken too long".into());
         }
-        let run = |line: &str| {
-            let mut words = line.split(' ');
-            let mut program = doctor::program(words.next().unwrap_or_default());
+        let run = |words: &Words| {
+            let mut words = words.iter();
+            let mut program = doctor::program(words.next().map_or("", String::as_str));
             collect::output(program.args(words), limit)
         };
         match source {
@@ -221,14 +221,11 @@ impl Report {
             Source::Ask(words) | Source::Ibtap(words) => {
                 let own = std::env::current_exe().map_err(|error| error.to_string())?;
                 let mut ibtap = doctor::program(own);
-                ibtap
-                    .arg("--socket")
-                    .arg(&self.socket)
-                    .args(words.split(' '));
+                ibtap.arg("--socket").arg(&self.socket).args(words);
                 collect::output(&mut ibtap, limit)
             }
-            Source::Run(line) => run(line),
-            Source::Lines(line, words) => run(line).map(|text| chosen(&text, words)),
+            Source::Run(words) => run(words),
+            Source::Lines(words, wanted) => run(words).map(|text| chosen(&text, wanted)),
             // NUL separates the words of a command line.
             Source::File(path) => Ok(collect::file(path, limit)?.replace('\0', " ")),
             Source::Configuration(path) => {

@@ -17,17 +17,21 @@ pub struct Part {
     pub sources: Vec<Source>,
 }
 
+/// The words of a command. A name is one word, whatever it contains: the kernel allows `|` in names of interfaces,
+/// and a name of a network namespace may have blanks.
+pub type Words = Vec<String>;
+
 /// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The output of a command of `ibtap` that asks the daemon.
-    Ask(String),
+    Ask(Words),
     /// The output of another command of `ibtap`.
-    Ibtap(String),
+    Ibtap(Words),
     /// The output of a program.
-    Run(String),
+    Run(Words),
     /// The lines with one of these words that a program prints, and the number of the others.
-    Lines(String, &'static [&'static str]),
+    Lines(Words, &'static [&'static str]),
     /// A file.
     File(PathBuf),
     /// A configuration file, without secrets.
@@ -38,9 +42,11 @@ impl Source {
     /// What the file says above the source.
     pub fn title(&self) -> String {
         match self {
-            Ask(words) | Ibtap(words) => format!("ibtap {words}"),
-            Run(line) => line.clone(),
-            Lines(line, words) => format!("{line}, lines with {}", words.join(" or ")),
+            Ask(words) | Ibtap(words) => format!("ibtap {}", words.join(" ")),
+            Run(words) => words.join(" "),
+            Lines(words, wanted) => {
+                format!("{}, lines with {}", words.join(" "), wanted.join(" or "))
+            }
             Source::File(path) | Source::Configuration(path) => path.display().to_string(),
         }
     }
@@ -64,7 +70,7 @@ pub fn parts(facts: &Facts) -> Vec<Part> {
         part(
             "doctor.txt",
             "findings of ibtap doctor",
-            vec![Ibtap("doctor".into())],
+            vec![Ibtap(words("doctor"))],
         ),
         part(
             "show.txt",
@@ -109,20 +115,28 @@ fn part(name: &str, about: &'static str, sources: Vec<Source>) -> Part {
     }
 }
 
+fn words(command: &str) -> Words {
+    command.split(' ').map(str::to_owned).collect()
+}
+
 /// Requests to the daemon, separated by `|`.
-fn asked(words: &str) -> Vec<Source> {
-    words
-        .split('|')
-        .map(|words| Ask(words.to_owned()))
-        .collect()
+fn asked(commands: &'static str) -> Vec<Source> {
+    commands.split('|').map(words).map(Ask).collect()
 }
 
 /// Programs, separated by `|`.
-fn run(words: &str) -> Vec<Source> {
-    words
-        .split('|')
-        .map(|words| Run(words.to_owned()))
-        .collect()
+fn run(commands: &'static str) -> Vec<Source> {
+    commands.split('|').map(words).map(Run).collect()
+}
+
+/// Commands, separated by `|`, with a name in place of the word `IF`.
+fn with(name: &str, commands: &'static str) -> impl Iterator<Item = Words> {
+    let word = move |word| match word {
+        "IF" => name.to_owned(),
+        word => word.to_owned(),
+    };
+    let commands = commands.split('|');
+    commands.map(move |command| command.split(' ').map(word).collect())
 }
 
 fn files(paths: &str) -> Vec<Source> {
@@ -136,8 +150,8 @@ fn versions(facts: &Facts) -> Vec<Source> {
     let running = facts
         .processes
         .iter()
-        .map(|pid| Run(format!("/proc/{pid}/exe --version")));
-    let mut sources = vec![Ibtap("--version".into()), Ask("version".into())];
+        .map(|pid| Run(words(&format!("/proc/{pid}/exe --version"))));
+    let mut sources = vec![Ibtap(words("--version")), Ask(words("version"))];
     sources.extend(running);
     sources.extend(run(
         "ibtapd --version|ibtap-em --version|ibtap-fs --version",
@@ -152,12 +166,12 @@ fn system() -> Vec<Source> {
          /proc/sys/net/core/netdev_max_backlog /proc/pressure/cpu /proc/pressure/memory",
     );
     sources.extend(run("uname -m|nproc|systemd-detect-virt"));
-    sources.push(Run(
-        "grep -E ^(Mem|Swap|Mlocked|Commit) /proc/meminfo".into()
-    ));
+    sources.push(Run(words(
+        "grep -E ^(Mem|Swap|Mlocked|Commit) /proc/meminfo",
+    )));
     let modules = "ib_|iw_|rdma|mlx|hfi|irdma|bnxt_re|siw|tun|tap|macv|veth|bridge|bond|8021q|vxlan|wireguard|\
                    nf_|ip6?_tables|vhost";
-    sources.push(Run(format!("grep -E ^({modules}) /proc/modules")));
+    sources.push(Run(words(&format!("grep -E ^({modules}) /proc/modules"))));
     sources
 }
 
@@ -173,9 +187,9 @@ fn firewall() -> Vec<Source> {
         ":PREROUTING",
         ":POSTROUTING",
     ];
-    let mut sources = vec![Lines("nft -s list ruleset".into(), nft)];
-    sources
-        .extend(["iptables-save", "ip6tables-save"].map(|program| Lines(program.into(), xtables)));
+    let mut sources = vec![Lines(words("nft -s list ruleset"), nft)];
+    let saved = ["iptables-save", "ip6tables-save"];
+    sources.extend(saved.map(|program| Lines(words(program), xtables)));
     sources.extend(files(
         "/proc/sys/net/netfilter/nf_conntrack_count /proc/sys/net/netfilter/nf_conntrack_max",
     ));
@@ -190,10 +204,10 @@ const UNITS: &str = "ibtapd.service ibtapd@* ibtap-em.service ibtap-fs.service";
 
 fn unit() -> Vec<Source> {
     vec![
-        Run(format!(
+        Run(words(&format!(
             "systemctl --no-pager --full --lines=0 status {UNITS}"
-        )),
-        Run(format!("systemctl --no-pager cat {UNITS}")),
+        ))),
+        Run(words(&format!("systemctl --no-pager cat {UNITS}"))),
     ]
 }
 
@@ -202,9 +216,9 @@ fn log() -> Vec<Source> {
         .split(' ')
         .map(|unit| format!(" --unit={unit}"))
         .collect();
-    vec![Run(format!(
+    vec![Run(words(&format!(
         "journalctl --no-pager --no-hostname --quiet --output=short-iso --lines=2000{units}"
-    ))]
+    )))]
 }
 
 fn process(pid: u32) -> Part {
@@ -212,39 +226,72 @@ fn process(pid: u32) -> Part {
     let names = ["cmdline", "status", "limits", "cgroup", "oom_score_adj"];
     let paths = names.map(|name| Source::File(format!("{proc}/{name}").into()));
     let mut sources = Vec::from(paths);
-    sources.push(Run(format!("ls {proc}/fd --format=commas")));
-    sources.push(Run(format!(
+    sources.push(Run(words(&format!("ls {proc}/fd --format=commas"))));
+    sources.push(Run(words(&format!(
         "grep -EH ^(Name|State|Cap...|Seccomp|NoNewPrivs|(non)?voluntary_ctxt_switches): -r {proc}/task \
          --include=status"
-    )));
+    ))));
     let about = "process of ibtapd: command line, state, limits, threads with capabilities";
     part(&format!("process-{pid}.txt"), about, sources)
 }
 
 fn interface(interface: &Interface) -> Part {
     let (name, netns) = (&interface.name, interface.netns.clone());
-    let mut sources = run(&format!(
-        "ip -d -s -s link show dev {name}|ip addr show dev {name}|ip -4 route show dev {name} table all|\
-         ip -6 route show dev {name} table all|ip -s neigh show dev {name}|ip maddr show dev {name}|\
-         ethtool {name}|ethtool -i {name}|ethtool -k {name}|ethtool -g {name}|ethtool -l {name}|\
-         ethtool -c {name}|ethtool -S {name}"
-    ));
+    let programs = "ip -d -s -s link show dev IF|ip addr show dev IF|ip -4 route show dev IF table all|\
+                    ip -6 route show dev IF table all|ip -s neigh show dev IF|ip maddr show dev IF|\
+                    ethtool IF|ethtool -i IF|ethtool -k IF|ethtool -g IF|ethtool -l IF|ethtool -c IF|\
+                    ethtool -S IF";
+    let mut sources: Vec<_> = with(name, programs).map(Run).collect();
     let (of_daemon, full) = match &netns {
         Some(netns) => (format!("{netns}/{name}"), format!("{netns}+{name}")),
         None => (name.clone(), name.clone()),
     };
-    match interface.kind {
-        Kind::Ip => sources.extend(asked(&format!(
-            "neigh {of_daemon}|guests {of_daemon}|mcg {of_daemon}|path {of_daemon}|coalesce {of_daemon}"
-        ))),
-        Kind::Vnic => {
-            sources.extend(asked(&format!("vnic mac {of_daemon}|vnic members {of_daemon}")));
-        }
-        Kind::Other => {}
-    }
+    let requests = match interface.kind {
+        Kind::Ip => Some("neigh IF|guests IF|mcg IF|path IF|coalesce IF"),
+        Kind::Vnic => Some("vnic mac IF|vnic members IF"),
+        Kind::Other => None,
+    };
+    let requests = requests.into_iter();
+    sources.extend(requests.flat_map(|requests| with(&of_daemon, requests).map(Ask)));
     let about = "interface: link, addresses, routes, neighbours, groups, paths, offloads";
     Part {
         netns,
         ..part(&format!("interfaces/{full}.txt"), about, sources)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_interface_is_never_a_program() {
+        for (netns, name) in [(None, "a|reboot"), (Some("my net"), "IF")] {
+            for kind in [Kind::Ip, Kind::Vnic] {
+                let facts = Facts {
+                    interfaces: vec![Interface {
+                        netns: netns.map(str::to_owned),
+                        name: name.to_owned(),
+                        kind,
+                    }],
+                    ..Facts::default()
+                };
+                let parts = parts(&facts);
+                let part = parts.iter().find(|p| p.name.starts_with("interfaces/"));
+                let asked = netns.map_or(name.to_owned(), |netns| format!("{netns}/{name}"));
+                for source in &part.unwrap().sources {
+                    let (words, name) = match source {
+                        Run(words) => {
+                            assert!(["ip", "ethtool"].contains(&&*words[0]), "{source:?}");
+                            (words, name)
+                        }
+                        Ask(words) => (words, &*asked),
+                        other => panic!("{other:?}"),
+                    };
+                    let named = words.iter().filter(|word| *word == name);
+                    assert_eq!(named.count(), 1, "{source:?}");
+                }
+            }
+        }
     }
 }
