@@ -6,14 +6,15 @@
 mod collect;
 mod configuration;
 mod facts;
+mod interruption;
 mod parts;
 mod pseudonyms;
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -25,8 +26,10 @@ use netdev::netns::Namespace;
 use serde::Serialize;
 
 use crate::doctor;
+use crate::follow::interrupt;
 use crate::output::{Failure, Format, print};
 use facts::Facts;
+use interruption::Unfinished;
 use parts::{Part, Source, Words};
 use pseudonyms::Pseudonyms;
 
@@ -81,24 +84,20 @@ pub fn run(args: &BugreportArgs, socket: &Path, format: Format) -> Result<u8, Fa
             _ => format!("cannot write {}: {error}", path.display()),
         })
     };
+    let unfinished = Unfinished::watch(interrupt()?);
     // First of all, because the rest takes a while.
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path);
-    let file = file.map_err(cannot)?;
+    let file = unfinished.create(&path).map_err(cannot)?;
     let pseudonyms = match args.full {
         true => Pseudonyms::none(),
         false => Pseudonyms::new(&hostname()),
     };
-    let report = Report::collect(socket, pseudonyms);
+    let report = Report::collect(socket, pseudonyms, Arc::clone(&unfinished));
     let written = report.write(file, now, args.full);
     if let Err(error) = written {
-        // The half archive is of no use; if it cannot be removed, the next run says that it exists.
-        let _ = fs::remove_file(&path);
+        unfinished.remove();
         return Err(cannot(error));
     }
+    unfinished.keep();
     let made = Made {
         file: path,
         missing: report.missing.len(),
@@ -136,6 +135,7 @@ fn hostname() -> String {
 /// The collected texts.
 struct Report {
     pseudonyms: Pseudonyms,
+    unfinished: Arc<Unfinished>,
     socket: PathBuf,
     end: Instant,
     silence: Option<String>,
@@ -146,10 +146,11 @@ struct Report {
 }
 
 impl Report {
-    fn collect(socket: &Path, pseudonyms: Pseudonyms) -> Report {
+    fn collect(socket: &Path, pseudonyms: Pseudonyms, unfinished: Arc<Unfinished>) -> Report {
         let facts = facts::gather(socket, ANSWER);
         let mut report = Report {
             pseudonyms,
+            unfinished,
             socket: socket.to_owned(),
             end: Instant::now() + LIMIT_OF_ALL,
             silence: facts.silence.clone(),
@@ -214,7 +215,7 @@ impl Report {
         let run = |words: &Words| {
             let mut words = words.iter();
             let mut program = doctor::program(words.next().map_or("", String::as_str));
-            collect::output(program.args(words), limit)
+            collect::output(program.args(words), limit, &self.unfinished)
         };
         match source {
             Source::Ask(_) if self.silence.is_some() => Err("ibtapd does not answer".into()),
@@ -222,7 +223,7 @@ impl Report {
                 let own = std::env::current_exe().map_err(|error| error.to_string())?;
                 let mut ibtap = doctor::program(own);
                 ibtap.arg("--socket").arg(&self.socket).args(words);
-                collect::output(&mut ibtap, limit)
+                collect::output(&mut ibtap, limit, &self.unfinished)
             }
             Source::Run(words) => run(words),
             Source::Lines(words, wanted) => run(words).map(|text| chosen(&text, wanted)),

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use super::interruption::Unfinished;
 
 /// Maximum number of bytes of one output or file.
 const SIZE: u64 = 512 * 1024;
@@ -47,19 +47,24 @@ pub fn file(path: &Path, limit: Duration) -> Result<String, String> {
 ///
 /// # Errors
 /// The reason in words.
-pub fn output(command: &mut Command, limit: Duration) -> Result<String, String> {
+pub fn output(
+    command: &mut Command,
+    limit: Duration,
+    unfinished: &Unfinished,
+) -> Result<String, String> {
     let end = Instant::now() + limit;
     // A group of its own: a program that hangs is killed with the programs that it has started.
-    let child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn();
-    let mut child = child.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => "the program is not installed".to_owned(),
-        _ => error.to_string(),
-    })?;
+        .process_group(0);
+    let mut child = unfinished
+        .start(command)
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "the program is not installed".to_owned(),
+            _ => error.to_string(),
+        })?;
     let ends = [
         child.stdout.take().map(|pipe| started(|| contents(pipe))),
         child.stderr.take().map(|pipe| started(|| contents(pipe))),
@@ -73,21 +78,19 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, String> 
         let more = read.ok()?.unwrap_or_else(|error| format!("({error})\n"));
         Some(text + &more)
     });
-    match text.and_then(|text| Some((text, status(&mut child, end)?))) {
+    match text.and_then(|text| Some((text, status(&mut child, end, unfinished)?))) {
         Some((text, status)) if status.success() => Ok(text),
         Some((text, status)) => Ok(format!("{text}({status})\n")),
         None => {
-            // It may have ended just now. One that cannot be killed, such as one that waits for a disk, stays.
-            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-            let _ = child.try_wait();
+            unfinished.kill(&mut child);
             Err(late(limit))
         }
     }
 }
 
-fn status(child: &mut Child, end: Instant) -> Option<ExitStatus> {
+fn status(child: &mut Child, end: Instant, unfinished: &Unfinished) -> Option<ExitStatus> {
     loop {
-        match child.try_wait() {
+        match unfinished.status(child) {
             Ok(Some(status)) => return Some(status),
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(5)),
             _ => return None,
@@ -117,7 +120,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(120);
 
     fn shell(script: &str, limit: Duration) -> Result<String, String> {
-        output(Command::new("sh").args(["-c", script]), limit)
+        let unfinished = Unfinished::default();
+        output(Command::new("sh").args(["-c", script]), limit, &unfinished)
     }
 
     #[test]
@@ -125,7 +129,8 @@ mod tests {
         let printed = shell("echo one; echo two >&2; exit 3", PATIENCE);
         assert_eq!(printed.unwrap(), "one\ntwo\n(exit status: 3)\n");
         assert_eq!(shell("true", PATIENCE).unwrap(), "");
-        let missing = output(&mut Command::new("/nonexistent/program"), PATIENCE);
+        let mut missing = Command::new("/nonexistent/program");
+        let missing = output(&mut missing, PATIENCE, &Unfinished::default());
         assert_eq!(missing.unwrap_err(), "the program is not installed");
     }
 
