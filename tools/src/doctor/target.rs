@@ -1,7 +1,9 @@
 //! The ports to check, with their settings and interfaces.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -162,14 +164,54 @@ fn args_of(pid: u32) -> Option<Args> {
         .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned());
     let mut args = Args::try_parse_from(words).ok()?;
-    // Relative paths start at the daemon's directory.
-    let folder = PathBuf::from(format!("/proc/{pid}/cwd"));
-    args.config = args.config.map(|file| folder.join(file));
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    args.config = args.config.map(|file| path_of_process(&process, file));
     Some(args)
+}
+
+/// Where this program finds a file that a process names. `process` is the folder of the process (proc(5)). In a
+/// container, the file may differ from the one with the same path here.
+fn path_of_process(process: &Path, file: PathBuf) -> PathBuf {
+    let Ok(below_root) = file.strip_prefix("/") else {
+        return process.join("cwd").join(file);
+    };
+    let there = process.join("root").join(below_root);
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    match (identity(&there), identity(&file)) {
+        // The short path is the better one in messages.
+        (Ok(there), Ok(here)) if there == here => file,
+        // Only root may look. Mostly the daemon has the files of the host.
+        (Err(error), _) if error.kind() == ErrorKind::PermissionDenied => file,
+        _ => there,
+    }
 }
 
 /// The file of the packaged unit, if it exists.
 pub fn of_unit() -> Option<PathBuf> {
     let path = Path::new("/etc/ibtap/ibtapd.toml");
     path.exists().then(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_container_are_not_those_of_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, process) = (folder.path().join("conf"), folder.path().join("process"));
+        let there = process.join("root").join(here.strip_prefix("/").unwrap());
+        let path_of = |file: &Path| path_of_process(&process, file.to_owned());
+        fs::write(&here, "host").unwrap();
+        // The process has no such file.
+        assert_eq!(path_of(&here), there);
+        fs::create_dir_all(there.parent().unwrap()).unwrap();
+        fs::write(&there, "container").unwrap();
+        assert_eq!(path_of(&here), there);
+        // Without a container, both paths are of one file.
+        fs::remove_file(&there).unwrap();
+        fs::hard_link(&here, &there).unwrap();
+        assert_eq!(path_of(&here), here);
+        assert_eq!(path_of(Path::new("conf")), process.join("cwd/conf"));
+    }
 }
