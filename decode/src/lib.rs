@@ -123,7 +123,7 @@ pub fn run(args: &DecodeArgs, json: bool) -> u8 {
         match File::open(&args.file) {
             Ok(file) => Box::new(BufReader::new(file)),
             Err(e) => {
-                eprintln!("ibtap: cannot open {name}: {e}");
+                report(format_args!("ibtap: cannot open {name}: {e}"));
                 return EXIT_UNREADABLE;
             }
         }
@@ -133,28 +133,33 @@ pub fn run(args: &DecodeArgs, json: bool) -> u8 {
         Ok(summary) => {
             // JSON output is only the array.
             if json {
-                eprintln!("{summary}");
+                report(format_args!("{summary}"));
             }
             summary.exit_status()
         }
         // The reader closed the output, as `head` does.
         Err(DecodeError::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => EXIT_GOOD,
         Err(e @ DecodeError::Write(_)) => {
-            eprintln!("ibtap: {e}");
+            report(format_args!("ibtap: {e}"));
             EXIT_UNREADABLE
         }
         Err(e @ DecodeError::Read(_)) => {
-            eprintln!("ibtap: cannot read {name}: {e}");
+            report(format_args!("ibtap: cannot read {name}: {e}"));
             EXIT_UNREADABLE
         }
     };
     match out.flush() {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("ibtap: cannot write: {e}");
+            report(format_args!("ibtap: cannot write: {e}"));
             EXIT_UNREADABLE
         }
         _ => status,
     }
+}
+
+/// Writes a line to stderr. If the reader has closed stderr, the exit status is the only report. (`eprintln!` panics.)
+fn report(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Errors of decoding.

@@ -33,6 +33,7 @@ use std::thread;
 
 use control::config::args::FsArgs;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
+use control::output::complain;
 use control::signals::{SIGHUP, SIGINT, SIGTERM, Signals};
 use fuser::{Config, Session, SessionACL};
 use sd_notify::NotifyState;
@@ -169,6 +170,7 @@ fn first(results: &Receiver<Result<(), Failure>>) -> Result<(), Failure> {
 /// Notifies systemd, if it listens.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        eprintln!("ibtap-fs: cannot notify the service manager: {error}");
+        let what = format_args!("cannot notify the service manager: {error}");
+        complain("ibtap-fs", what);
     }
 }

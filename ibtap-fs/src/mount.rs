@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::exit::EXIT_UNREACHABLE;
+use control::output::complain;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -192,7 +193,8 @@ impl Drop for Mount {
         // Another user may have unmounted it and mounted another file system.
         let is_ours = self.entry.is_some() && table::top(&self.point).ok().flatten() == self.entry;
         if is_ours && let Err(error) = detach(&self.point) {
-            eprintln!("ibtap-fs: cannot unmount {}: {error}", self.point.display());
+            let point = self.point.display();
+            complain("ibtap-fs", format_args!("cannot unmount {point}: {error}"));
         }
     }
 }
