@@ -113,9 +113,19 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs the command: prints a line for each packet, or with `json` an array of objects, and returns the exit
-/// status.
-pub fn run(args: &DecodeArgs, json: bool) -> u8 {
+/// Format of the packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// A line for each packet.
+    Text,
+    /// An array of objects, each in one line.
+    Json,
+    /// An array of indented objects.
+    PrettyJson,
+}
+
+/// Runs the command: prints the packets, and returns the exit status.
+pub fn run(args: &DecodeArgs, format: Format) -> u8 {
     let name = args.file.display();
     let source: Box<dyn Read> = if args.file.as_os_str() == "-" {
         Box::new(io::stdin().lock())
@@ -129,10 +139,10 @@ pub fn run(args: &DecodeArgs, json: bool) -> u8 {
         }
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let status = match decode(source, json, &mut out) {
+    let status = match decode(source, format, &mut out) {
         Ok(summary) => {
             // JSON output is only the array.
-            if json {
+            if format != Format::Text {
                 report(format_args!("{summary}"));
             }
             summary.exit_status()
@@ -187,10 +197,14 @@ impl std::error::Error for DecodeError {}
 ///
 /// # Errors
 /// [`DecodeError`]. A JSON array is closed also after an error.
-pub fn decode(source: impl Read, json: bool, out: &mut impl Write) -> Result<Summary, DecodeError> {
+pub fn decode(
+    source: impl Read,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<Summary, DecodeError> {
     let mut capture = Capture::open(source).map_err(DecodeError::Read)?;
     let mut printer = Printer {
-        json,
+        format,
         first: true,
         out,
     };
@@ -215,27 +229,32 @@ pub fn decode(source: impl Read, json: bool, out: &mut impl Write) -> Result<Sum
 }
 
 struct Printer<'a, W> {
-    json: bool,
+    format: Format,
     first: bool,
     out: &'a mut W,
 }
 
 impl<W: Write> Printer<'_, W> {
     fn print(&mut self, record: &Record) -> io::Result<()> {
-        if !self.json {
+        if self.format == Format::Text {
             return writeln!(self.out, "{record}");
         }
         let before = if self.first { "[\n" } else { ",\n" };
         self.first = false;
         self.out.write_all(before.as_bytes())?;
-        serde_json::to_writer(&mut self.out, record).map_err(io::Error::from)
+        if self.format == Format::Json {
+            return serde_json::to_writer(&mut self.out, record).map_err(io::Error::from);
+        }
+        // Line feeds are only between the lines; those of a text are escaped.
+        let object = serde_json::to_string_pretty(record)?;
+        write!(self.out, "  {}", object.replace('\n', "\n  "))
     }
 
     fn finish(&mut self, summary: &Summary) -> io::Result<()> {
-        match (self.json, self.first) {
-            (false, _) => writeln!(self.out, "{summary}"),
-            (true, true) => writeln!(self.out, "[]"),
-            (true, false) => writeln!(self.out, "\n]"),
+        match (self.format, self.first) {
+            (Format::Text, _) => writeln!(self.out, "{summary}"),
+            (_, true) => writeln!(self.out, "[]"),
+            (_, false) => writeln!(self.out, "\n]"),
         }
     }
 }

@@ -20,14 +20,14 @@ fn captures() -> PathBuf {
 
 fn lines(file: &[u8]) -> (Summary, Vec<String>) {
     let mut out = Vec::new();
-    let summary = decode(file, false, &mut out).unwrap();
+    let summary = decode(file, Format::Text, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     (summary, text.lines().map(str::to_owned).collect())
 }
 
 fn objects(file: &[u8]) -> Vec<Json> {
     let mut out = Vec::new();
-    decode(file, true, &mut out).unwrap();
+    decode(file, Format::Json, &mut out).unwrap();
     serde_json::from_slice(&out).unwrap()
 }
 
@@ -377,7 +377,7 @@ fn pcapng_is_read_like_pcap() {
 #[test]
 fn other_files_are_refused() {
     let refusal = |file: &[u8]| {
-        let e = decode(file, false, &mut Vec::new()).unwrap_err();
+        let e = decode(file, Format::Text, &mut Vec::new()).unwrap_err();
         e.to_string()
     };
     let neither = "the file is neither pcap nor pcapng";
@@ -398,7 +398,21 @@ fn json_is_an_array_even_when_empty_or_cut_short() {
     assert_eq!(objects(&pcap(&[], 0)).len(), 0);
     let file = capture("ud_send_v4.pcap");
     let mut out = Vec::new();
-    decode(&file[..file.len() - 1], true, &mut out).unwrap_err();
+    decode(&file[..file.len() - 1], Format::Json, &mut out).unwrap_err();
     let all: Vec<Json> = serde_json::from_slice(&out).unwrap();
     assert_eq!(all.len(), 5);
+}
+
+#[test]
+fn indented_json_is_the_array_of_all_packets() {
+    let file = capture("cm_reject_v4.pcap");
+    let mut out = Vec::new();
+    decode(&*file, Format::PrettyJson, &mut out).unwrap();
+    let all: Vec<Json> = serde_json::from_slice(&out).unwrap();
+    assert_eq!(all, objects(&file));
+    let expected = serde_json::to_string_pretty(&all).unwrap();
+    let lines = |text: &str| text.lines().count();
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(lines(&text), lines(&expected));
+    assert!(text.starts_with("[\n  {\n    \""), "{text}");
 }

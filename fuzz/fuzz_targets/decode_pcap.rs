@@ -1,13 +1,14 @@
-//! `ibtap decode` of any file; an odd length is printed as JSON.
+//! `ibtap decode` of any file; the length selects the format.
 
 #![no_main]
 
-use decode::decode;
+use decode::{Format, decode};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();
-    if let Ok(summary) = decode(data, data.len() % 2 == 1, &mut out) {
+    let formats = [Format::Text, Format::Json, Format::PrettyJson];
+    if let Ok(summary) = decode(data, formats[data.len() % 3], &mut out) {
         assert_eq!(
             summary.good + summary.bad + summary.unknown,
             summary.roce + summary.raw

@@ -50,7 +50,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             top::run(&args, &cli.socket, Format::of(&cli))?;
             Ok(EXIT_OK)
         }
-        Command::Decode(args) => Ok(decode::run(&args, cli.json)),
+        Command::Decode(args) => Ok(decode::run(&args, Format::of(&cli).into())),
         command => ask::run(&cli, &command),
     }
 }

@@ -84,6 +84,16 @@ impl Format {
     }
 }
 
+impl From<Format> for decode::Format {
+    fn from(format: Format) -> decode::Format {
+        match format {
+            Format::Text => decode::Format::Text,
+            Format::Json => decode::Format::Json,
+            Format::PrettyJson => decode::Format::PrettyJson,
+        }
+    }
+}
+
 /// Prints `items` as JSON, or the text made from them.
 pub fn print<T: Serialize>(
     format: Format,
