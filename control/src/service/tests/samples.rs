@@ -530,7 +530,7 @@ fn interface() -> InterfaceInfo {
         lid: Some(3),
         sm_lid: Some(1),
         sm_sl: Some(0),
-        sa_gid: None,
+        sa_gid: Some(gid()),
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         up: true,
