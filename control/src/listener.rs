@@ -4,6 +4,7 @@
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,6 +59,18 @@ pub enum BindError {
         /// The path.
         path: String,
         /// The option or key that selects another path.
+        key: &'static str,
+        /// The error.
+        source: io::Error,
+    },
+    /// The operating system refused a TCP address.
+    #[error(
+        "cannot listen on the TCP address {address}: {source}; choose another address with {key}"
+    )]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// The option or key that selects another address.
         key: &'static str,
         /// The error.
         source: io::Error,

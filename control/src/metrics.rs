@@ -54,10 +54,17 @@ impl MetricsServer {
     /// # Errors
     /// [`BindError`], a sentence for the user.
     pub fn bind(address: &MetricsAddress) -> Result<MetricsServer, BindError> {
-        let os = |source| BindError::Os {
-            path: address.to_string(),
-            key: KEY,
-            source,
+        let os = |source| match *address {
+            MetricsAddress::Unix(_) => BindError::Os {
+                path: address.to_string(),
+                key: KEY,
+                source,
+            },
+            MetricsAddress::Tcp(address) => BindError::Address {
+                address,
+                key: KEY,
+                source,
+            },
         };
         let listener = match address {
             MetricsAddress::Unix(path) => Socket::Unix(Listener::bind(path, KEY)?),

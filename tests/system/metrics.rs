@@ -171,7 +171,7 @@ fn a_wrong_or_taken_address_ends_the_start_with_advice() {
     let path = configuration(host, "metrics = \"192.0.2.1:9345\"");
     let done = host.daemon_run(&["--config", &path]);
     assert_eq!(done.code, Some(2), "{done:?}");
-    let advice = "choose another path with the key metrics";
+    let advice = "choose another address with the key metrics";
     assert!(done.err.contains(advice), "{done:?}");
 }
 

@@ -137,12 +137,13 @@ fn an_answer_larger_than_the_socket_is_written_in_turns() {
 #[test]
 fn a_taken_address_is_refused_with_advice() {
     let first = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = MetricsAddress::Tcp(first.local_addr().unwrap());
-    let error = MetricsServer::bind(&address).err().unwrap().to_string();
-    assert!(
-        error.contains("choose another path with the key metrics"),
-        "{error}"
-    );
+    let at = first.local_addr().unwrap();
+    let error = MetricsServer::bind(&MetricsAddress::Tcp(at));
+    let error = error.err().unwrap().to_string();
+    let begin = format!("cannot listen on the TCP address {at}: ");
+    assert!(error.starts_with(&begin), "{error}");
+    let end = "; choose another address with the key metrics";
+    assert!(error.ends_with(end), "{error}");
     let world = World::new();
     let path = world.directory.path().join("m.sock");
     let error = MetricsServer::bind(&MetricsAddress::Unix(path));
