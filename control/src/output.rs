@@ -54,8 +54,26 @@ pub fn json<T: Serialize + ?Sized>(value: &T, indented: bool) -> Result<String, 
 }
 
 /// Writes a sentence of a program to stderr. Without stderr, the exit status is the only report. (`eprintln!` panics.)
+/// Names in the sentence cannot control the terminal.
 pub fn complain(program: &str, sentence: impl Display) {
+    let sentence = printable_lines(&sentence.to_string());
     let _ = writeln!(io::stderr(), "{program}: {sentence}");
+}
+
+/// Replaces what could control a terminal or change the direction of its text. The kernel allows escape
+/// sequences in names of interfaces, and any host of a subnet chooses its names there.
+pub fn printable(text: &str) -> String {
+    text.replace(is_control, "?")
+}
+
+/// The same for a text of several lines: line feeds and tabs stay.
+pub fn printable_lines(text: &str) -> String {
+    text.replace(|c| is_control(c) && !matches!(c, '\n' | '\t'), "?")
+}
+
+fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -71,5 +89,12 @@ mod tests {
         let mut full = std::fs::File::create("/dev/full").unwrap();
         let error = write(&mut full, "no room").unwrap_err().to_string();
         assert!(error.starts_with("cannot write to stdout: "), "{error}");
+    }
+
+    #[test]
+    fn names_cannot_control_a_terminal() {
+        let name = "ib\x1b[2J\u{9b}0\u{202e}x\r\n\t";
+        assert_eq!(printable(name), "ib?[2J?0?x???");
+        assert_eq!(printable_lines(name), "ib?[2J?0?x?\n\t");
     }
 }

@@ -34,7 +34,7 @@ use control::exit::{EXIT_OK, EXIT_REFUSED};
 use netdev::netns::Namespace;
 use rtnl::Requests;
 
-use crate::output::{Failure, Format, print};
+use crate::output::{Failure, Format, print_coloured};
 use daemon::View;
 use finding::{Finding, Level, any_failed};
 use target::Target;
@@ -85,7 +85,7 @@ impl DoctorArgs {
 pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failure> {
     let findings = examine(args, socket)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    print(format, &findings, |all| finding::text(all, colour))?;
+    print_coloured(format, &findings, |all| finding::text(all, colour))?;
     Ok(if any_failed(&findings) {
         EXIT_REFUSED
     } else {

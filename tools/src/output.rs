@@ -2,7 +2,7 @@
 
 use control::ClientError;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
-use control::output;
+use control::output::{self, OutputError};
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -103,6 +103,15 @@ pub fn print<T: Serialize>(
     write(format, items, text)
 }
 
+/// The same for a text with colours, in which the caller has made the names printable.
+pub fn print_coloured<T: Serialize>(
+    format: Format,
+    items: &[T],
+    text: impl FnOnce(&[T]) -> String,
+) -> Result<(), Failure> {
+    finish(as_made(format, items, text))
+}
+
 /// Prints one item of a stream, as a JSON object or as text, and flushes the output.
 pub fn print_line<T: Serialize>(
     format: Format,
@@ -117,14 +126,48 @@ fn write<T: Serialize + ?Sized>(
     value: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
-    let rendered = match format {
+    finish(rendered(format, value, text))
+}
+
+/// Names from elsewhere cannot control the terminal.
+fn rendered<T: Serialize + ?Sized>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<String, OutputError> {
+    as_made(format, value, |value| output::printable_lines(&text(value)))
+}
+
+fn as_made<T: Serialize + ?Sized>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<String, OutputError> {
+    match format {
         Format::Text => Ok(text(value)),
         Format::Json => output::json(value, false),
         Format::PrettyJson => output::json(value, true),
-    };
+    }
+}
+
+fn finish(rendered: Result<String, OutputError>) -> Result<(), Failure> {
     match rendered.and_then(output::print) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Failure::Closed),
         Err(error) => Err(Failure::System(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_control_the_terminal() {
+        let text = |name: &str| format!("\t{name}\n");
+        let shown = rendered(Format::Text, "ib\x1b[2J", text).unwrap();
+        assert_eq!(shown, "\tib?[2J\n");
+        let coloured = as_made(Format::Text, "\x1b[32m", text).unwrap();
+        assert_eq!(coloured, "\t\x1b[32m\n");
     }
 }

@@ -5,9 +5,8 @@ mod records;
 mod session;
 mod sminfo;
 
-use std::io::{self, Write};
-
 use control::exit::{EXIT_OK, EXIT_USAGE};
+use control::output::complain;
 use fabric::mad::method::GET_TABLE;
 use fabric::mad::sa::{
     self, McMemberRecord, NodeRecord, PathRecord, Record, ServiceRecord, mc_member, node, path,
@@ -166,16 +165,15 @@ fn show<R: Record>(
     print(format, &dumps, |dumps| {
         dumps.iter().map(Dump::text).collect()
     })?;
-    // If stderr is also closed, only the exit status remains.
     if response.truncated {
-        let _ = writeln!(
-            io::stderr(),
-            "ibtap: records may be missing: ibsim delivers only the first 168 bytes of an answer; ask \
-             for fewer records"
+        complain(
+            "ibtap",
+            "records may be missing: ibsim delivers only the first 168 bytes of an answer; ask for fewer \
+             records",
         );
     }
     if dumps.is_empty() {
-        let _ = writeln!(io::stderr(), "ibtap: there is no such record");
+        complain("ibtap", "there is no such record");
         return Ok(EXIT_USAGE);
     }
     Ok(EXIT_OK)

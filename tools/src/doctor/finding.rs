@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use control::output::printable_lines;
 use serde::Serialize;
 
 /// Severity.
@@ -72,7 +73,7 @@ pub fn any_failed(findings: &[Finding]) -> bool {
     findings.iter().any(|f| f.level == Level::Fail)
 }
 
-/// A line for each finding, and a line for its advice.
+/// A line for each finding, and a line for its advice. Names cannot control the terminal.
 pub fn text(findings: &[Finding], colour: bool) -> String {
     let mut text = String::new();
     for f in findings {
@@ -89,10 +90,11 @@ pub fn text(findings: &[Finding], colour: bool) -> String {
             word
         };
         let space = if f.subject.is_empty() { "" } else { " " };
+        let (subject, found) = (printable_lines(&f.subject), printable_lines(&f.found));
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{word}  {}{space}{}: {}", f.check, f.subject, f.found);
+        let _ = writeln!(text, "{word}  {}{space}{subject}: {found}", f.check);
         if let Some(advice) = &f.advice {
-            let _ = writeln!(text, "      -> {advice}");
+            let _ = writeln!(text, "      -> {}", printable_lines(advice));
         }
     }
     text
@@ -120,6 +122,14 @@ mod tests {
             coloured.contains("\x1b[33mwarn\x1b[m  rights"),
             "{coloured}"
         );
+    }
+
+    #[test]
+    fn a_name_cannot_control_the_terminal() {
+        let finding = Finding::new("interface", Level::Ok, "ib\x1b[2J", "\x1b[A").advise("\x1b[B");
+        let text = text(&[finding], true);
+        let expected = "\x1b[32mok  \x1b[m  interface ib?[2J: ?[A\n      -> ?[B\n";
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Records as text with the field names of saquery, and as JSON objects.
 
+use control::output::printable;
 use fabric::mad::sa::service::LEASE_INFINITE;
 use fabric::mad::sa::{McMemberRecord, NodeRecord, NodeType, PathRecord, Selected, ServiceRecord};
 use fabric::{Gid, Guid};
@@ -94,11 +95,11 @@ impl Dump {
         )
     }
 
-    /// The record's lines.
+    /// The record's lines. Any host of the subnet chooses names in it.
     pub fn text(&self) -> String {
         let mut text = format!("{} dump:\n", self.title);
         for field in &self.fields {
-            text += &format!("\t\t{:.<NAME$}{}\n", field.name, field.text);
+            text += &format!("\t\t{:.<NAME$}{}\n", field.name, printable(&field.text));
         }
         text
     }
@@ -299,6 +300,17 @@ mod tests {
                 .contains("mtu.....................0xbf (reserved)")
         );
         assert_eq!(serde_json::to_value(&dump).unwrap()["mtu"], Value::Null);
+    }
+
+    #[test]
+    fn a_name_cannot_control_the_terminal() {
+        let record = NodeRecord {
+            description: ServiceRecord::name_bytes("\x1b[2J\nn1"),
+            ..NodeRecord::parse(&[0; NodeRecord::LEN]).unwrap()
+        };
+        let text = node(&record).text();
+        assert!(text.contains("?[2J?n1\n"), "{text:?}");
+        assert!(!text.contains('\x1b'), "{text:?}");
     }
 
     #[test]

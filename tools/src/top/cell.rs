@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use control::output::printable;
+
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
@@ -58,16 +60,6 @@ impl Cell {
             Cell::Text(_) => 3,
         }
     }
-}
-
-/// Replaces what could control a terminal or change the direction of its text. The kernel allows escape
-/// sequences in names of interfaces.
-pub fn printable(text: &str) -> String {
-    let is_invisible = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    text.replace(is_invisible, "?")
 }
 
 /// A number with three digits and a decimal prefix.

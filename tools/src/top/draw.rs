@@ -5,13 +5,14 @@ mod overlay;
 
 use std::time::Duration;
 
+use control::output::printable;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use self::canvas::Canvas;
 pub use self::canvas::Look;
-use super::cell::{Cell, printable};
+use super::cell::Cell;
 use super::model::{Model, Overlay};
 use super::table::{Column, Row};
 use super::view::{View, sums};

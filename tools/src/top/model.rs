@@ -5,8 +5,8 @@ mod keys;
 use std::time::Duration;
 
 use control::api::{ConnectionInfo, VersionInfo};
+use control::output::printable;
 
-use super::cell::printable;
 use super::counts::{History, Kind, sources};
 use super::sample::{Answer, List, Listed, Query, Sample};
 use super::table::Table;

@@ -5,9 +5,10 @@ mod peers;
 use std::collections::HashMap;
 
 use control::api::{InterfaceInfo, VnicInfo};
+use control::output::printable;
 
 pub use self::peers::{connection_sources, connections, macs, neighbours};
-use super::cell::{Cell, printable};
+use super::cell::Cell;
 use super::counts::{Counter, Kind, Source};
 use super::losses::{is_loss, meaning};
 use super::table::{Column, Row, Table};

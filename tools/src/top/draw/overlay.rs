@@ -1,9 +1,9 @@
 //! The keys, the help, and the menu of columns.
 
+use control::output::printable;
 use ratatui::style::Style;
 
 use super::canvas::Canvas;
-use crate::top::cell::printable;
 use crate::top::model::{Model, Overlay};
 
 const HELP: [&str; 19] = [
