@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::cli::{Cli, Command};
 use crate::follow;
-use crate::output::{Failure, Format, print};
+use crate::output::{Failure, Format, after, print};
 use crate::resources::{self, Query};
 use crate::text;
 pub use vnics::both;
@@ -109,8 +109,7 @@ fn reload(format: Format, mut client: ControlClient) -> Result<u8, Failure> {
         true => EXIT_OK,
         false => EXIT_REFUSED,
     };
-    print(format, &[outcome], text::reloaded)?;
-    Ok(status)
+    after(print(format, &[outcome], text::reloaded), status)
 }
 
 /// Prints the mode as the kernel's sysfs file does. A change prints only a JSON object.
@@ -181,10 +180,13 @@ fn version(
         }
         Err(error) => Some(error),
     };
-    print(format, &programs, |programs| {
+    let printed = print(format, &programs, |programs| {
         programs.iter().map(Program::line).collect()
-    })?;
-    failure.map_or(Ok(()), |error| Err(error.into()))
+    });
+    match failure {
+        Some(error) => after(printed, EXIT_OK).and(Err(error.into())),
+        None => printed,
+    }
 }
 
 impl Program {

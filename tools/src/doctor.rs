@@ -34,7 +34,7 @@ use control::exit::{EXIT_OK, EXIT_REFUSED};
 use netdev::netns::Namespace;
 use rtnl::Requests;
 
-use crate::output::{Failure, Format, print_coloured};
+use crate::output::{Failure, Format, after, print_coloured};
 use daemon::View;
 use finding::{Finding, Level, any_failed};
 use target::Target;
@@ -85,12 +85,12 @@ impl DoctorArgs {
 pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failure> {
     let findings = examine(args, socket)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    print_coloured(format, &findings, |all| finding::text(all, colour))?;
-    Ok(if any_failed(&findings) {
-        EXIT_REFUSED
-    } else {
-        EXIT_OK
-    })
+    let printed = print_coloured(format, &findings, |all| finding::text(all, colour));
+    let status = match any_failed(&findings) {
+        true => EXIT_REFUSED,
+        false => EXIT_OK,
+    };
+    after(printed, status)
 }
 
 fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {

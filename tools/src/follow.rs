@@ -10,7 +10,7 @@ use control::{ControlClient, Next};
 
 use crate::ask::TIMEOUT;
 use crate::cli::{Milliseconds, PingArgs};
-use crate::output::{Failure, Format, print_line};
+use crate::output::{Failure, Format, after, print_line};
 use crate::text;
 
 /// Prints events until Ctrl-C.
@@ -59,14 +59,14 @@ pub fn ping(client: ControlClient, args: &PingArgs, format: Format) -> Result<u8
             Next::Interrupted => break seen.summary(),
         }
     };
-    print_line(format, &PingReply::Summary(summary), |_| {
+    let printed = print_line(format, &PingReply::Summary(summary), |_| {
         text::ping_summary(&args.target, &summary)
-    })?;
-    Ok(if summary.answers > 0 {
-        EXIT_OK
-    } else {
-        EXIT_USAGE
-    })
+    });
+    let status = match summary.answers {
+        0 => EXIT_USAGE,
+        _ => EXIT_OK,
+    };
+    after(printed, status)
 }
 
 /// The longest time between two replies: the next request, and its timeout, which the daemon reports.

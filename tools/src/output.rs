@@ -112,6 +112,18 @@ pub fn print_coloured<T: Serialize>(
     finish(as_made(format, items, text))
 }
 
+/// The exit status of a command after its output. A reader that has closed the output, such as `head`, does not change
+/// the status.
+///
+/// # Errors
+/// Other errors of the output.
+pub fn after(printed: Result<(), Failure>, status: u8) -> Result<u8, Failure> {
+    match printed {
+        Ok(()) | Err(Failure::Closed) => Ok(status),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Prints one item of a stream, as a JSON object or as text, and flushes the output.
 pub fn print_line<T: Serialize>(
     format: Format,
@@ -169,5 +181,15 @@ mod tests {
         assert_eq!(shown, "\tib?[2J\n");
         let coloured = as_made(Format::Text, "\x1b[32m", text).unwrap();
         assert_eq!(coloured, "\t\x1b[32m\n");
+    }
+
+    #[test]
+    fn a_reader_that_has_closed_the_output_does_not_change_the_status() {
+        assert_eq!(after(Ok(()), EXIT_REFUSED).unwrap(), EXIT_REFUSED);
+        assert_eq!(
+            after(Err(Failure::Closed), EXIT_REFUSED).unwrap(),
+            EXIT_REFUSED
+        );
+        after(Err(Failure::System("full".into())), EXIT_OK).unwrap_err();
     }
 }

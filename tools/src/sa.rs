@@ -16,7 +16,7 @@ use fabric::sa::{Request, Response};
 use fabric::{Gid, Lid, PKey};
 
 use crate::cli::{End, PathArgs, SaArgs, SaVerb};
-use crate::output::{Failure, Format, print};
+use crate::output::{Failure, Format, after, print};
 use records::Dump;
 use session::Session;
 
@@ -162,9 +162,9 @@ fn show<R: Record>(
     dump: fn(&R) -> Dump,
 ) -> Result<u8, Failure> {
     let dumps: Vec<Dump> = response.all::<R>().map(|record| dump(&record)).collect();
-    print(format, &dumps, |dumps| {
+    let printed = print(format, &dumps, |dumps| {
         dumps.iter().map(Dump::text).collect()
-    })?;
+    });
     if response.truncated {
         complain(
             "ibtap",
@@ -174,9 +174,9 @@ fn show<R: Record>(
     }
     if dumps.is_empty() {
         complain("ibtap", "there is no such record");
-        return Ok(EXIT_USAGE);
+        return after(printed, EXIT_USAGE);
     }
-    Ok(EXIT_OK)
+    after(printed, EXIT_OK)
 }
 
 /// Whether a status says that there are no records.

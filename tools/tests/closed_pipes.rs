@@ -29,3 +29,11 @@ fn decode_without_a_reader_of_stderr() {
         assert_eq!(done.status.code(), Some(status), "{words:?}: {done:?}");
     }
 }
+
+#[test]
+fn the_status_does_not_depend_on_the_reader_of_stdout() {
+    // Nothing listens there.
+    let words = ["--socket", "/nonexistent/socket", "version"];
+    let done = ibtap(&words).stdout(closed()).output().unwrap();
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
+}
