@@ -229,7 +229,7 @@ fn faults_of_the_subnet_have_sentences() {
         "ibsim0/2 has no management datagrams",
     );
     subnet.manage(PARTITIONS);
-    faulty(&subnet, "path H2 H9", 2, "no node is called \"H9\"");
+    faulty(&subnet, "path H2 H9", 1, "no node is called \"H9\"");
     subnet.abandon();
     faulty(
         &subnet,

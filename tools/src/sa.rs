@@ -140,7 +140,7 @@ fn locate(session: &mut Session, end: &End) -> Result<Located, Failure> {
     let response = session.ask(wanted.request())?;
     match response.first::<NodeRecord>() {
         Some(node) => Ok(Located::Lid(node.lid)),
-        None => Err(Failure::System(format!(
+        None => Err(Failure::Usage(format!(
             "no node is called {name:?}: ibtap sa node lists the nodes"
         ))),
     }
