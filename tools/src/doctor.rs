@@ -34,7 +34,7 @@ use control::exit::{EXIT_OK, EXIT_REFUSED};
 use netdev::netns::Namespace;
 use rtnl::Requests;
 
-use crate::output::{Failure, Format, after, print_coloured};
+use crate::output::{Failure, Format, after, no_color, print_coloured};
 use daemon::View;
 use finding::{Finding, Level, any_failed};
 use target::Target;
@@ -84,7 +84,7 @@ impl DoctorArgs {
 /// The interface does not exist; writing to stdout fails.
 pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failure> {
     let findings = examine(args, socket)?;
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = std::io::stdout().is_terminal() && !no_color();
     let printed = print_coloured(format, &findings, |all| finding::text(all, colour));
     let status = match any_failed(&findings) {
         true => EXIT_REFUSED,

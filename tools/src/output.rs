@@ -124,6 +124,11 @@ pub fn after(printed: Result<(), Failure>, status: u8) -> Result<u8, Failure> {
     }
 }
 
+/// Whether the user wants no colours (no-color.org): only a value counts.
+pub fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
 /// Prints one item of a stream, as a JSON object or as text, and flushes the output.
 pub fn print_line<T: Serialize>(
     format: Format,

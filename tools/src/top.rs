@@ -26,7 +26,7 @@ use self::model::Model;
 use self::poll::Poller;
 use self::sample::{Answer, Query, Sample};
 use self::view::View;
-use crate::output::{Failure, Format, print};
+use crate::output::{Failure, Format, no_color, print};
 
 /// Width of the text of --batch, unless the environment has another.
 const BATCH_WIDTH: u16 = 120;
@@ -91,8 +91,7 @@ pub fn run(args: &TopArgs, socket: &Path, format: Format) -> Result<(), Failure>
     if args.batch {
         return batch(args, model, poller, start);
     }
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    screen::run(model, poller, start, Look::new(!no_color))
+    screen::run(model, poller, start, Look::new(!no_color()))
 }
 
 fn model(args: &TopArgs) -> Result<Model, Failure> {
