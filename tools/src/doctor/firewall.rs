@@ -281,7 +281,7 @@ fn judge_tracked((count, max): (u64, u64)) -> Option<Finding> {
             format!("{count} of {max} entries are in use; a full table drops packets"),
         )
         .advise(
-            "exclude UDP port 4791 from connection tracking (notrack, see docs/network.md, \
+            "exclude UDP port 4791 from connection tracking (notrack, see man ibtap-network, \
              \"Firewall\"), or raise net.netfilter.nf_conntrack_max",
         )
     })

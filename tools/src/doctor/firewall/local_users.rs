@@ -36,6 +36,6 @@ fn judge_port(chains: &[Chain], port: &PortAddress) -> Finding {
     }
     let found = "local users can send packets in this host's name to other hosts (UDP port 4791)";
     finding(Level::Note, found).advise(
-        "if you do not trust the local users, add the output rule of docs/security.md, \"Local users\"",
+        "if you do not trust the local users, add the output rule of man ibtap-security, \"Local users\"",
     )
 }
