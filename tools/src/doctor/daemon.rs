@@ -57,6 +57,14 @@ pub fn gather(
     interface: Option<&str>,
 ) -> Result<View, ClientError> {
     let mut client = ControlClient::connect(socket, timeout)?;
+    ask(&mut client, interface, pid(socket))
+}
+
+fn ask(
+    client: &mut ControlClient,
+    interface: Option<&str>,
+    pid: Option<u32>,
+) -> Result<View, ClientError> {
     let (vnics, interfaces) = match client.call(methods::VNICS, &Selection::of(interface)) {
         Ok(vnics) if interface.is_some() => (vnics, Vec::new()),
         Ok(vnics) => (vnics, client.call(methods::SHOW, &Selection::of(None))?),
@@ -70,20 +78,27 @@ pub fn gather(
     let mut neighbours = BTreeMap::new();
     let mut guests = BTreeMap::new();
     let mut stats = BTreeMap::new();
-    for name in interfaces.iter().map(InterfaceInfo::qualified_name) {
-        neighbours.insert(
-            name.clone(),
-            client.call(methods::NEIGHBOURS, &Interface::of(&name))?,
-        );
-        guests.insert(
-            name.clone(),
-            client.call(methods::GUESTS, &Interface::of(&name))?.len(),
-        );
-        let of_one = client
-            .call(methods::STATS, &Selection::of(Some(&name)))?
-            .into_iter()
-            .next();
-        stats.extend(of_one.map(|of_one| (name, of_one)));
+    let mut there = Vec::new();
+    for one in interfaces {
+        let name = one.qualified_name();
+        let mut details = || {
+            let of_one = Interface::of(&name);
+            let neighbours = client.call(methods::NEIGHBOURS, &of_one)?;
+            let guests = client.call(methods::GUESTS, &of_one)?;
+            let stats = client.call(methods::STATS, &Selection::of(Some(&name)))?;
+            Ok((neighbours, guests, stats))
+        };
+        match details() {
+            Ok((known, behind, counted)) => {
+                neighbours.insert(name.clone(), known);
+                guests.insert(name.clone(), behind.len());
+                stats.extend(counted.into_iter().next().map(|of_one| (name, of_one)));
+                there.push(one);
+            }
+            // Somebody has removed it since the daemon listed it, and nobody asked for it by name.
+            Err(ClientError::NoSuchInterface { .. }) if interface.is_none() => {}
+            Err(error) => return Err(error),
+        }
     }
     let tables = match client.call(methods::PKEYS, &PkeysRequest::default()) {
         // An older daemon, which `version` reports.
@@ -97,9 +112,9 @@ pub fn gather(
     };
     Ok(View {
         version: client.call(methods::VERSION, &Nothing {})?,
-        pid: pid(socket),
+        pid,
         stats,
-        interfaces,
+        interfaces: there,
         vnics,
         neighbours,
         guests,

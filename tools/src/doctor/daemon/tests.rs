@@ -1,7 +1,9 @@
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
 
 use control::api::{LinkAddress, LogLevel, Mode, QueuePairInfo, ResourcesInfo};
 use fabric::{Gid, PKey, QKey, Qpn};
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -191,4 +193,60 @@ fn another_queue_pair_with_our_gid_is_a_duplicate() {
     let kernels = neighbour(ours.gid, 9);
     let found = crate::doctor::gid::duplicates(&beside_the_kernel, &ports, &[kernels]);
     assert_eq!(found, []);
+}
+
+/// A daemon that lists two interfaces; the second is away when somebody asks for it.
+fn serve(listener: &UnixListener) {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let mut request = Vec::new();
+        reader.read_until(0, &mut request).unwrap();
+        let Some((0, request)) = request.split_last() else {
+            return;
+        };
+        let request: Value = serde_json::from_slice(request).unwrap();
+        let method = request["method"].as_str().unwrap();
+        let second = InterfaceInfo {
+            name: "ib1".into(),
+            ..interface()
+        };
+        let reply = match method.rsplit('.').next().unwrap() {
+            _ if request["parameters"]["interface"] == "ib1" => json!({
+                "error": "org.ibtap.Daemon.NoSuchInterface",
+                "parameters": { "interface": "ib1" },
+            }),
+            "Version" => json!({ "parameters": view().version }),
+            "Show" => json!({ "parameters": { "interfaces": [interface(), second] } }),
+            "Vnics" => json!({ "parameters": { "vnics": [] } }),
+            "Neighbours" => json!({ "parameters": { "neighbours": [] } }),
+            "Guests" => json!({ "parameters": { "guests": [] } }),
+            "Stats" => json!({ "parameters": { "stats": [] } }),
+            "Pkeys" => json!({ "parameters": { "tables": [] } }),
+            "Resources" => json!({ "parameters": { "resources": [] } }),
+            other => panic!("{other}"),
+        };
+        let mut reply = reply.to_string().into_bytes();
+        reply.push(0);
+        stream.write_all(&reply).unwrap();
+    }
+}
+
+#[test]
+fn an_interface_that_goes_during_the_requests_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || serve(&listener));
+    let mut client = ControlClient::connect(&socket, Duration::from_secs(120)).unwrap();
+    let seen = ask(&mut client, None, None).unwrap();
+    let names: Vec<_> = seen.interfaces.iter().map(|i| &i.name).collect();
+    assert_eq!(names, ["ib0"]);
+    let error = ask(&mut client, Some("ib1"), None).unwrap_err();
+    assert!(
+        matches!(error, ClientError::NoSuchInterface { .. }),
+        "{error}"
+    );
+    drop(client);
+    server.join().unwrap();
 }
