@@ -33,14 +33,35 @@ struct Reported {
 pub fn run(args: &SaArgs, format: Format) -> Result<u8, Failure> {
     let interrupt = interrupt()?;
     let mut session = Session::with(args, Agent::REPORTS)?;
+    subscribed(
+        &mut session,
+        |session, trap| session.ask(Request::subscribe(trap)).map(drop),
+        |session| follow(session, format, interrupt.as_fd()),
+        Session::unsubscribe,
+    )?;
+    Ok(EXIT_OK)
+}
+
+/// Subscribes, runs `during` if all subscriptions were accepted, and ends the accepted subscriptions.
+fn subscribed<S>(
+    session: &mut S,
+    mut subscribe: impl FnMut(&mut S, u16) -> Result<(), Failure>,
+    during: impl FnOnce(&mut S) -> Result<(), Failure>,
+    mut unsubscribe: impl FnMut(&mut S, u16) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut accepted = Vec::new();
+    let mut end = Ok(());
     for trap in TRAPS {
-        session.ask(Request::subscribe(trap))?;
+        end = subscribe(session, trap);
+        if end.is_err() {
+            break;
+        }
+        accepted.push(trap);
     }
-    let end = follow(&mut session, format, interrupt.as_fd());
-    let unsubscribed = TRAPS
-        .into_iter()
-        .try_for_each(|trap| session.unsubscribe(trap));
-    end.and(unsubscribed).map(|()| EXIT_OK)
+    let end = end.and_then(|()| during(session));
+    let mut accepted = accepted.into_iter();
+    let unsubscribed = accepted.try_for_each(|trap| unsubscribe(session, trap));
+    end.and(unsubscribed)
 }
 
 fn follow(
@@ -67,4 +88,31 @@ fn show(notice: &Notice, format: Format) -> Result<(), Failure> {
     print_line(format, &reported, |r| {
         format!("trap {} from LID {}: {}\n", r.trap, r.issuer_lid, r.what)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_subscription_ends_the_accepted_ones() {
+        let mut in_force = Vec::new();
+        let end = subscribed(
+            &mut in_force,
+            |in_force, trap| match in_force.len() {
+                2 => Err(Failure::System("refused".into())),
+                _ => {
+                    in_force.push(trap);
+                    Ok(())
+                }
+            },
+            |_| panic!("not all subscriptions are in force"),
+            |in_force, trap| {
+                in_force.retain(|t| *t != trap);
+                Ok(())
+            },
+        );
+        assert!(matches!(end, Err(Failure::System(what)) if what == "refused"));
+        assert!(in_force.is_empty(), "{in_force:?}");
+    }
 }
