@@ -6,6 +6,7 @@ use control::api::{
     CmIdInfo, CompletionQueueInfo, LinkInfo, MemberInfo, MemoryRegionInfo, ProtectionDomainInfo,
     QueuePairInfo, ResourcesInfo, SharedReceiveQueueInfo,
 };
+use control::config::values::parse_number;
 
 /// The name of a kind of resource, and the keys of its lines, which are also keys of filters.
 struct Kind {
@@ -46,6 +47,21 @@ const GROUP: Kind = Kind {
     keys: &["mgid", "lqpn"],
 };
 
+/// The keys of a port's line, which has no kind.
+const LINK_KEYS: &[&str] = &[
+    "state",
+    "link_layer",
+    "lid",
+    "sm_lid",
+    "sm_sl",
+    "guid",
+    "gid",
+    "gid_index",
+    "mtu",
+    "fw",
+    "netdev",
+];
+
 /// The kinds that a query can name.
 const KINDS: [&Kind; 7] = [&QP, &CQ, &SRQ, &CM_ID, &MR, &PD, &GROUP];
 
@@ -69,7 +85,7 @@ impl Wanted {
     fn parse(text: &str) -> Wanted {
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(number(first)?..=number(last)?)
+            Some(parse_number(first)?..=parse_number(last)?)
         };
         match text.split(',').map(range).collect() {
             Some(ranges) => Wanted::Numbers(ranges),
@@ -81,21 +97,10 @@ impl Wanted {
         match self {
             Wanted::Text(text) => text.eq_ignore_ascii_case(value),
             Wanted::Numbers(ranges) => {
-                number(value).is_some_and(|n| ranges.iter().any(|range| range.contains(&n)))
+                parse_number(value).is_some_and(|n| ranges.iter().any(|range| range.contains(&n)))
             }
         }
     }
-}
-
-/// A decimal number, or a hexadecimal number with the prefix `0x`.
-fn number(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x") {
-        Some(digits) => (digits, 16),
-        None => (text, 10),
-    };
-    // from_str_radix accepts a sign.
-    let is_number = !digits.starts_with(['+', '-']);
-    is_number.then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
 /// What to show.
@@ -119,10 +124,17 @@ impl Query {
         if kind.is_some() {
             words.next();
         }
-        let kinds: Vec<&Kind> = kind.map_or(KINDS.to_vec(), |kind| vec![kind]);
+        let of_kinds: Vec<&[&str]> = match kind {
+            Some(kind) => vec![kind.keys],
+            None => KINDS
+                .iter()
+                .map(|kind| kind.keys)
+                .chain([LINK_KEYS])
+                .collect(),
+        };
         let mut filters = Vec::new();
         while let Some(key) = words.next() {
-            let mut keys = COMMON.iter().chain(kinds.iter().flat_map(|kind| kind.keys));
+            let mut keys = COMMON.iter().chain(of_kinds.iter().copied().flatten());
             let Some(known) = keys.find(|known| **known == key) else {
                 return Err(unknown(key, kind));
             };

@@ -233,7 +233,7 @@ pub fn parse_mss(text: &str) -> Result<MssChoice, String> {
 }
 
 /// Parses a decimal number, or a hexadecimal number with the prefix `0x`.
-pub(crate) fn parse_number(text: &str) -> Option<u64> {
+pub fn parse_number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None => (text, 10),

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use control::config::values::parse_number;
 use fabric::{Gid, Guid, Lid, PKey, ServiceId};
 
 use super::Milliseconds;
@@ -147,12 +148,8 @@ impl FromStr for End {
 
 /// A number, with `0x` in base 16.
 fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    let wrong = || format!("{text:?} is no number of this size; use 1 or 0x1");
-    T::try_from(parsed.map_err(|_| wrong())?).map_err(|_| wrong())
+    let number = parse_number(text).and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| format!("{text:?} is no number of this size; use 1 or 0x1"))
 }
 
 fn lid(text: &str) -> Result<Lid, String> {

@@ -205,12 +205,30 @@ fn every_key_is_a_filter() {
         ),
         (&GROUP, soft.groups.iter().map(group).collect()),
     ];
-    for (kind, lines) in lines {
+    let links = [soft.link.iter(), verbs.link.iter()].into_iter().flatten();
+    let of_port = ("port", LINK_KEYS, links.map(link).collect());
+    let lines = lines.map(|(kind, lines)| (kind.name, kind.keys, lines));
+    for (name, keys, lines) in lines.into_iter().chain([of_port]) {
         let mut used: Vec<&str> = lines.iter().flatten().map(|(key, _)| *key).collect();
         used.sort_unstable();
         used.dedup();
-        let mut keys = kind.keys.to_vec();
+        let mut keys = keys.to_vec();
         keys.sort_unstable();
-        assert_eq!(used, keys, "{}", kind.name);
+        assert_eq!(used, keys, "{name}");
+    }
+}
+
+#[test]
+fn the_line_of_a_port_has_filters() {
+    let port = soft();
+    let words = link(port.link.as_ref().unwrap());
+    assert!(words.len() > 5, "{words:?}");
+    for (key, value) in words {
+        let mut ports = vec![soft()];
+        query(&format!("{key} {value}")).unwrap().select(&mut ports);
+        assert_eq!(ports[0].link, port.link, "{key} {value}");
+        let mut ports = vec![soft()];
+        query(&format!("{key} other")).unwrap().select(&mut ports);
+        assert!(ports.is_empty(), "{key} other");
     }
 }
