@@ -100,7 +100,7 @@ SCRIPT
 #!/bin/sh
 set -e
 if [ "\$1" = remove ] && [ -d /run/systemd/system ]; then
-    deb-systemd-invoke stop $units
+    deb-systemd-invoke stop $units || true
 fi
 SCRIPT
     {
@@ -110,8 +110,9 @@ if [ "\$1" = remove ] && [ -d /run/systemd/system ]; then
     systemctl --system daemon-reload >/dev/null || true
 fi
 SCRIPT
-        debian_removal "$2"
+        # First, because it must also happen if another step fails.
         printf 'if [ "$1" = purge ]; then\n    deb-systemd-helper purge %s >/dev/null || true\nfi\n' "$unit"
+        debian_removal "$2"
     } >"$1/postrm"
     chmod 755 "$1"/{postinst,prerm,postrm}
 }
@@ -121,8 +122,9 @@ debian_removal() {
     case $1 in
         ibtap)
             cat <<'SCRIPT'
-if [ "$1" = remove ]; then
-    rm -rf /run/ibtap
+# Each daemon removes its own socket. Sockets of daemons in containers may be there.
+if [ "$1" = remove ] && [ -d /run/ibtap ]; then
+    rmdir --ignore-fail-on-non-empty /run/ibtap
 fi
 if [ "$1" = purge ]; then
     rm -f /etc/systemd/system/multi-user.target.wants/ibtapd@*.service
@@ -132,7 +134,7 @@ if [ "$1" = purge ]; then
         rmdir --ignore-fail-on-non-empty /etc/ibtap
     fi
     if [ ! -e /var/lib/ibtap-em ] && getent passwd ibtap >/dev/null; then
-        userdel ibtap
+        userdel ibtap || echo "The user ibtap stays: userdel ibtap failed." >&2
     fi
 fi
 SCRIPT
@@ -146,7 +148,7 @@ if [ "$1" = purge ]; then
     fi
     # The user of both packages, if ibtap has gone before.
     if [ ! -e /usr/lib/sysusers.d/ibtap.conf ] && getent passwd ibtap >/dev/null; then
-        userdel ibtap
+        userdel ibtap || echo "The user ibtap stays: userdel ibtap failed." >&2
     fi
 fi
 SCRIPT

@@ -65,6 +65,31 @@ fn packages_serve_after_installation_and_leave_nothing_after_purge() {
 }
 
 #[test]
+fn a_process_of_the_user_and_a_foreign_socket_survive_a_purge() {
+    on_systemd(|served| {
+        let machine = &served.machine;
+        let purge = "dpkg --purge ibtap ibtap-em ibtap-fs 2>&1";
+        served.long(purge);
+        served.install(VERSIONS[0], &["ibtap"]);
+        served.long("systemctl enable --now ibtapd 2>&1");
+        machine.ok(
+            "touch /run/ibtap/foreign.sock
+            setpriv --reuid ibtap --regid ibtap --clear-groups sleep 1000 >/dev/null 2>&1 </dev/null &
+            echo $! >/tmp/sleep.pid",
+        );
+        let said = served.long(purge);
+        assert!(said.contains("The user ibtap stays"), "{said}");
+        machine
+            .ok("test -e /run/ibtap/foreign.sock && getent passwd ibtap && test ! -e /etc/ibtap");
+        let left = machine.ok("find /etc/systemd /var/lib/systemd -name 'ibtap*'");
+        assert_eq!(left, "");
+        machine.ok("kill $(cat /tmp/sleep.pid)
+            while [ -e /proc/$(cat /tmp/sleep.pid) ]; do sleep 0.1; done
+            rm -r /run/ibtap /tmp/sleep.pid && userdel ibtap");
+    });
+}
+
+#[test]
 fn an_upgrade_restarts_a_running_daemon_and_keeps_its_configuration() {
     on_systemd(|served| {
         let machine = &served.machine;
