@@ -9,6 +9,7 @@ use fabric::rmpp::{flag, kind};
 
 use super::cm;
 use super::record::{Fields, MadRecord, Value};
+use super::values::{count, number, text};
 
 /// The record of `mad`.
 pub fn record(mad: &Mad<'_>) -> MadRecord {
@@ -109,18 +110,6 @@ fn notice(notice: &Notice) -> Fields {
     let mut fields = vec![("trap", count(notice.trap))];
     fields.extend(notice.gid().map(|gid| ("gid", text(gid))));
     fields
-}
-
-fn number(n: impl Into<u64>) -> Value {
-    Value::Number(n.into())
-}
-
-fn count(n: impl Into<u64>) -> Value {
-    Value::Count(n.into())
-}
-
-fn text(value: impl ToString) -> Value {
-    Value::Text(value.to_string())
 }
 
 /// Bytes of an MTU; 0 for a code without one, such as that of a field that is not valid.

@@ -48,7 +48,7 @@ impl Interfaces {
     pub fn looked_up(&mut self, interface: &InterfaceInfo) -> u64 {
         let known = Known {
             identity: Identity::of(interface),
-            selector: selector(interface),
+            selector: interface.qualified_name(),
             is_child: interface.parent.is_some(),
         };
         self.0.looked_up(known.identity.clone(), known)
@@ -72,16 +72,8 @@ impl Interfaces {
     /// Updates the selector of an interface.
     pub fn seen(&mut self, number: u64, interface: &InterfaceInfo) {
         if let Some(known) = self.0.get_mut(number) {
-            known.selector = selector(interface);
+            known.selector = interface.qualified_name();
         }
-    }
-}
-
-/// The selector of an interface for requests, in any namespace.
-pub fn selector(interface: &InterfaceInfo) -> String {
-    match &interface.netns {
-        Some(netns) => format!("{netns}/{}", interface.name),
-        None => interface.name.clone(),
     }
 }
 
@@ -155,8 +147,8 @@ mod tests {
         moved.netns = Some("netns:4026532008".into());
         let listed = directories(&[interface("ib0", 1), there.clone(), moved.clone()]);
         assert_eq!(listed, ["ib0", "blue:ib0", "ib0.8001"]);
-        assert_eq!(selector(&there), "blue/ib0");
-        assert_eq!(selector(&moved), "netns:4026532008/ib0.8001");
+        assert_eq!(there.qualified_name(), "blue/ib0");
+        assert_eq!(moved.qualified_name(), "netns:4026532008/ib0.8001");
         assert_eq!(
             parts("netns:4026532008:ib0"),
             (Some("netns:4026532008"), "ib0")

@@ -14,7 +14,7 @@ use control::{ClientError, ControlClient};
 use rustix::io::Errno;
 
 use crate::contents;
-use crate::interfaces::{parts, selector};
+use crate::interfaces::parts;
 use crate::number;
 use crate::ports::{self, PortFile};
 use crate::recent::{Limit, Recent};
@@ -160,7 +160,7 @@ impl Requests {
     /// # Errors
     /// ACCESS for a write-only file; as [`errno`].
     pub fn read(&self, node: Node, interface: &InterfaceInfo) -> Result<String, Errno> {
-        let name = selector(interface);
+        let name = interface.qualified_name();
         match node {
             Node::Attribute(attribute) => contents::of(attribute, interface).ok_or(Errno::ACCESS),
             Node::Counter(at) => self.counter(STATISTICS[at], interface),
@@ -217,7 +217,7 @@ impl Requests {
         data: &[u8],
     ) -> Result<(), Errno> {
         let change = Change::read(attribute, data)?;
-        let done = self.ask(|daemon| change.send(daemon, selector(interface)));
+        let done = self.ask(|daemon| change.send(daemon, interface.qualified_name()));
         self.shown.forget();
         self.counted.forget();
         done
