@@ -118,9 +118,11 @@ macro_rules! fake {
     (@one ibv_close_device $($rest:tt)*) => { fake!(@ends ibv_close_device $($rest)*); };
     (@one ibv_destroy_comp_channel $($rest:tt)*) => { fake!(@ends ibv_destroy_comp_channel $($rest)*); };
     (@one ibv_destroy_cq $($rest:tt)*) => { fake!(@ends ibv_destroy_cq $($rest)*); };
-    (@one ibv_destroy_qp $($rest:tt)*) => { fake!(@ends ibv_destroy_qp $($rest)*); };
+    (@one ibv_destroy_qp $($rest:tt)*) => { fake!(@device ibv_destroy_qp $($rest)*); };
     (@one ibv_req_notify_cq $($rest:tt)*) => { fake!(@succeeds ibv_req_notify_cq $($rest)*); };
-    (@one ibv_modify_qp $($rest:tt)*) => { fake!(@succeeds ibv_modify_qp $($rest)*); };
+    (@one ibv_modify_qp $($rest:tt)*) => { fake!(@device ibv_modify_qp $($rest)*); };
+    (@one ibv_attach_mcast $($rest:tt)*) => { fake!(@succeeds ibv_attach_mcast $($rest)*); };
+    (@one ibv_detach_mcast $($rest:tt)*) => { fake!(@succeeds ibv_detach_mcast $($rest)*); };
     (@one ibv_get_device_list $($rest:tt)*) => { fake!(@device ibv_get_device_list $($rest)*); };
     (@one ibv_free_device_list $($rest:tt)*) => { fake!(@device ibv_free_device_list $($rest)*); };
     (@one ibv_get_device_name $($rest:tt)*) => { fake!(@device ibv_get_device_name $($rest)*); };

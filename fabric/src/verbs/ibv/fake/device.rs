@@ -30,6 +30,10 @@ pub struct Device {
     pub(super) cm_events: VecDeque<(usize, rdma_cm_event_type)>,
     /// Whether new queue pairs are refused.
     pub refuses_queue_pairs: bool,
+    /// Whether controlled Q_Keys are refused, as by the kernel without CAP_NET_RAW.
+    pub refuses_controlled: bool,
+    /// Whether queries of ports and queue pairs fail.
+    pub fails_queries: bool,
     /// Identifiers of the posted sends, in order.
     pub sends: Vec<u64>,
     /// Completions to be polled, each with the address of its queue.
@@ -49,6 +53,8 @@ impl Default for Device {
             at_rdma_cm: None,
             cm_events: VecDeque::new(),
             refuses_queue_pairs: false,
+            refuses_controlled: false,
+            fails_queries: false,
             sends: Vec::new(),
             completions: Vec::new(),
             descriptors: Vec::new(),
@@ -64,6 +70,12 @@ impl Device {
         let number = fd.as_raw_fd();
         self.descriptors.push(fd);
         number
+    }
+
+    /// A queue pair in RESET, or a destroyed one, has no completions: mlx4, mlx5 and mthca remove those not yet polled,
+    /// and free their places in the shared receive queue.
+    fn forget(&mut self, qp_num: u32) {
+        self.completions.retain(|(_, wc)| wc.qp_num != qp_num);
     }
 }
 
@@ -118,6 +130,9 @@ pub unsafe fn ibv_query_port(
     attr.state = IBV_PORT_ACTIVE;
     attr.gid_tbl_len = 1;
     let device = fake.device();
+    if device.fails_queries {
+        return libc::EIO;
+    }
     attr.active_mtu = device.active_mtu;
     attr.pkey_tbl_len = device.pkeys.len() as u16;
     attr.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
@@ -210,13 +225,42 @@ pub unsafe fn ibv_create_qp(fake: &Fake, _: *mut ibv_pd, _: *mut ibv_qp_init_att
     qp
 }
 
+pub unsafe fn ibv_modify_qp(
+    fake: &Fake,
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: the caller's queue pair and structure.
+    let (qp_num, attr) = unsafe { ((*qp).qp_num, &*attr) };
+    let mut device = fake.device();
+    let has = |bit: ibv_qp_attr_mask| mask.cast_unsigned() & bit != 0;
+    if device.refuses_controlled && has(IBV_QP_QKEY) && attr.qkey >> 31 == 1 {
+        return libc::EPERM;
+    }
+    if has(IBV_QP_STATE) && attr.qp_state == IBV_QPS_RESET {
+        device.forget(qp_num);
+    }
+    0
+}
+
+pub unsafe fn ibv_destroy_qp(fake: &Fake, qp: *mut ibv_qp) -> c_int {
+    // SAFETY: `ibv_create_qp` made it; it is freed once.
+    let qp = unsafe { Box::from_raw(qp) };
+    fake.device().forget(qp.qp_num);
+    0
+}
+
 pub unsafe fn ibv_query_qp(
-    _: &Fake,
+    fake: &Fake,
     _: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
     _: c_int,
     _: *mut ibv_qp_init_attr,
 ) -> c_int {
+    if fake.device().fails_queries {
+        return libc::EIO;
+    }
     // SAFETY: the caller's structure.
     unsafe { (*attr).qp_state = IBV_QPS_RTS };
     0
