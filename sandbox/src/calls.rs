@@ -187,7 +187,7 @@ pub(crate) fn of_process() -> Vec<Call> {
         // Other processes keep their limits.
         (libc::SYS_prlimit64, one_of(0, &[0, own])),
         (libc::SYS_ioctl, harmless_requests()),
-        (libc::SYS_socket, families()),
+        (libc::SYS_socket, sockets()),
         (libc::SYS_setns, vec![equal((1, libc::CLONE_NEWNET))]),
     ]);
     calls
@@ -224,15 +224,21 @@ fn own_settings() -> Vec<SeccompRule> {
     one_of(0, &allowed)
 }
 
-/// The families of socket(2): no packet sockets.
-fn families() -> Vec<SeccompRule> {
-    let allowed = [
-        libc::AF_UNIX,
-        libc::AF_NETLINK,
-        libc::AF_INET,
-        libc::AF_INET6,
-    ];
-    one_of(0, &allowed)
+/// The type of a socket without its flags (kernel include/linux/net.h).
+const SOCK_TYPE_MASK: c_int = 0xf;
+
+/// The families of socket(2), and the types of Internet sockets: no packet sockets, which AF_INET with SOCK_PACKET
+/// makes, too, and no raw sockets.
+fn sockets() -> Vec<SeccompRule> {
+    let mut allowed = one_of(0, &[libc::AF_UNIX, libc::AF_NETLINK]);
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+            let mask = Compare::MaskedEq(u64::from(SOCK_TYPE_MASK.cast_unsigned()));
+            let is_kind = condition(1, mask, kind);
+            allowed.push(rule(vec![condition(0, Compare::Eq, family), is_kind]));
+        }
+    }
+    allowed
 }
 
 /// fcntl(2): not what lets the kernel send signals to another process (F_SETOWN, F_SETSIG).

@@ -15,6 +15,10 @@ const USED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::IPC_LOCK);
 
+/// Used in addition by a daemon with RDMA devices: a queue pair with a controlled Q_Key (kernel
+/// drivers/infiniband/core/uverbs_cmd.c, modify_qp). The filter refuses packet and raw sockets.
+const OF_DEVICES: CapabilitySet = CapabilitySet::NET_RAW;
+
 /// Used until the end of the start, to name the process that has a port or an interface: the files of other users'
 /// processes in /proc.
 const USED_AT_START: CapabilitySet =
@@ -23,9 +27,20 @@ const USED_AT_START: CapabilitySet =
 /// Capabilities of the kernel: 0 to 63 (linux/capability.h: 41 of them).
 const NUMBERS: u32 = 64;
 
-/// Keeps the used ones of the process's capabilities, and forbids to gain others.
-pub(crate) fn begin() {
-    let kept = USED.union(USED_AT_START);
+/// The capabilities that the process uses from its start.
+fn of_process(devices: bool) -> CapabilitySet {
+    let used = USED.union(USED_AT_START);
+    if devices {
+        used.union(OF_DEVICES)
+    } else {
+        used
+    }
+}
+
+/// Keeps the used ones of the process's capabilities, and forbids to gain others. `devices`: the process uses RDMA
+/// devices.
+pub(crate) fn begin(devices: bool) {
+    let kept = of_process(devices);
     // A program with file capabilities or set-user-ID gives none of them.
     if let Err(error) = set_no_new_privs(true) {
         log::warn!("cannot set no_new_privs: {error}");
@@ -54,7 +69,8 @@ pub(crate) fn forbid_tracing() {
 /// Keeps the capabilities that the calling thread uses from now on.
 pub(crate) fn enter(thread: Thread) {
     keep(match thread {
-        Thread::Control => USED,
+        // Without devices, `begin` has dropped the rest.
+        Thread::Control => USED.union(OF_DEVICES),
         Thread::Data => CapabilitySet::empty(),
     });
 }
@@ -100,6 +116,12 @@ mod tests {
         };
         assert!(of_thread(Thread::Data).1.is_empty());
         let (before, control) = of_thread(Thread::Control);
-        assert_eq!(control, before.intersection(USED));
+        assert_eq!(control, before.intersection(USED.union(OF_DEVICES)));
+    }
+
+    #[test]
+    fn only_a_process_with_devices_has_their_capabilities() {
+        assert!(of_process(true).contains(OF_DEVICES));
+        assert!(!of_process(false).intersects(OF_DEVICES));
     }
 }

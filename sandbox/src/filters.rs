@@ -96,7 +96,7 @@ mod tests {
     use std::thread;
 
     use rustix::io::Errno;
-    use rustix::net::{AddressFamily, SocketType, socket};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket, socket_with};
     use rustix::process::{Pid, Resource, getppid, getrlimit, prlimit, test_kill_process};
 
     use super::*;
@@ -156,11 +156,37 @@ mod tests {
             assert_eq!(program.exec().kind(), ErrorKind::PermissionDenied);
             let signalled = test_kill_process(Pid::INIT);
             assert_eq!(signalled, Err(Errno::PERM));
-            let raw = socket(AddressFamily::PACKET, SocketType::RAW, None);
-            assert_eq!(raw.unwrap_err(), Errno::PERM);
             assert!(File::open("/dev/null").is_ok());
             assert!(UdpSocket::bind("127.0.0.1:0").is_ok());
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
+        });
+    }
+
+    /// The control thread of a daemon with RDMA devices has CAP_NET_RAW.
+    #[test]
+    fn no_thread_makes_packet_or_raw_sockets() {
+        // include/linux/net.h
+        const SOCK_PACKET: u32 = 10;
+        with(of_process(), || {
+            let before = count();
+            let refused = [
+                (AddressFamily::PACKET, SocketType::RAW),
+                (AddressFamily::INET, SocketType::RAW),
+                (AddressFamily::INET, SocketType::from_raw(SOCK_PACKET)),
+                (AddressFamily::INET6, SocketType::RAW),
+            ];
+            for (family, kind) in refused {
+                let made = socket(family, kind, Some(ipproto::ICMP));
+                assert_eq!(made.unwrap_err(), Errno::PERM, "{family:?} {kind:?}");
+            }
+            assert_eq!(count(), before + 4);
+            for family in [AddressFamily::INET, AddressFamily::INET6] {
+                for kind in [SocketType::STREAM, SocketType::DGRAM] {
+                    let made = socket_with(family, kind, SocketFlags::CLOEXEC, None);
+                    assert!(made.is_ok(), "{family:?} {kind:?}");
+                }
+            }
+            assert!(socket(AddressFamily::NETLINK, SocketType::RAW, None).is_ok());
         });
     }
 

@@ -58,11 +58,12 @@ struct Process {
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
 /// Restricts the process. Call it once, before the first thread is made. Without a confinement, the process has
-/// fewer capabilities, and no filter and no Landlock; debuggers and core dumps work.
+/// fewer capabilities, and no filter and no Landlock; debuggers and core dumps work. `devices`: the process uses RDMA
+/// devices, and keeps the capabilities for them.
 ///
 /// A restriction that the kernel does not support is left out, with a log line.
-pub fn begin(confinement: Option<Confinement<'_>>) {
-    capabilities::begin();
+pub fn begin(devices: bool, confinement: Option<Confinement<'_>>) {
+    capabilities::begin(devices);
     let process = confinement.map_or(
         Process {
             filters: None,

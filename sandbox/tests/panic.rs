@@ -22,10 +22,13 @@ fn restricted(test: &str, kind: Thread, body: fn()) -> Option<Output> {
             .output();
         return Some(output.expect("it starts"));
     }
-    sandbox::begin(Some(Confinement {
-        files: &[],
-        report: |args| eprintln!("report: {args}"),
-    }));
+    sandbox::begin(
+        false,
+        Some(Confinement {
+            files: &[],
+            report: |args| eprintln!("report: {args}"),
+        }),
+    );
     let thread = thread::spawn(move || {
         sandbox::enter(kind);
         body();

@@ -35,10 +35,12 @@ pub(super) type SocketFiles<'a> = (&'a Path, Option<&'a Path>);
 /// Restricts the process as the configuration says. Comes before the first thread.
 pub(super) fn begin(config: &Config, source: Option<&Source>, sockets: &[Option<SocketFiles<'_>>]) {
     let files = files(source.map(|source| source.file.as_path()), sockets);
-    sandbox::begin(config.sandbox.then_some(Confinement {
+    let confinement = config.sandbox.then_some(Confinement {
         files: &files,
         report: |args| logging::warn_in_signal_handler("ibtapd::sandbox", args),
-    }));
+    });
+    let is_rdma = |name: &PortName| matches!(name, PortName::Rdma { .. });
+    sandbox::begin(config.ports.keys().any(is_rdma), confinement);
     if has_devices(config) {
         sandbox::enter(sandbox::Thread::Control);
     }
