@@ -1,6 +1,7 @@
 //! The control side: the port, its endpoints and groups, and the state of its device.
 
 mod joining;
+mod qkey;
 mod removal;
 mod resources;
 mod subnet;

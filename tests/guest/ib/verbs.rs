@@ -1,13 +1,15 @@
 //! A daemon over verbs on an InfiniBand port, beside the kernel's `ib_ipoib`. MLIDs matter in all of these tests.
 
+use std::net::Ipv6Addr;
+
 use serde_json::{Value, json};
 
 use super::{
-    BROADCAST, BROADCAST_OF_CHILD, Kernel, LARGE, beside_a_kernel, children_reach, is_member,
-    reach_afresh,
+    BROADCAST, BROADCAST_OF_CHILD, Kernel, LARGE, beside_a_kernel, child_v4, children_reach,
+    is_member, reach_afresh,
 };
 use crate::lab::{
-    CLIENT_REREGISTER, Framing, Machine, Node, P_KEY_CHANGE, SOON, Side, VERBS, all_arrives,
+    CLIENT_REREGISTER, Framing, Machine, Node, P_KEY_CHANGE, SOON, Sa, Side, VERBS, all_arrives,
     carrier, eventually, goes_on, on_subnet, reach, traffic,
 };
 
@@ -118,6 +120,47 @@ fn c31_another_mtu_q_key_and_service_level_are_followed() {
             goes_on(&ping);
             reach_afresh(machine, kernel.machine);
         }
+        kernel.is_sound();
+    });
+}
+
+/// Gives all groups of a partition another Q_Key.
+fn set_qkey(sa: &Sa, pkey: u16, qkey: u32) {
+    let groups = &sa.ask(&json!({"do": "groups"}))["groups"];
+    for group in groups.as_array().into_iter().flatten() {
+        let mgid: Ipv6Addr = group["mgid"]
+            .as_str()
+            .and_then(|m| m.parse().ok())
+            .expect("an MGID");
+        if mgid.segments()[2] == pkey {
+            sa.ask(&json!({"do": "group", "mgid": group["mgid"], "values": {"qkey": qkey}}));
+        }
+    }
+}
+
+/// RFC 4391, section 4.1, recommends controlled Q_Keys. Linux 6.1 gives them to processes with CAP_NET_RAW.
+#[test]
+fn a_partition_with_a_controlled_q_key_works_beside_another() {
+    beside_a_kernel(|subnet, sa, kernel, ours| {
+        let machine = &subnet.machine;
+        let ping = traffic(machine, kernel.machine);
+        children_reach(machine, kernel, 0x8001);
+        for qkey in [0x8000_0b1b, 0xb1b] {
+            set_qkey(sa, 0x8001, qkey);
+            for port in [machine, kernel.machine] {
+                port.port_event(CLIENT_REREGISTER);
+            }
+            eventually(SOON, &format!("the Q_Key {qkey:#x}"), || {
+                let shown = machine.ask("show ib0.8001").remove(0);
+                (shown["qkey"] == qkey && shown["carrier"] == true).then_some(())
+            });
+            machine.ok("ip neigh flush dev ib0.8001");
+            machine.reaches(&child_v4(kernel.machine, 0x8001));
+            let shown = machine.ask("show ib0").remove(0);
+            assert_eq!(shown["qkey"], 0xb1b, "the other partition");
+            goes_on(&ping);
+        }
+        assert!(ours.daemon.is_running());
         kernel.is_sound();
     });
 }

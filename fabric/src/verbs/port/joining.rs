@@ -97,6 +97,11 @@ impl VerbsPort {
     /// Attaches an endpoint to a group that the port is a member of, with this MLID from now on.
     fn attach(&mut self, id: EndpointId, mgid: Gid, parameters: GroupParameters) -> Joined {
         let mlid = parameters.mlid.unwrap_or(Lid(0));
+        if let Err(why) = self.check_qkey(id, parameters.qkey) {
+            self.detach(id, mgid);
+            self.groups.remove(mgid, id);
+            return Joined::Refused(why);
+        }
         let attached = self.groups.has_member(mgid, id);
         if attached && self.attached.get(&(mgid, id)) == Some(&mlid) {
             return Joined::Now(parameters);
