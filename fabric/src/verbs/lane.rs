@@ -12,9 +12,9 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::connections::{Lent, Messages};
 use super::counts::Counts;
 use super::device::{Device, Stock};
-use super::ibv::{Completions, Place};
+use super::ibv::{Completions, Place, StateChange};
 use super::receive::Receive;
-use super::snapshot::{Endpoint, Endpoints, Table};
+use super::snapshot::{Endpoint, Table};
 use super::transmit::Transmit;
 use crate::handles;
 use crate::worker::{TrainTicket, UdDestination};
@@ -60,6 +60,8 @@ pub struct Lane {
     pub early: bool,
     /// Send completions.
     pub sent: Completions,
+    /// The last batch has receives that no poll has returned yet.
+    pub unseen: bool,
     receive_armed: bool,
     send_armed: bool,
     /// Work was reclaimed without completions: waiting trains may have room.
@@ -90,6 +92,7 @@ impl Lane {
             found: Completions::new(COMPLETIONS),
             early: false,
             sent: Completions::new(COMPLETIONS),
+            unseen: false,
             receive_armed: false,
             send_armed: false,
             emptied: false,
@@ -98,11 +101,14 @@ impl Lane {
         })
     }
 
-    /// Posts the places of the last batch.
+    /// Posts the places of the last batch, if a poll has returned it.
     ///
     /// # Errors
     /// Errors of ibv_post_srq_recv(3) and ibv_post_recv(3).
     pub fn repost(&mut self, table: &Table, counts: &mut Counts) -> io::Result<()> {
+        if self.unseen {
+            return Ok(());
+        }
         self.receive.repost(table.endpoints.all(), counts)?;
         if let Some(messages) = &mut self.messages
             && messages.repost()?
@@ -157,12 +163,12 @@ impl Lane {
     }
 
     /// Arms the completion queue of receives, and with `sends` that of sends. True if completions have
-    /// arrived already, or if work was reclaimed.
+    /// arrived or were taken already, or if work was reclaimed.
     ///
     /// # Errors
     /// Errors of ibv_req_notify_cq(3) and ibv_poll_cq(3).
     pub fn arm(&mut self, sends: bool, counts: &mut Counts) -> io::Result<bool> {
-        if self.early || self.emptied {
+        if self.early || self.emptied || self.unseen {
             return Ok(true);
         }
         let mut there = false;
@@ -245,17 +251,20 @@ impl Lane {
         handles::may_wait(self.waiting.iter().map(|w| w.to.ah), ah)
     }
 
-    /// Carries out the queue pair starts that the table requests.
-    ///
-    /// # Errors
-    /// Errors of ibv_modify_qp(3).
-    pub fn follow_starts(&mut self, table: &Table, counts: &mut Counts) -> io::Result<()> {
-        for e in table.endpoints.all() {
-            if e.pair.is_behind(e.starts) {
-                self.restart(e, e.starts, counts)?;
+    /// Stops queue pairs: they receive nothing any more. True if the worker must take their receive completions before
+    /// they change to RESET or are destroyed. mlx4, mlx5 and mthca remove the completions then (mlx5_cq_clean), and the
+    /// places would be lost to the shared receive queue. A queue pair's own queue is emptied as a whole.
+    pub fn stop(&self, pairs: &[&Endpoint]) -> bool {
+        if self.receive.has_own_queues() {
+            return false;
+        }
+        for e in pairs {
+            // A queue pair in RESET refuses the change, and receives nothing.
+            if let Err(error) = e.pair.qp.modify(&StateChange::error()) {
+                log::debug!("{:?} cannot stop: {error}", e.pair.qp);
             }
         }
-        Ok(())
+        !pairs.is_empty()
     }
 
     /// Restarts a queue pair through RESET; posted work is lost.
@@ -269,7 +278,10 @@ impl Lane {
     }
 
     /// Changes a queue pair to RESET and reclaims its posted places.
-    fn empty(&mut self, e: &Endpoint, counts: &mut Counts) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Errors of ibv_modify_qp(3).
+    pub fn empty(&mut self, e: &Endpoint, counts: &mut Counts) -> io::Result<()> {
         let emptied = e.pair.reset()?;
         let lost = self.transmit.reclaim(&emptied);
         counts.tx_failed += lost as u64;
@@ -281,23 +293,5 @@ impl Lane {
     /// Whether work was reclaimed since the last call.
     pub fn take_emptied(&mut self) -> bool {
         std::mem::take(&mut self.emptied)
-    }
-
-    /// Reclaims the places of removed endpoints; otherwise they would be lost with the endpoint's own
-    /// receive queue.
-    ///
-    /// # Errors
-    /// Errors of ibv_modify_qp(3).
-    pub fn retire(
-        &mut self,
-        before: &Endpoints,
-        now: &Endpoints,
-        counts: &mut Counts,
-    ) -> io::Result<()> {
-        if !self.receive.has_own_queues() {
-            return Ok(());
-        }
-        let gone = before.all().iter().filter(|e| now.get(e.id).is_none());
-        gone.into_iter().try_for_each(|e| self.empty(e, counts))
     }
 }

@@ -17,8 +17,11 @@
 //! * **Memory** (`receive`, `transmit`). Memory is registered once and cut into places. A place has
 //!   one owner: posting takes it, its completion returns it, and only the owner can make a slice,
 //!   so no slice covers memory that the device may write. Work requests name a place by pool, index
-//!   and generation; a late, repeated or foreign completion names none. Places of a failed queue
-//!   pair return when it reaches RESET. The only copies are those to and from the TAP.
+//!   and generation; a late, repeated or foreign completion names none. Places in the queues of
+//!   a queue pair return when it reaches RESET. Those in a shared receive queue stay there; but some drivers free the
+//!   places of completions that were not polled, so the worker changes the queue pair to ERR and takes all receive
+//!   completions before RESET, and before a removed queue pair is destroyed. The only copies are those to and from
+//!   the TAP.
 //! * **Sending** (`transmit`). A train is one `ibv_post_send` of chained work requests, the last
 //!   one signalled; fitting payloads are inline. Outstanding work never exceeds the send queue and
 //!   the completion queue.

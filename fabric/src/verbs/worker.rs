@@ -17,7 +17,7 @@ use super::counts::Counts;
 use super::ibv;
 use super::lane::{Lane, Waiting};
 use super::maker::Maker;
-use super::snapshot::{Endpoint, Shared, Table};
+use super::snapshot::{Endpoint, Endpoints, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
 use crate::connection::Connections;
 use crate::handles::{AddressHandles, Found};
@@ -141,16 +141,38 @@ impl VerbsWorker {
         // This may be the last owner of a device, whose removal waits for it.
         drop(old);
         self.end_handles();
-        let table = Arc::clone(&self.table);
-        let counts = &mut self.counts;
-        let followed = self.lane.as_mut().map_or(Ok(()), |lane| {
-            if let Some(before) = &endpoints {
-                lane.retire(before, &table.endpoints, counts)?;
-            }
-            lane.follow_starts(&table, counts)
-        });
+        let followed = self.follow_endpoints(endpoints.as_deref());
         self.check("cannot restart a queue pair", followed);
         self.follow_connections(flushed);
+    }
+
+    /// Empties the queue pairs of removed endpoints, and restarts those of which the table requests it.
+    fn follow_endpoints(&mut self, before: Option<&Endpoints>) -> io::Result<()> {
+        let table = Arc::clone(&self.table);
+        let now = &table.endpoints;
+        let before = before.into_iter().flat_map(Endpoints::all);
+        let gone: Vec<&Endpoint> = before.filter(|e| now.get(e.id).is_none()).collect();
+        let behind = now.all().iter().filter(|e| e.pair.is_behind(e.starts));
+        let behind: Vec<&Endpoint> = behind.collect();
+        self.stop(&[&gone[..], &behind[..]].concat())?;
+        let (lane, counts) = (&mut self.lane, &mut self.counts);
+        let Some(lane) = lane else { return Ok(()) };
+        gone.into_iter().try_for_each(|e| lane.empty(e, counts))?;
+        let mut behind = behind.into_iter();
+        behind.try_for_each(|e| lane.restart(e, e.starts, counts))
+    }
+
+    /// Stops queue pairs, which change to RESET next. The next poll returns what they have received.
+    fn stop(&mut self, pairs: &[&Endpoint]) -> io::Result<()> {
+        let Some(lane) = &mut self.lane else {
+            return Ok(());
+        };
+        if !lane.stop(pairs) {
+            return Ok(());
+        }
+        lane.repost(&self.table, &mut self.counts)?;
+        lane.unseen = true;
+        self.receive(usize::MAX)
     }
 
     fn change_device(&mut self) {
@@ -303,9 +325,13 @@ impl VerbsWorker {
             let qpn = endpoint.pair.qp.qpn();
             log::warn!("{}: restarting queue pair {qpn}: {why}", self.name);
         }
-        let counts = &mut self.counts;
-        let Some(lane) = &mut self.lane else { return };
-        let restarted = lane.restart(endpoint, endpoint.starts, counts);
+        let restarted = self.stop(&[endpoint]).and_then(|()| {
+            let (lane, counts) = (&mut self.lane, &mut self.counts);
+            let lane = lane.as_mut();
+            lane.map_or(Ok(()), |lane| {
+                lane.restart(endpoint, endpoint.starts, counts)
+            })
+        });
         self.check("cannot restart a queue pair", restarted);
     }
 
@@ -414,6 +440,9 @@ impl VerbsWorker {
         }
         self.reap()?;
         self.receive(depth)?;
+        if let Some(lane) = &mut self.lane {
+            lane.unseen = false;
+        }
         if readable(Woken::Connections) {
             self.process_connections()?;
         }

@@ -347,3 +347,48 @@ fn peers_that_take_nothing_do_not_keep_all_places() {
     assert!(w.post(alive));
     assert_eq!(w.pass(Duration::from_millis(100)), []);
 }
+
+/// Receives `count` datagrams that are not polled yet, changes the endpoints, and polls them.
+fn polled_after(count: usize, change: fn(&mut Endpoint) -> bool) -> (World, usize) {
+    let mut w = World::new(true, 2);
+    assert!(w.worker.poll(8).unwrap().is_empty());
+    let posted = w.fake.queue().names.clone();
+    // Those of messages follow.
+    assert_eq!(posted.len(), 2 * 128);
+    for name in &posted[..count] {
+        let queue = &w.opened.first.receive_cq;
+        w.fake.complete(queue, *name, w.qpn, IBV_WC_SUCCESS);
+    }
+    let mut table = Table::clone(&w.worker.table);
+    let mut endpoints = table.endpoints.all().to_vec();
+    endpoints.retain_mut(change);
+    table.endpoints = Arc::new(Endpoints::of(endpoints));
+    w.worker.shared.publish(table);
+    // The caller may send before it polls.
+    let to = AhAttributes::to(PEER.gid, PEER.pkey);
+    w.worker.create_ah(&to).unwrap();
+    assert!(w.worker.arm().unwrap());
+    let datagrams = w.worker.poll(8).unwrap().datagrams().count();
+    assert!(w.worker.poll(8).unwrap().is_empty());
+    (w, datagrams)
+}
+
+/// Otherwise each restart takes places from all interfaces of the port.
+#[test]
+fn a_restarted_queue_pair_keeps_no_place_of_the_shared_queue() {
+    let (w, datagrams) = polled_after(100, |endpoint| {
+        endpoint.starts += 1;
+        true
+    });
+    assert_eq!(datagrams, 100);
+    assert_eq!(w.fake.queue().names.len(), 2 * 128 + 100);
+    assert_eq!(w.counter("qp_restarts"), 1);
+}
+
+#[test]
+fn a_removed_queue_pair_keeps_no_place_of_the_shared_queue() {
+    let (w, datagrams) = polled_after(100, |_| false);
+    assert_eq!(datagrams, 0);
+    assert_eq!(w.counter("rx_bad_qp"), 100);
+    assert_eq!(w.fake.queue().names.len(), 2 * 128 + 100);
+}
