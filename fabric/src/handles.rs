@@ -26,7 +26,7 @@ const IDLE_MAX: usize = 1024;
 const WAITING_MAX: usize = 32;
 const WAITING_FOR_ONE: usize = 4;
 
-/// Time after which the path of a handle on an InfiniBand subnet is resolved again.
+/// Time after which a handle is made again: the path of the subnet, or the MAC of a router or peer, may be another.
 const AGE: Duration = Duration::from_secs(300);
 
 /// Waiting time after a failed creation.
@@ -42,6 +42,8 @@ pub struct Wanted {
     pub epoch: u64,
     /// Attributes of the handle.
     pub attributes: AhAttributes,
+    /// The handle has an object, which is in use until the answer.
+    pub again: bool,
 }
 
 /// Result of a lookup.
@@ -105,14 +107,21 @@ impl<H> Default for AddressHandles<H> {
 }
 
 impl<H> AddressHandles<H> {
-    /// A handle with these attributes, existing or new.
+    /// A handle with these attributes, existing or new. A handle that had no users is made again when it is used: its
+    /// peer may have come back with another MAC or path.
     ///
     /// # Errors
     /// ENOSPC if the table is full.
     pub fn create(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
         if let Some(&at) = self.by_attributes.get(attributes) {
-            self.hold(AddressHandle(at));
-            return Ok(AddressHandle(at));
+            let handle = AddressHandle(at);
+            if let Some(entry) = self.entry(handle).filter(|e| e.users == 0)
+                && let State::Ready(_, Some(until)) = &mut entry.state
+            {
+                *until = Instant(0);
+            }
+            self.hold(handle);
+            return Ok(handle);
         }
         let at = self.free_place()?;
         self.places[at as usize] = Some(Entry {
@@ -122,7 +131,7 @@ impl<H> AddressHandles<H> {
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
         });
         self.by_attributes.insert(*attributes, at);
-        self.want(at, *attributes);
+        self.want(at, *attributes, false);
         Ok(AddressHandle(at))
     }
 
@@ -141,11 +150,12 @@ impl<H> AddressHandles<H> {
         Ok(self.places.len() as u32 - 1)
     }
 
-    fn want(&mut self, at: u32, attributes: AhAttributes) {
+    fn want(&mut self, at: u32, attributes: AhAttributes, again: bool) {
         self.wanted.push(Wanted {
             handle: AddressHandle(at),
             epoch: self.epoch,
             attributes,
+            again,
         });
     }
 
@@ -230,7 +240,7 @@ impl<H> AddressHandles<H> {
                 if until.is_some_and(|until| until <= now()) {
                     *until = None;
                     let attributes = entry.attributes;
-                    self.want(handle.0, attributes);
+                    self.want(handle.0, attributes, true);
                 }
                 Found::Ready(object)
             }
@@ -238,16 +248,15 @@ impl<H> AddressHandles<H> {
             State::Failed if entry.backoff.may_try(now()) => {
                 entry.state = State::Making;
                 let attributes = entry.attributes;
-                self.want(handle.0, attributes);
+                self.want(handle.0, attributes, false);
                 Found::Making
             }
             State::Failed => Found::Failed,
         }
     }
 
-    /// Handles the answer to a request. A handle whose path was `resolved` is requested again after
-    /// [`AGE`]. Without an answer of the subnet administrator
-    /// an existing object stays in use.
+    /// Handles the answer to a request. If a path or a MAC was `resolved` for the object, the handle is requested again
+    /// after [`AGE`]. Without an answer of the subnet administrator an existing object stays in use.
     pub fn made(&mut self, wanted: &Wanted, object: io::Result<H>, now: Instant, resolved: bool) {
         let until = resolved.then(|| now.after(AGE));
         let current = wanted.epoch == self.epoch;
@@ -338,7 +347,7 @@ impl<H> AddressHandles<H> {
             if let State::Ready(object, _) = std::mem::replace(&mut entry.state, State::Making) {
                 self.ended.push(object);
             }
-            self.want(at, attributes);
+            self.want(at, attributes, false);
         }
         self.idle.clear();
     }
@@ -390,7 +399,7 @@ mod tests {
 
     fn make_all(t: &mut AddressHandles<u32>) {
         for wanted in t.take_wanted() {
-            t.made(&wanted, Ok(wanted.handle.0), Instant(0), false);
+            t.made(&wanted, Ok(wanted.handle.0), Instant(0), true);
         }
     }
 
@@ -415,7 +424,7 @@ mod tests {
             &wanted,
             Err(io::ErrorKind::HostUnreachable.into()),
             Instant(0),
-            false,
+            true,
         );
         assert!(matches!(t.find(a, || Instant(1)), Found::Failed));
         assert!(t.take_wanted().is_empty());
@@ -465,13 +474,13 @@ mod tests {
         let old = t.take_wanted();
         t.renew();
         for wanted in &old {
-            t.made(wanted, Ok(7), Instant(0), false);
+            t.made(wanted, Ok(7), Instant(0), true);
         }
         assert!(matches!(t.find(a, || Instant(0)), Found::Making));
         assert_eq!(t.take_ended().len(), 2);
         let wanted = t.take_wanted();
         assert_eq!(wanted.len(), 1, "nobody uses the other");
-        t.made(&wanted[0], Ok(8), Instant(0), false);
+        t.made(&wanted[0], Ok(8), Instant(0), true);
         assert!(matches!(t.find(a, || Instant(0)), Found::Ready(o) if *o == 8));
     }
 
@@ -541,5 +550,37 @@ mod tests {
         assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
         t.release(all[5]);
         assert_eq!(t.create(&to(u32::MAX)).unwrap(), all[5]);
+    }
+
+    /// A router, or a peer, may have another MAC by now; its packets go on meanwhile.
+    #[test]
+    fn an_old_object_is_in_use_until_the_next_is_made() {
+        let mut t = AddressHandles::<u32>::default();
+        let a = t.create(&to(1)).unwrap();
+        make_all(&mut t);
+        let later = Instant(0).after(AGE);
+        for _ in 0..2 {
+            assert!(matches!(t.find(a, || later), Found::Ready(o) if *o == a.0));
+        }
+        let wanted = t.take_wanted();
+        assert_eq!(wanted.len(), 1);
+        assert!(wanted[0].again, "others come first");
+        t.made(&wanted[0], Ok(8), later, true);
+        assert!(matches!(t.find(a, || later), Found::Ready(o) if *o == 8));
+        assert!(t.take_wanted().is_empty());
+    }
+
+    /// Its peer was away.
+    #[test]
+    fn a_handle_without_users_is_made_again_for_the_next() {
+        let mut t = AddressHandles::<u32>::default();
+        let a = t.create(&to(1)).unwrap();
+        make_all(&mut t);
+        t.release(a);
+        assert_eq!(t.create(&to(1)).unwrap(), a);
+        for _ in 0..2 {
+            assert!(matches!(t.find(a, || Instant(0)), Found::Ready(_)));
+        }
+        assert_eq!(t.take_wanted().len(), 1);
     }
 }

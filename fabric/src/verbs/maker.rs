@@ -14,6 +14,10 @@ use crate::mail::Mail;
 /// Number of threads, so that a peer that does not answer delays few others.
 const THREADS: usize = 4;
 
+/// Maximum number of threads that make handles again. Many may be for peers that are gone, and packets do not wait for
+/// them.
+const THREADS_AGAIN: usize = 2;
+
 type Make<H> = Box<dyn FnOnce() -> io::Result<H> + Send>;
 
 enum Job<H> {
@@ -31,6 +35,10 @@ pub struct Made<H> {
 
 struct Queue<H> {
     jobs: VecDeque<Job<H>>,
+    /// Creations of handles that have an object, after all others.
+    again: VecDeque<Job<H>>,
+    /// Number of such creations that have begun.
+    begun_again: usize,
     stop: bool,
 }
 
@@ -52,6 +60,8 @@ impl<H: Send + Sync + 'static> Maker<H> {
         let maker = Maker(Arc::new(Shared {
             queue: Mutex::new(Queue {
                 jobs: VecDeque::new(),
+                again: VecDeque::new(),
+                begun_again: 0,
                 stop: false,
             }),
             bell: Condvar::new(),
@@ -67,9 +77,13 @@ impl<H: Send + Sync + 'static> Maker<H> {
 
     /// Queues the creation of an object.
     pub fn make(&self, wanted: Wanted, make: impl FnOnce() -> io::Result<H> + Send + 'static) {
-        lock(&self.0.queue)
-            .jobs
-            .push_back(Job::Make(wanted, Box::new(make)));
+        let mut queue = lock(&self.0.queue);
+        let jobs = match wanted.again {
+            true => &mut queue.again,
+            false => &mut queue.jobs,
+        };
+        jobs.push_back(Job::Make(wanted, Box::new(make)));
+        drop(queue);
         self.0.bell.notify_one();
     }
 
@@ -85,9 +99,10 @@ impl<H: Send + Sync + 'static> Maker<H> {
         let jobs = std::mem::take(&mut queue.jobs).into_iter();
         let (ends, makes): (_, VecDeque<_>) = jobs.partition(|job| matches!(job, Job::End(_)));
         queue.jobs = ends;
+        let again = std::mem::take(&mut queue.again);
         drop(queue);
         // Without the lock, because they own parts of the device.
-        drop(makes);
+        drop((makes, again));
     }
 
     /// Takes the answers.
@@ -101,6 +116,7 @@ impl<H> Drop for Maker<H> {
         let mut queue = lock(&self.0.queue);
         queue.stop = true;
         queue.jobs.clear();
+        queue.again.clear();
         self.0.bell.notify_all();
     }
 }
@@ -113,6 +129,12 @@ impl<H> Shared<H> {
                 return None;
             }
             if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.begun_again < THREADS_AGAIN
+                && let Some(job) = queue.again.pop_front()
+            {
+                queue.begun_again += 1;
                 return Some(job);
             }
             queue = self
@@ -128,6 +150,10 @@ impl<H> Shared<H> {
                 Job::Make(wanted, make) => {
                     let object = make();
                     self.made.send([Made { wanted, object }]);
+                    if wanted.again {
+                        // The thread itself takes the next one.
+                        lock(&self.queue).begun_again -= 1;
+                    }
                 }
                 Job::End(object) => drop(object),
             }
@@ -151,6 +177,7 @@ mod tests {
             handle: AddressHandle(n),
             epoch: 0,
             attributes: AhAttributes::to(Gid::UNSPECIFIED, proto::PKey::DEFAULT),
+            again: false,
         }
     }
 
@@ -188,6 +215,30 @@ mod tests {
         }
         let mut count = [0; 8];
         rustix::io::read(&*wake, &mut count).unwrap();
+    }
+
+    #[test]
+    fn handles_that_are_made_again_do_not_hold_up_new_ones() {
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let maker = Maker::start(wake).unwrap();
+        let (go, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        for n in 0..10 {
+            let waits = Arc::clone(&waits);
+            let again = Wanted {
+                again: true,
+                ..wanted(n)
+            };
+            maker.make(again, move || {
+                let _ = lock(&waits).recv();
+                Ok(n)
+            });
+        }
+        maker.make(wanted(10), || Ok(10));
+        let made = answers(&maker, 1);
+        assert_eq!(made[0].wanted.handle.0, 10);
+        drop(go);
+        assert_eq!(answers(&maker, 10).len(), 10);
     }
 
     #[test]

@@ -115,8 +115,7 @@ impl VerbsWorker {
                 log::debug!("{}: cannot reach {dgid}: {e}", self.name);
             }
         }
-        let resolved = !self.table.ethernet;
-        self.handles.made(wanted, object, clock(), resolved);
+        self.handles.made(wanted, object, clock(), true);
     }
 
     /// Passes unused address handles to the other threads.
