@@ -329,7 +329,9 @@ impl<H> AddressHandles<H> {
         }
     }
 
-    /// Requests all handles again, for another device or another GID of the port.
+    /// Ends all objects, for another device or another GID of the port. Handles that were ready are requested again when
+    /// they are used: requests for peers that are gone would delay the others. Packets may wait for the other handles,
+    /// which are requested again at once.
     pub fn renew(&mut self) {
         self.epoch += 1;
         self.wanted.clear();
@@ -344,10 +346,14 @@ impl<H> AddressHandles<H> {
             }
             entry.backoff.succeeded();
             let attributes = entry.attributes;
-            if let State::Ready(object, _) = std::mem::replace(&mut entry.state, State::Making) {
-                self.ended.push(object);
+            match std::mem::replace(&mut entry.state, State::Failed) {
+                State::Making => {
+                    entry.state = State::Making;
+                    self.want(at, attributes, false);
+                }
+                State::Ready(object, _) => self.ended.push(object),
+                State::Failed => {}
             }
-            self.want(at, attributes, false);
         }
         self.idle.clear();
     }
@@ -582,5 +588,20 @@ mod tests {
             assert!(matches!(t.find(a, || Instant(0)), Found::Ready(_)));
         }
         assert_eq!(t.take_wanted().len(), 1);
+    }
+
+    /// Most may be for peers that are gone.
+    #[test]
+    fn another_device_makes_only_the_handles_in_use() {
+        let mut t = AddressHandles::<u32>::default();
+        let all: Vec<_> = (0..10).map(|n| t.create(&to(n)).unwrap()).collect();
+        make_all(&mut t);
+        t.renew();
+        assert!(t.take_wanted().is_empty());
+        assert_eq!(t.take_ended().len(), 10);
+        assert!(matches!(t.find(all[3], || Instant(0)), Found::Making));
+        let wanted = t.take_wanted();
+        assert_eq!(wanted.len(), 1);
+        assert_eq!(wanted[0].handle, all[3]);
     }
 }

@@ -35,7 +35,7 @@
 //!   doubling to 10 s. Equal attributes share one handle; 1024 unused ones are kept. A
 //!   handle in use is created again after 5 minutes, and one without users with its next user: the MAC or the path
 //!   may be another. The old object sends until then, and at most two of the four threads do this. After a change of
-//!   the GID or the device all are created again.
+//!   the GID or the device a handle is created again with its next packet.
 //! * **Checksums** (`receive`). With `IBV_DEVICE_UD_IP_CSUM` on InfiniBand, packets that the device
 //!   verified (`UdReceived::checksum_ok`) are coalesced without another check. On Ethernet the flag
 //!   is ignored: it may mean RoCE's outer IP header. `IBV_SEND_IP_CSUM` is not used: segments are

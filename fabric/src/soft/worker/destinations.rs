@@ -65,7 +65,11 @@ impl SoftWorker {
     pub(super) fn find(&mut self, handle: AddressHandle) -> Found<Address> {
         let found = self.handles.find(handle, clock);
         self.make_handles();
-        found
+        match found {
+            // Made by now, unless it needs a path.
+            Found::Making => self.handles.find(handle, clock),
+            found => found,
+        }
     }
 
     /// Keeps a train until its address handle is made. The handle stays valid even if the caller destroys
