@@ -550,7 +550,10 @@ impl Port for VerbsPort {
                     mended.err()
                 }
             };
-            if let Some(why) = broken {
+            // The port may have lost the device already.
+            if let Some(why) = broken
+                && self.device.is_some()
+            {
                 events.extend(self.lose_device(&why));
             }
         } else {

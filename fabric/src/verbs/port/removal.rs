@@ -210,4 +210,26 @@ mod tests {
         let test = another_mtu_while_the_device_is_away;
         thread::spawn(test).join().unwrap();
     }
+
+    fn two_failed_queries() {
+        let _ns = Namespace::loopback("two-queries");
+        let fake = Arc::new(Fake::default());
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        create_ud(&mut port, 0xffff);
+        fake.device().fails_queries = true;
+        port.looks = u8::MAX;
+        let mut events = Vec::new();
+        while events.is_empty() {
+            thread::sleep(Duration::from_millis(10));
+            events = port.process();
+        }
+        assert_eq!(events, [PortEvent::Removed]);
+    }
+
+    /// A queue pair and the port are queried at the same tick.
+    #[test]
+    fn a_lost_device_is_reported_once() {
+        thread::spawn(two_failed_queries).join().unwrap();
+    }
 }
