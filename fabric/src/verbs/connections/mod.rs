@@ -259,8 +259,8 @@ impl<D: Device> Engine<D> {
         self.outstanding == 0
     }
 
-    /// All completions of the shared receive queue were taken: it has none of a queue pair that has
-    /// been in ERR long enough.
+    /// All completions of the shared receive queue were taken, also those of the draining queue pairs. Only a queue pair
+    /// that has been in ERR for [`DRAIN_MIN`] has no later ones.
     pub fn receive_queue_empty(&mut self) {
         for key in &self.draining {
             if let Some(c) = self.table.get_mut(*key) {
