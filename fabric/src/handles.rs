@@ -70,6 +70,8 @@ struct Entry<H> {
     attributes: AhAttributes,
     users: u32,
     state: State<H>,
+    /// The answer to the open request may be an old path: then the handle is requested again when it is used next.
+    stale: bool,
     backoff: Backoff,
 }
 
@@ -128,6 +130,7 @@ impl<H> AddressHandles<H> {
             attributes: *attributes,
             users: 1,
             state: State::Making,
+            stale: false,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
         });
         self.by_attributes.insert(*attributes, at);
@@ -258,7 +261,6 @@ impl<H> AddressHandles<H> {
     /// Handles the answer to a request. If a path or a MAC was `resolved` for the object, the handle is requested again
     /// after [`AGE`]. Without an answer of the subnet administrator an existing object stays in use.
     pub fn made(&mut self, wanted: &Wanted, object: io::Result<H>, now: Instant, resolved: bool) {
-        let until = resolved.then(|| now.after(AGE));
         let current = wanted.epoch == self.epoch;
         let entry = self
             .entry(wanted.handle)
@@ -266,6 +268,11 @@ impl<H> AddressHandles<H> {
         let Some(entry) = entry else {
             self.ended.extend(object.ok().map(Arc::new));
             return;
+        };
+        let until = if std::mem::take(&mut entry.stale) {
+            Some(Instant(0))
+        } else {
+            resolved.then(|| now.after(AGE))
         };
         match (&mut entry.state, object) {
             (State::Failed, Ok(object)) => self.ended.push(Arc::new(object)),
@@ -292,9 +299,12 @@ impl<H> AddressHandles<H> {
     pub fn age_all(&mut self) {
         for entry in self.places.iter_mut().flatten() {
             match &mut entry.state {
-                State::Ready(_, until) => *until = Some(Instant(0)),
+                State::Ready(_, until) => {
+                    entry.stale |= until.is_none();
+                    *until = Some(Instant(0));
+                }
                 State::Failed => entry.backoff.succeeded(),
-                State::Making => {}
+                State::Making => entry.stale = true,
             }
         }
     }
@@ -318,13 +328,16 @@ impl<H> AddressHandles<H> {
     }
 
     fn forget(&mut self, to: Destination) {
-        for entry in self.places.iter_mut().flatten() {
-            if destination(&entry.attributes) == to
-                && let State::Ready(object, _) = &entry.state
-            {
-                self.ended.push(Arc::clone(object));
-                entry.state = State::Failed;
-                entry.backoff.succeeded();
+        let entries = self.places.iter_mut().flatten();
+        for entry in entries.filter(|e| destination(&e.attributes) == to) {
+            match &entry.state {
+                State::Ready(object, _) => {
+                    self.ended.push(Arc::clone(object));
+                    entry.state = State::Failed;
+                    entry.backoff.succeeded();
+                }
+                State::Making => entry.stale = true,
+                State::Failed => {}
             }
         }
     }
@@ -419,6 +432,33 @@ mod tests {
         assert_eq!(t.wanted.len(), 2);
         make_all(&mut t);
         assert!(matches!(t.find(a, || Instant(0)), Found::Ready(o) if *o == a.0));
+    }
+
+    #[test]
+    fn an_object_with_an_old_path_is_made_again_when_it_is_used() {
+        let destination = destination(&to(1));
+        let refused = || Err(Unreachable::Refused(String::new()));
+        let changes: [fn(&mut AddressHandles<u32>, PathAnswer); 2] =
+            [|t, _| t.age_all(), |t, refusal| drop(t.answered(&refusal))];
+        for change in changes {
+            let mut t = AddressHandles::<u32>::default();
+            let a = t.create(&to(1)).unwrap();
+            let wanted = t.take_wanted()[0];
+            change(&mut t, (destination, refused()));
+            t.made(&wanted, Ok(1), Instant(0), true);
+            assert!(matches!(t.find(a, || Instant(1)), Found::Ready(_)));
+            let again = t.take_wanted();
+            assert_eq!(again.len(), 1);
+            // The same while an object is in use.
+            t.age_all();
+            t.made(&again[0], Ok(2), Instant(1), true);
+            t.find(a, || Instant(2));
+            let again = t.take_wanted();
+            assert_eq!(again.len(), 1);
+            t.made(&again[0], Ok(3), Instant(2), true);
+            t.find(a, || Instant(3));
+            assert!(t.take_wanted().is_empty());
+        }
     }
 
     #[test]
