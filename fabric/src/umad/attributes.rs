@@ -79,14 +79,4 @@ impl PortAttributes {
         gid[8..].copy_from_slice(&self.guid.0);
         Gid(gid)
     }
-
-    /// The place of a P_Key in the table, whatever its membership bit. A full membership goes first.
-    pub fn pkey_index(&self, key: PKey) -> Option<u16> {
-        let full = |k: &PKey| *k == key.full();
-        let place = self.pkeys.iter().position(full).or_else(|| {
-            let mut keys = self.pkeys.iter();
-            keys.position(|k| k.is_valid() && k.full() == key.full())
-        })?;
-        u16::try_from(place).ok()
-    }
 }

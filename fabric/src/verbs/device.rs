@@ -311,15 +311,10 @@ mod tests {
         max_qp_wr: 1 << 15,
         max_sge: 30,
         max_cqe: 1 << 22,
-        max_mr_size: u64::MAX,
         max_mcast_grp: 1 << 13,
-        max_mcast_qp_attach: 240,
-        max_ah: 0,
         max_srq: 1 << 15,
         max_srq_wr: 1 << 15,
-        max_qp_rd_atom: 16,
         ud_ip_csum: true,
-        rc_ip_csum: false,
         moderation: (0, 0),
     };
 

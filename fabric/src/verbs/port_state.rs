@@ -201,7 +201,6 @@ mod tests {
                 lmc: 0,
                 sm_lid: None,
                 sm_sl: 0,
-                max_message: 1 << 30,
                 link_layer,
             },
             gids: vec![GidEntry {

@@ -19,25 +19,15 @@ pub struct DeviceAttributes {
     pub max_sge: u32,
     /// Maximum number of entries of a completion queue.
     pub max_cqe: u32,
-    /// Maximum bytes of a memory region.
-    pub max_mr_size: u64,
     /// Maximum number of multicast groups; 0 without multicast.
     pub max_mcast_grp: u32,
-    /// Maximum number of queue pairs attached to one group.
-    pub max_mcast_qp_attach: u32,
-    /// Maximum number of address handles; 0 if the driver does not report it.
-    pub max_ah: u32,
     /// Maximum number of shared receive queues; 0 without them.
     pub max_srq: u32,
     /// Maximum number of work requests in a shared receive queue.
     pub max_srq_wr: u32,
-    /// Maximum number of outstanding RDMA reads and atomics as their target.
-    pub max_qp_rd_atom: u8,
     /// The device computes and verifies checksums of IPv4, TCP and UDP in UD messages
     /// (`IBV_DEVICE_UD_IP_CSUM`).
     pub ud_ip_csum: bool,
-    /// The same for RC messages (`IBV_DEVICE_RC_IP_CSUM`).
-    pub rc_ip_csum: bool,
     /// Maximum moderation of a completion queue, in completions and microseconds; 0: not supported.
     pub moderation: (u16, u16),
 }
@@ -54,15 +44,10 @@ impl DeviceAttributes {
             max_qp_wr: limit(a.max_qp_wr),
             max_sge: limit(a.max_sge),
             max_cqe: limit(a.max_cqe),
-            max_mr_size: a.max_mr_size,
             max_mcast_grp: limit(a.max_mcast_grp),
-            max_mcast_qp_attach: limit(a.max_mcast_qp_attach),
-            max_ah: limit(a.max_ah),
             max_srq: limit(a.max_srq),
             max_srq_wr: limit(a.max_srq_wr),
-            max_qp_rd_atom: limit(a.max_qp_rd_atom).min(u8::MAX.into()) as u8,
             ud_ip_csum: has(IBV_DEVICE_UD_IP_CSUM),
-            rc_ip_csum: has(IBV_DEVICE_RC_IP_CSUM),
             moderation: (raw.cq_mod_caps.max_cq_count, raw.cq_mod_caps.max_cq_period),
         }
     }
@@ -98,8 +83,6 @@ pub struct PortInfo {
     pub sm_lid: Option<Lid>,
     /// The service level of packets to the subnet manager.
     pub sm_sl: u8,
-    /// Maximum bytes of a message.
-    pub max_message: u32,
     /// Link layer.
     pub link_layer: LinkLayer,
 }
@@ -135,7 +118,6 @@ impl PortInfo {
             lmc: raw.lmc & 7,
             sm_lid: lid(raw.sm_lid),
             sm_sl: raw.sm_sl & 15,
-            max_message: raw.max_msg_sz,
             link_layer,
         })
     }
@@ -205,15 +187,10 @@ mod tests {
             max_qp_wr: 0,
             max_sge: 0,
             max_cqe: 0,
-            max_mr_size: 0,
             max_mcast_grp: 0,
-            max_mcast_qp_attach: 0,
-            max_ah: 0,
             max_srq: 0,
             max_srq_wr: 0,
-            max_qp_rd_atom: 0,
             ud_ip_csum,
-            rc_ip_csum: false,
             moderation: (0, 0),
         };
         assert!(with(true).checks_datagrams(false));

@@ -15,10 +15,8 @@ pub struct WorkCompletion {
     qpn: Qpn,
     src_qpn: Qpn,
     slid: Lid,
-    pkey_index: u16,
     grh: bool,
     checksum_ok: bool,
-    vendor_error: u32,
 }
 
 impl WorkCompletion {
@@ -33,10 +31,8 @@ impl WorkCompletion {
             qpn: Qpn::new(raw.qp_num),
             src_qpn: Qpn::new(raw.src_qp),
             slid: Lid(raw.slid),
-            pkey_index: raw.pkey_index,
             grh: has(IBV_WC_GRH),
             checksum_ok: has(IBV_WC_IP_CSUM_OK),
-            vendor_error: raw.vendor_err,
         }
     }
 
@@ -80,11 +76,6 @@ impl WorkCompletion {
         self.slid
     }
 
-    /// Index in the P_Key table, for QP1 only.
-    pub const fn pkey_index(&self) -> u16 {
-        self.pkey_index
-    }
-
     /// Whether the first 40 bytes hold a GRH.
     pub const fn has_grh(&self) -> bool {
         self.grh
@@ -93,11 +84,6 @@ impl WorkCompletion {
     /// Whether the device verified the checksums of IPv4 and of TCP or UDP.
     pub const fn checksum_ok(&self) -> bool {
         self.checksum_ok
-    }
-
-    /// The vendor's code of a failure.
-    pub const fn vendor_error(&self) -> u32 {
-        self.vendor_error
     }
 }
 

@@ -74,8 +74,8 @@ pub(super) fn serial() -> u64 {
 pub struct QueuePair {
     raw: NonNull<ibv_qp>,
     qpn: Qpn,
+    // Messages of at most so many bytes are copied while posting.
     inline_max: usize,
-    max_send_wr: usize,
     // Held while posting and resetting, so that posted work is stored under the right number.
     life: Mutex<u64>,
     // Queue pairs attached to a group cannot be destroyed (ibv_destroy_qp(3)).
@@ -133,7 +133,6 @@ impl QueuePair {
             raw,
             qpn: Qpn::new(number),
             inline_max: cap.max_inline_data as usize,
-            max_send_wr: cap.max_send_wr as usize,
             life: Mutex::new(serial()),
             groups: Mutex::default(),
             domain: domain.clone(),
@@ -170,29 +169,9 @@ impl QueuePair {
         self.qpn
     }
 
-    /// Maximum number of outstanding sends.
-    pub const fn max_send_wr(&self) -> usize {
-        self.max_send_wr
-    }
-
-    /// Messages of at most so many bytes are copied while posting.
-    pub const fn inline_max(&self) -> usize {
-        self.inline_max
-    }
-
     /// Identifier in asynchronous events.
     pub fn id(&self) -> ElementId {
         ElementId(self.as_ptr() as usize)
-    }
-
-    /// Completion queue of sends.
-    pub fn send_cq(&self) -> &Arc<CompletionQueue> {
-        &self.send_cq
-    }
-
-    /// Completion queue of receives.
-    pub fn receive_cq(&self) -> &Arc<CompletionQueue> {
-        &self.receive_cq
     }
 
     /// Changes its state or attributes.

@@ -39,15 +39,10 @@ fn facts() -> Facts {
                 max_qp_wr: 1000,
                 max_sge: 16,
                 max_cqe: 10_000,
-                max_mr_size: 1 << 40,
                 max_mcast_grp: 8192,
-                max_mcast_qp_attach: 56,
-                max_ah: 0,
                 max_srq: 100,
                 max_srq_wr: 1000,
-                max_qp_rd_atom: 16,
                 ud_ip_csum: false,
-                rc_ip_csum: false,
                 moderation: (0, 0),
             },
             seen: Seen {
@@ -61,7 +56,6 @@ fn facts() -> Facts {
                     lmc: 0,
                     sm_lid: None,
                     sm_sl: 0,
-                    max_message: 1 << 30,
                     link_layer: LinkLayer::Ethernet,
                 },
                 gids: vec![
