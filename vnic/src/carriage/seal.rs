@@ -14,8 +14,7 @@
 //! group.
 //!
 //! A receiver takes each counter of a sender once. Datagrams may overtake each other: the receiver keeps the
-//! last 32 counters, and refuses older ones. Of a sender that it does not know, it takes counters from
-//! five minutes before its own start on.
+//! last 32 counters, and refuses older ones. It takes no counter from more than five minutes before its own start.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -93,30 +92,44 @@ proto::counters! {
     }
 }
 
-/// The last counters of a sender, ascending.
-#[derive(Default)]
-struct Window(Vec<u64>);
+/// The counters of a sender.
+struct Window {
+    /// Counters below this are refused: until the window is full, an attacker could repeat them.
+    floor: u64,
+    /// The last counters, ascending.
+    last: Vec<u64>,
+}
 
 impl Window {
+    const fn new(floor: u64) -> Window {
+        Window {
+            floor,
+            last: Vec::new(),
+        }
+    }
+
     /// Takes a counter; false if it was taken before or is too old.
     fn take(&mut self, counter: u64) -> bool {
-        let Err(at) = self.0.binary_search(&counter) else {
+        if counter < self.floor {
+            return false;
+        }
+        let Err(at) = self.last.binary_search(&counter) else {
             return false;
         };
-        if self.0.len() >= WINDOW {
+        if self.last.len() >= WINDOW {
             if at == 0 {
                 return false;
             }
-            self.0.remove(0);
-            self.0.insert(at - 1, counter);
+            self.last.remove(0);
+            self.last.insert(at - 1, counter);
         } else {
-            self.0.insert(at, counter);
+            self.last.insert(at, counter);
         }
         true
     }
 
     fn last(&self) -> u64 {
-        self.0.last().copied().unwrap_or_default()
+        self.last.last().copied().unwrap_or_default()
     }
 }
 
@@ -268,13 +281,15 @@ impl Seal {
         // By the present clock, which may have been corrected since the start.
         let up_us = clock.now.since(self.started).saturating_mul(1000);
         let oldest = clock.wall_us.saturating_sub(up_us.saturating_add(SKEW_US));
-        if counter < oldest || counter <= self.forgotten {
+        let floor = oldest.max(self.forgotten.saturating_add(1));
+        if counter < floor {
             return false;
         }
         if self.senders.len() >= SENDERS_MAX {
             self.forget_one();
         }
-        self.senders.entry(from).or_default().take(counter)
+        let window = self.senders.entry(from);
+        window.or_insert(Window::new(floor)).take(counter)
     }
 
     /// Forgets the sender that has been silent for the longest time.

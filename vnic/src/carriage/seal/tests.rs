@@ -152,6 +152,34 @@ fn what_was_sent_before_a_restart_is_refused_after_it() {
     assert_eq!(agent.open(later, &ROUTE, &late), Err(Refused::Repeated));
 }
 
+/// The same attacker waits until the receiver knows the sender.
+#[test]
+fn the_first_datagram_of_a_sender_does_not_admit_those_of_before_the_restart() {
+    let minutes = |n: u64| n * 60_000_000;
+    let mut manager = seal(&[KEY]);
+    let [old, late, new] =
+        [minutes(6), minutes(4), 0].map(|ago| sealed(&mut manager, WALL_US - ago));
+    let mut agent = seal(&[KEY]);
+    let mut open = |datagram| agent.open(CLOCK, &ROUTE, datagram);
+    assert_eq!(open(&new), Ok(PIECE));
+    assert_eq!(open(&old), Err(Refused::Repeated));
+    assert_eq!(open(&late), Ok(PIECE), "it was overtaken");
+    assert_eq!(open(&late), Err(Refused::Repeated));
+}
+
+/// The receiver knows one sender again. What it knew of the sender before is forgotten.
+#[test]
+fn a_sender_that_was_forgotten_does_not_repeat_counters_after_a_new_one() {
+    let (mut manager, mut agent) = (seal(&[KEY]), seal(&[KEY]));
+    let old = sealed(&mut manager, WALL_US - 1000);
+    assert_eq!(agent.open(CLOCK, &ROUTE, &old), Ok(PIECE));
+    agent.forget_one();
+    let new = sealed(&mut manager, WALL_US);
+    assert_eq!(agent.open(CLOCK, &ROUTE, &new), Ok(PIECE));
+    let again = agent.open(CLOCK, &ROUTE, &old);
+    assert_eq!(again, Err(Refused::Repeated));
+}
+
 #[test]
 fn a_clock_that_is_set_back_does_not_repeat_counters() {
     let (mut manager, mut agent) = (seal(&[KEY]), seal(&[KEY]));
