@@ -22,9 +22,13 @@ const WINDOW_MS: u64 = 10_000;
 /// A key that did not change for this time, in milliseconds, is at home. A flood of forged packets never leaves a
 /// key at one place for so long, because its owner sends, too.
 const SETTLED_MS: u64 = 1000;
-/// If nobody confirms a held place for this time, in milliseconds, perhaps nobody is there. If in addition another place
-/// alone claims the key, the owner is at that place. An owner that sends confirms its place once a second.
-const ALONE_MS: u64 = 1200;
+/// If nobody confirms a held place for this time, in milliseconds, perhaps nobody is there. The time is short, because
+/// packets to that place may be lost.
+const SILENT_MS: u64 = 1200;
+/// If one other place alone claims a held key for this time, in milliseconds, the owner is at that place. Only the first
+/// packet in a second confirms a place. So the confirmations of an owner that sends every second are up to two seconds
+/// apart, and reach other replicas a little later.
+const ALONE_MS: u64 = 2200;
 
 /// The reaction to a change between places of the type `P`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -246,7 +250,7 @@ impl<P: Copy + PartialEq> Entry<P> {
     }
 
     fn is_silent(&self, now: Time) -> bool {
-        now < self.held_until && self.confirmed.after(ALONE_MS) <= now
+        now < self.held_until && self.confirmed.after(SILENT_MS) <= now
     }
 
     /// Whether `to` alone has claimed the held key for a while.
@@ -405,29 +409,29 @@ mod tests {
         let mut at = |now, to| d.change(Time(now), 1, 'a', to);
         assert_eq!(at(100, 'b'), Verdict::Keep);
         // Two others claim it.
-        assert_eq!(at(1250, 'c'), Verdict::Keep);
-        assert_eq!(at(1350, 'b'), Verdict::Keep);
+        assert_eq!(at(2250, 'c'), Verdict::Keep);
+        assert_eq!(at(2350, 'b'), Verdict::Keep);
         assert!(!d.is_silent(Time(1199), 1) && d.is_silent(Time(1200), 1));
         // The owner is there.
-        assert!(d.confirm(Time(2000), 1));
-        assert!(!d.is_silent(Time(3199), 1) && d.is_silent(Time(3200), 1));
+        assert!(d.confirm(Time(3000), 1));
+        assert!(!d.is_silent(Time(4199), 1) && d.is_silent(Time(4200), 1));
         let mut at = |now, to| d.change(Time(now), 1, 'a', to);
-        assert_eq!(at(2100, 'b'), Verdict::Keep);
-        assert_eq!(at(3299, 'b'), Verdict::Keep);
+        assert_eq!(at(3100, 'b'), Verdict::Keep);
+        assert_eq!(at(5299, 'b'), Verdict::Keep);
         let alone = Verdict::Hold {
             place: 'b',
             first: false,
             again: true,
         };
-        assert_eq!(at(3300, 'b'), alone);
+        assert_eq!(at(5300, 'b'), alone);
         // Another replica holds the former place.
         let mut other = counted::<u16, char>(ENTRIES_MAX, WhenFull::Keep).with_confirmation();
         other.hold(Time(1000), 1, false);
-        assert!(!other.hold(Time(3301), 1, false));
-        assert!(other.hold(Time(3301), 1, true));
-        assert!(other.confirm(Time(13_300), 1) && d.confirm(Time(13_299), 1));
-        assert!(!other.confirm(Time(13_301), 1) && !d.confirm(Time(13_300), 1));
-        assert!(!d.is_silent(Time(14_500), 1));
+        assert!(!other.hold(Time(5301), 1, false));
+        assert!(other.hold(Time(5301), 1, true));
+        assert!(other.confirm(Time(15_300), 1) && d.confirm(Time(15_299), 1));
+        assert!(!other.confirm(Time(15_301), 1) && !d.confirm(Time(15_300), 1));
+        assert!(!d.is_silent(Time(16_500), 1));
     }
 
     /// The window ends while a flood goes on: the place of that moment is not the home.

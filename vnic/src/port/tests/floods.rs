@@ -87,8 +87,9 @@ fn after_a_flood_all_replicas_return_to_the_owner() {
 }
 
 /// Frames claim the LID of the member for one other queue pair, as a forger does, or the member after a restart.
-/// Returns the address of the LID in both replicas. Only the second one receives the frames of the owner.
-fn claimed(owner_sends: bool) -> [Option<NodeAddress>; 2] {
+/// Returns the address of the LID in both replicas. Only the second one receives the frames of the owner, one each
+/// `every` milliseconds.
+fn claimed(every: Option<u64>) -> [Option<NodeAddress>; 2] {
     let mut replicas = pair();
     let claim = |number| Meta {
         src_qpn: Qpn::new(number),
@@ -102,9 +103,9 @@ fn claimed(owner_sends: bool) -> [Option<NodeAddress>; 2] {
     }
     cross(SOON, &mut replicas);
     assert_eq!(replicas[1].find(Lid::new(HOME)), Some(address(HOME)));
-    for now in SOON + 1..SOON + 5000 {
+    for now in SOON + 1..SOON + 9000 {
         hear(&mut replicas[0], now, GUEST, HOME, &claim(0x999));
-        if owner_sends && now.is_multiple_of(EVERY) {
+        if every.is_some_and(|every| now.is_multiple_of(every)) {
             hear(&mut replicas[1], now, GUEST, HOME, &from(HOME, true));
         }
         cross(now, &mut replicas);
@@ -114,12 +115,15 @@ fn claimed(owner_sends: bool) -> [Option<NodeAddress>; 2] {
 
 #[test]
 fn a_lid_is_kept_for_an_owner_that_sends_and_not_for_one_that_is_gone() {
-    assert_eq!(claimed(true), [Some(address(HOME)); 2]);
+    for every in [EVERY, 450, 800, 999] {
+        let kept = claimed(Some(every));
+        assert_eq!(kept, [Some(address(HOME)); 2], "every {every} ms");
+    }
     let restarted = NodeAddress {
         qpn: Qpn::new(0x999),
         ..address(HOME)
     };
-    assert_eq!(claimed(false), [Some(restarted); 2]);
+    assert_eq!(claimed(None), [Some(restarted); 2]);
 }
 
 /// Two members send to each other every 20 ms. Before the flood, both changed their GID more than once, so each keeps a
