@@ -105,7 +105,8 @@ impl Engine {
         if in_it.is_err() && !refused && vport.exists() {
             return None;
         }
-        if refused && !vport.exists() {
+        // A refused port is stopped if it is on a switch; otherwise it has nothing to stop.
+        if refused && (!vport.exists() || info.vesw_id == 0) {
             return None;
         }
         let request = bring(index, vport, &info, wanted, &target, &mut self.names);

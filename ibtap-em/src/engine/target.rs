@@ -134,7 +134,9 @@ impl Engine {
         let member = self.state.members.get(&key)?;
         let config = self.config.switch(member.vesw)?;
         let target = &self.switches.get(&member.vesw)?.target;
-        let held = self.state.is_drained(member) || target.refused.contains_key(&key);
+        let refused = target.refused.contains_key(&key);
+        let held = self.state.is_drained(member) || refused;
+        let eth_mtu = target.eth_mtu?;
         Some(VeswPortInfo {
             fabric_id: config.fabric_id,
             vesw_id: config.id,
@@ -143,7 +145,11 @@ impl Engine {
             u_mcast_dlid: config.u_mcast_dlid,
             u_ucast_dlid: target.default_lids,
             rc: config.rc,
-            eth_mtu: target.eth_mtu?,
+            // The agent takes no MTU over the limit of its port, not even to stop the port.
+            eth_mtu: match refused {
+                true => eth_mtu.min(mtu_limit(member.payload_max)),
+                false => eth_mtu,
+            },
             port_num: member.port_num,
             base_mac_addr: member.mac,
             config_state: match held {

@@ -142,6 +142,38 @@ fn e09_a_member_that_carries_less_than_the_mtu_is_named_and_left_out() {
 }
 
 #[test]
+fn a_member_that_carries_less_from_now_on_is_stopped_and_returns() {
+    let config = format!("{ONE}eth_mtu = 4000\n");
+    let mut world = World::new(23, 3, &config);
+    world.run(3_000);
+    world.assert_joined(&[0, 1, 2], 2);
+    let now = world.now;
+    world.nodes[2].agent.set_payload_max(now, 2048);
+    world.run(5_000);
+    assert_eq!(world.info(2).config_state, ConfigState::DropAll);
+    world.assert_joined(&[0, 1], 2);
+    world.take_sets();
+    world.run(60_000);
+    assert_eq!(world.take_sets(), 0, "{:?}", world.sets);
+    // The configuration puts the port on another switch, which it cannot carry either.
+    let other = config.replace("[\"*\"]", "[\"n0:1:0\", \"n1:1:0\"]");
+    let other = format!(
+        "{other}[[vesw]]\nname = \"two\"\nid = 3\nmembers = [\"n2:1:0\"]\neth_mtu = 3000\n"
+    );
+    let now = world.now;
+    world.nodes[2].agent.set_payload_max(now, 4096);
+    world.run(5_000);
+    world.assert_joined(&[0, 1, 2], 2);
+    let now = world.now;
+    world.nodes[2].agent.set_payload_max(now, 2048);
+    let other = Config::parse(&other, "t").unwrap();
+    world.engine.configure(world.now, other);
+    world.run(5_000);
+    assert_eq!(world.info(2).config_state, ConfigState::DropAll);
+    world.assert_joined(&[0, 1], 2);
+}
+
+#[test]
 fn the_mtu_is_lowered_at_once_and_raised_when_all_can() {
     let mut world = World::new(24, 2, ONE);
     world.run(3_000);
