@@ -238,7 +238,9 @@ impl Engine {
             .members
             .iter()
             .filter(|(key, member)| {
-                let here = self.agents.contains_key(&AgentKey::of(**key));
+                // A node that is here may have deleted the port.
+                let agent = self.agents.get(&AgentKey::of(**key));
+                let here = agent.is_some_and(|agent| agent.ports.contains_key(&key.index));
                 let switch = self.config.switch(member.vesw);
                 let on_it = |switch: &SwitchConfig| {
                     let mut members = switch.members.iter();

@@ -227,6 +227,34 @@ fn an_absent_port_that_is_no_member_since_a_restart_is_released() {
     assert_eq!(world.disk.quarantined.get(&lid), Some(&node_key(2, 0)));
 }
 
+/// A daemon deletes a VNIC and lives on. The port of the VNIC leaves the file later.
+#[test]
+fn a_deleted_port_of_a_living_node_is_released_with_its_pattern() {
+    for pattern in ["n0:1:*", "n0:1:1"] {
+        let config = |others: &str| {
+            format!("[[vesw]]\nname = \"a\"\nid = 2\nmembers = [\"n1:1:0\"{others}]\n")
+        };
+        let mut world = World::new(9, 0, &config(&format!(", \"{pattern}\"")));
+        world.add_node(0, 2);
+        world.add_node(1, 1);
+        world.run(3_000);
+        let lid = world.nodes[0].agent.port(1).unwrap().encap_slid;
+        let knows = |world: &World| world.nodes[1].host.directories[&0].nodes.contains_key(&lid);
+        assert!(knows(&world), "{pattern}");
+        let now = world.now;
+        world.nodes[0].agent.remove_port(now, 1);
+        world.run(20_000);
+        let without = Config::parse(&config(""), "t").unwrap();
+        world.engine.configure(world.now, without);
+        world.run(1_000);
+        let members = &world.disk.members;
+        assert!(!members.contains_key(&node_key(0, 1)), "{pattern}");
+        assert!(!knows(&world), "{pattern}");
+        let resting = world.disk.quarantined.get(&lid);
+        assert_eq!(resting, Some(&node_key(0, 1)), "{pattern}");
+    }
+}
+
 #[test]
 fn a_renumbered_switch_is_never_two_at_once() {
     let mut world = World::new(10, 3, ONE);
