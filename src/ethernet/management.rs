@@ -10,6 +10,7 @@ use vnic::agent::{Agent, Config, Destination};
 use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::seal::{Clock, Route, Seal};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
+use vnic::directory::NodeAddress;
 
 use super::{RecentCounters, now};
 use crate::datapath::{Command, LinkId, Mailbox};
@@ -105,7 +106,7 @@ impl Management {
         self.link.groups.missing()
     }
 
-    /// Follows changes of the port: P_Key entry, queue pair number, payload size, state.
+    /// Follows changes of the port: P_Key entry, GID, queue pair number, payload size, state.
     pub fn follow(&mut self, port: &mut dyn Port) {
         let attributes = port.attributes();
         self.link.read_entry(port);
@@ -113,6 +114,8 @@ impl Management {
         self.join(port);
         self.set_piece_size(port);
         if let Some(agent) = &mut self.agent {
+            let (gid, qpn) = (attributes.gid, self.link.endpoint.qpn);
+            agent.set_address(now(), NodeAddress { gid, qpn });
             agent.set_payload_max(now(), payload_max(attributes.ud_payload_max));
             agent.set_fabric_up(now(), attributes.state == PortState::Active);
         }

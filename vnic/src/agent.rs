@@ -103,6 +103,8 @@ pub struct Agent {
     class: ClassPortInfo,
     ownership: Ownership,
     announcements: Announcements,
+    /// GID and queue pair of the agent itself.
+    own: Option<NodeAddress>,
     random: Random,
     fabric_up: bool,
     /// Transaction id of the next trap or announcement, from 1.
@@ -131,6 +133,7 @@ impl Agent {
             vports: BTreeMap::new(),
             class: ClassPortInfo::default(),
             announcements,
+            own: None,
             random,
             fabric_up: false,
             next_tid: 1,
@@ -269,6 +272,15 @@ impl Agent {
     pub fn set_payload_max(&mut self, now: Time, payload_max: u16) {
         if self.config.payload_max != payload_max {
             self.config.payload_max = payload_max;
+            self.announcements.changed(now, &mut self.random);
+        }
+    }
+
+    /// Sets GID and queue pair of the agent. Managers wait for an answer of the former address until the agent announces
+    /// itself at the new one.
+    pub fn set_address(&mut self, now: Time, own: NodeAddress) {
+        let before = self.own.replace(own);
+        if before.is_some_and(|before| before != own) {
             self.announcements.changed(now, &mut self.random);
         }
     }

@@ -215,6 +215,17 @@ fn a_node_that_moved_is_followed() {
 }
 
 #[test]
+fn a_node_that_moved_without_a_restart_is_followed() {
+    for seed in 66..72 {
+        let mut world = World::new(seed, 3, ONE);
+        world.run(5_000);
+        world.move_node(1);
+        world.run(9_000);
+        world.assert_joined(&[0, 1, 2], 2);
+    }
+}
+
+#[test]
 fn a_node_whose_word_that_it_moved_was_lost_is_looked_for_at_once() {
     let mut world = World::new(67, 3, ONE);
     world.run(5_000);

@@ -202,6 +202,14 @@ impl World {
             node.agent.add_port(now, index, new_port(index));
             node.agent.set_admin_up(now, index, true);
         }
+        self.tell_address(n);
+    }
+
+    fn tell_address(&mut self, n: usize) {
+        let node = &mut self.nodes[n];
+        let (gid, qpn) = (node.at.gid, node.at.qpn);
+        let own = vnic::directory::NodeAddress { gid, qpn };
+        node.agent.set_address(self.now, own);
     }
 
     fn draw(&mut self) -> u64 {

@@ -248,6 +248,15 @@ fn an_agent_announces_itself_three_times_at_its_start_and_after_each_change() {
     w.agent.set_name(w.now, 0, "lan0");
     w.agent.remove_port(w.now, 0);
     assert_eq!(w.announced(20_000).len(), 3);
+    // The first address is no change.
+    let places = [address(1, 0x30), address(2, 0x30), address(2, 0x31)];
+    for (place, times) in places.into_iter().zip([0, 3, 3]) {
+        let (gid, qpn) = (place.gid, place.qpn);
+        for _ in 0..2 {
+            w.agent.set_address(w.now, NodeAddress { gid, qpn });
+        }
+        assert_eq!(w.announced(20_000).len(), times);
+    }
 }
 
 #[test]

@@ -29,9 +29,19 @@ impl World {
 
     /// The node has another address, and its daemon restarts.
     pub fn readdress_node(&mut self, n: usize) {
+        self.change_gid(n);
+        self.restart_node(n, 1, 4096);
+    }
+
+    /// The node has another address; its daemon goes on.
+    pub fn move_node(&mut self, n: usize) {
+        self.change_gid(n);
+        self.tell_address(n);
+    }
+
+    fn change_gid(&mut self, n: usize) {
         let number = self.draw();
         self.nodes[n].at.gid.0[8..].copy_from_slice(&number.to_be_bytes());
-        self.restart_node(n, 1, 4096);
     }
 
     /// The last node restarts with the GUID of another node.
