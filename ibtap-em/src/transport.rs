@@ -57,6 +57,8 @@ pub struct Link {
     socket: PathBuf,
     port: Option<String>,
     connected: Option<Connected>,
+    /// More messages may have been read from the socket than one turn takes. The descriptor does not report these.
+    behind: bool,
     /// Time of the next attempt, and the pause after it.
     again: Time,
     pause: u64,
@@ -73,6 +75,7 @@ impl Link {
             socket,
             port,
             connected: None,
+            behind: false,
             again: Time::default(),
             pause: RETRY_MS.0,
             reported: None,
@@ -100,12 +103,14 @@ impl Link {
                 Err(error) => self.fail(now, &error, &mut arrivals),
             }
         }
+        self.behind = true;
         for _ in 0..TURN {
-            let Some(connected) = &mut self.connected else {
-                break;
-            };
-            match connected.replies.try_next() {
-                Ok(None | Some(Next::Interrupted)) => break,
+            let next = self.connected.as_mut().map(|c| c.replies.try_next());
+            match next.unwrap_or(Ok(None)) {
+                Ok(None | Some(Next::Interrupted)) => {
+                    self.behind = false;
+                    break;
+                }
                 Ok(Some(Next::Reply(reply) | Next::Last(reply))) => self.take(reply, &mut arrivals),
                 Err(error) => self.fail(now, &error, &mut arrivals),
             }
@@ -162,7 +167,10 @@ impl Link {
     /// Time of the next [`Link::receive`] if no descriptor becomes readable before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        self.connected.is_none().then_some(self.again)
+        match self.connected {
+            Some(_) => self.behind.then_some(Time::default()),
+            None => Some(self.again),
+        }
     }
 
     /// Descriptor to poll for reading.

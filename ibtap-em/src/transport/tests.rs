@@ -154,6 +154,35 @@ fn messages_come_and_go() {
     assert_eq!((sent[1].gid, sent[1].qpn), (None, None));
 }
 
+/// The socket may be empty by then: it does not report the rest.
+#[test]
+fn more_messages_than_one_turn_receives_are_due_at_once() {
+    let (_directory, mut daemon, mut link) = rig();
+    attached(&mut daemon, &mut link, 0);
+    let small = |byte| {
+        ManageReply::Received(ManagementDatagram {
+            gid: agent().gid,
+            qpn: agent().qpn,
+            by_group: false,
+            mad: Hex(vec![byte]),
+            lost: None,
+        })
+    };
+    let most = TURN + 44;
+    daemon
+        .port
+        .replies
+        .extend((0..most).map(|n| small(n as u8)));
+    while !daemon.port.replies.is_empty() {
+        daemon.pass();
+    }
+    daemon.pass();
+    assert_eq!(link.receive(Time(1)).len(), TURN);
+    assert!(link.next_deadline().is_some_and(|due| due <= Time(1)));
+    assert_eq!(link.receive(Time(1)).len(), most - TURN);
+    assert_eq!(link.next_deadline(), None);
+}
+
 #[test]
 fn a_daemon_that_does_not_take_stops_the_sender_and_loses_nothing() {
     let (_directory, mut daemon, mut link) = rig();
