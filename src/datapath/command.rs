@@ -31,7 +31,7 @@ pub enum Command {
     RemoveLane(LinkId, Sender<EthernetSnapshot>),
     /// Change the settings of an IP link.
     Ip(LinkId, IpSettings),
-    /// Change the settings of a VNIC. They may move it to another switch.
+    /// Change the settings of a VNIC on its switch. On another switch, the VNIC gets new lanes.
     Ethernet(LinkId, Box<EthernetSettings>),
     /// News from a replica in another thread.
     Update(LinkId, Update),

@@ -92,7 +92,8 @@ impl Store {
     /// Writes a state. It is on disk after the return; until then the former state is.
     ///
     /// # Errors
-    /// One sentence, for example for a full disk. The former state is still stored.
+    /// One sentence, for example for a full disk. The former state is still stored; after a failed sync of the
+    /// directory, either the former or the new state.
     pub fn save(&self, state: &State) -> Result<(), StateError> {
         self.save_by(state, &mut |_| Ok(()))
     }

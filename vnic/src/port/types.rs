@@ -241,7 +241,8 @@ pub enum Event {
         /// The other location.
         other: Place,
     },
-    /// The source LID of a packet belongs to another address on the fabric. Reported once.
+    /// The source LID of a packet belongs to another address on the fabric. Each replica reports this once for each
+    /// list of members.
     ForgedLid {
         /// LID.
         lid: Lid,
