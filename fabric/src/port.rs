@@ -346,7 +346,9 @@ pub trait Port: Send {
     ///   is no error: the answer has the group's current parameters, and the endpoint stays attached.
     /// * [`Joined::Pending`]: the port asks the fabric, repeats the request while useful, and answers
     ///   once with [`PortEvent::Group`]. A caller has at most [`Capabilities::group_requests`]
-    ///   unanswered joins of one endpoint.
+    ///   unanswered joins of one endpoint. After [`PortEvent::ClientReregister`] and
+    ///   [`PortEvent::Active`], the answers to earlier requests may never come: the caller asks for
+    ///   these groups again. A request that is still open does not change then.
     /// * [`Joined::Refused`]: the port does nothing more; the caller may try again.
     ///
     /// Leaving a group before the answer ends the request; a late answer attaches nothing. Leaving a

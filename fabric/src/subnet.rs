@@ -153,7 +153,7 @@ impl Subnet {
     }
 
     /// Sets the attributes of the port. With another GID, memberships and paths are those of another port:
-    /// all are forgotten, and the owner joins its groups again.
+    /// all are forgotten, and open joins are not answered. The owner joins all these groups again.
     pub fn set_port(&mut self, now: Instant, port: LocalPort) {
         if port.gid != self.port.gid {
             for id in std::mem::take(&mut self.requests).into_keys() {

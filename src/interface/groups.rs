@@ -97,7 +97,7 @@ pub struct GroupSet {
     /// When refused groups are requested again.
     again: Option<Time>,
     pause: u64,
-    /// When all joined groups are joined again.
+    /// When all joined groups are joined again, and unanswered requests are repeated.
     rejoin: Option<Time>,
     /// The required group counts as missing until its next answer.
     unconfirmed: bool,
@@ -172,31 +172,35 @@ impl GroupSet {
             self.joined.remove(group);
             self.fresh.remove(group);
         }
+        let mut joins = Vec::new();
         if self.rejoin.is_some_and(|at| at <= now) {
             self.rejoin = None;
-            let kept = self
-                .joined
-                .keys()
-                .filter(|group| !self.leaving.contains(*group));
-            self.fresh.extend(kept);
+            let kept = |group: &&Gid| !self.leaving.contains(*group);
+            // The fabric may have lost these requests, and answers none of them then. A request that is still
+            // open does not change.
+            joins.extend(self.pending.iter().filter(kept));
+            let others = self.joined.keys().filter(kept);
+            let others = others.filter(|group| !self.pending.contains(*group));
+            self.fresh.extend(others);
         }
         if self.again.is_some_and(|at| at <= now) {
             self.again = None;
             self.fresh.extend(self.refused.keys());
         }
         let room = self.room().min(TURN);
-        if room == 0 || self.fresh.is_empty() {
-            return (Vec::new(), leaves);
-        }
         // The required group comes first.
-        let first = self.required.and_then(|group| self.fresh.take(&group));
-        let mut joins: Vec<Gid> = first.into_iter().collect();
-        while joins.len() < room
+        let first = self.required.filter(|_| room > 0);
+        let mut new: Vec<Gid> = first
+            .and_then(|g| self.fresh.take(&g))
+            .into_iter()
+            .collect();
+        while new.len() < room
             && let Some(group) = self.fresh.pop_first()
         {
-            joins.push(group);
+            new.push(group);
         }
-        joins.retain(|group| self.pending.insert(*group));
+        joins.extend(new.into_iter().filter(|group| self.pending.insert(*group)));
+        joins.sort_by_key(|group| Some(*group) != self.required);
         (joins, leaves)
     }
 
@@ -258,11 +262,11 @@ impl GroupSet {
         self.pause - self.random.below(self.pause / 4 + 1)
     }
 
-    /// The fabric has lost the memberships: joins all groups again, at a random time within `spread`
-    /// milliseconds. The endpoint stays attached meanwhile.
+    /// The fabric has lost the memberships, and perhaps the unanswered requests: requests all these groups again,
+    /// at a random time within `spread` milliseconds. The endpoint stays attached meanwhile.
     pub fn rejoin_all(&mut self, now: Time, spread: u64) {
         let at = now.after(self.random.below(spread.saturating_add(1)));
-        if !self.joined.is_empty() {
+        if !(self.joined.is_empty() && self.pending.is_empty()) {
             self.rejoin = Some(self.rejoin.map_or(at, |before| before.min(at)));
         }
         self.again = self.again.map(|again| again.min(at));

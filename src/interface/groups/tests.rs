@@ -246,6 +246,8 @@ fn groups_are_joined_again_within_the_spread_and_none_is_left() {
         let (mut joins, leaves) = set.requests(Time(1_100));
         joins.extend(before);
         joins.sort();
+        // A request without an answer is repeated.
+        joins.dedup();
         assert_eq!((joins, leaves), ([1, 2, 3, 4].map(group).to_vec(), vec![]));
         // The endpoint stayed attached, so the answers change nothing.
         assert_eq!((set.missing(), set.attached().count()), (None, 3));
@@ -261,6 +263,37 @@ fn groups_are_joined_again_within_the_spread_and_none_is_left() {
     });
     let times: BTreeSet<Time> = times.collect();
     assert!(times.len() > 25, "{times:?}");
+}
+
+/// The fabric has lost the requests together with the memberships: with another GID, or with another device.
+#[test]
+fn unanswered_groups_are_requested_again_with_the_joined_ones() {
+    let mut set = set(Bounds {
+        requests: 3,
+        ..MANY
+    });
+    set.want(Some(group(9)), groups(&[1, 2, 3, 4]));
+    assert_eq!(ask(&mut set, 0, &Joined::Pending), [9, 1, 2].map(group));
+    set.rejoin_all(Time(100), 0);
+    assert_eq!(set.next(), Some(Time(100)));
+    // A group that is left meanwhile is not requested again.
+    set.want(Some(group(9)), groups(&[1, 3, 4]));
+    let (joins, leaves) = set.requests(Time(100));
+    assert_eq!(
+        (joins, leaves),
+        ([9, 1, 3].map(group).to_vec(), vec![group(2)])
+    );
+    assert_eq!(set.next(), None, "each group is requested once");
+    // Joined, and requested again without an answer.
+    set.outcome(Time(101), group(9), given());
+    set.rejoin_all(Time(200), 0);
+    assert_eq!(ask(&mut set, 200, &Joined::Pending), [9, 1, 3].map(group));
+    set.rejoin_all(Time(300), 0);
+    assert_eq!(ask(&mut set, 300, &Joined::Pending), [9, 1, 3].map(group));
+    assert!(set.is_attached(group(9)));
+    // The answers make room for the last group.
+    set.outcome(Time(301), group(1), given());
+    assert_eq!(set.requests(Time(301)).0, [group(4)]);
 }
 
 #[test]
@@ -409,9 +442,11 @@ struct Fabric {
 impl Fabric {
     /// As [`fabric::Port::change_groups`].
     fn change(&mut self, random: &mut Random, joins: &[Gid], leaves: &[Gid]) -> Vec<Joined> {
+        for group in leaves.iter().chain(joins) {
+            self.asked.remove(group);
+        }
         for group in leaves {
             self.attached.remove(group);
-            self.asked.remove(group);
         }
         let answers = joins.iter().map(|group| match random.below(4) {
             0 => {
@@ -486,12 +521,19 @@ fn set_and_fabric_agree_in_the_end() {
                 }
                 1 => set.rejoin_all(now, 1_000),
                 2 => set.retry_now(),
-                3 => set.port_returned(now),
+                3 => {
+                    // The port lost its requests.
+                    fabric.asked.clear();
+                    set.port_returned(now);
+                }
                 _ => {}
             }
+            let rejoins = set.rejoin.is_some_and(|at| at <= now);
             let ask = |joins: &[Gid], leaves: &[Gid]| {
                 assert!(joins.len() <= bounds.requests);
-                assert!(joins.iter().all(|group| !fabric.asked.contains(group)));
+                let is_new = |group: &Gid| !fabric.asked.contains(group);
+                assert!(rejoins || joins.iter().all(is_new));
+                assert!(joins.iter().collect::<BTreeSet<_>>().len() == joins.len());
                 let answers = fabric.change(&mut random, joins, leaves);
                 assert!(fabric.asked.len() <= bounds.requests);
                 // Answers for left groups are still on their way, unless the port drops them.

@@ -60,7 +60,8 @@ impl VerbsPort {
         Ok(())
     }
 
-    /// Closes umad, because the device is gone. Endpoints join their groups again when the device is back.
+    /// Closes umad, because the device is gone. Endpoints join their groups again when the device is back, also
+    /// those whose requests were not answered.
     pub(super) fn lose_administration(&mut self) {
         let Some(administration) = self.administration.take() else {
             return;
