@@ -21,7 +21,7 @@ use proto::{Gid, IbMtu, Instant};
 use crate::administration::Place;
 use crate::group::Joined;
 use crate::mad::MAD_LEN;
-use crate::mad::sa::{Notice, trap};
+use crate::mad::sa::{JoinState, Notice, trap};
 use crate::sa::{Client, ClientConfig, Counts, Event, Failure, Request, Response, TransactionId};
 use abilities::SendOnlyFullMember;
 use groups::Membership;
@@ -102,8 +102,8 @@ pub struct SubnetInfo<'p> {
 enum Purpose {
     /// Join the group.
     Join(Gid),
-    /// Leave the group.
-    Leave(Gid),
+    /// Leave the group: end the memberships of these bits.
+    Leave(Gid, JoinState),
     /// Resolve the destination.
     Path(Destination),
     /// Subscribe to the trap.
@@ -274,11 +274,9 @@ impl Subnet {
             Purpose::Path(destination) => self.path_answered(now, destination, result),
             Purpose::Check(asked) => self.check_answered(asked, result),
             Purpose::Abilities => self.abilities_answered(now, result),
-            Purpose::Leave(mgid) => {
+            Purpose::Leave(mgid, state) => {
                 if let Err(why) = result {
-                    log::debug!(
-                        "the subnet administrator did not end a membership of {mgid}: {why}"
-                    );
+                    self.leave_refused(now, mgid, state, why);
                 }
             }
             Purpose::Subscribe(trap) => {

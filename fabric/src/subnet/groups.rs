@@ -183,11 +183,34 @@ impl Subnet {
         attempt.join_state().0
     }
 
+    /// Cancels the open requests to leave a group that would end this membership, too: they may be sent again after
+    /// the join. Returns their bits of JoinState: perhaps none of the requests has reached the subnet administrator.
+    fn withdraw_leaves(&mut self, now: Instant, mgid: Gid, attempt: Attempt) -> u8 {
+        let joined = match attempt {
+            // The membership that the kernel has requested.
+            Attempt::Adopt => JoinState::FULL,
+            attempt => attempt.join_state(),
+        };
+        let mut bits = 0;
+        let leaves = self.requests.extract_if(|_, purpose| match purpose {
+            Purpose::Leave(of, state) if *of == mgid && state.0 & joined.0 != 0 => {
+                bits |= state.0;
+                true
+            }
+            _ => false,
+        });
+        for id in leaves.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.client.cancel(now, id);
+        }
+        bits
+    }
+
     /// Ends the membership: no endpoint receives the group's packets any more.
     pub fn leave(&mut self, now: Instant, mgid: Gid) {
         let Some(membership) = self.forget(mgid, "the group was left") else {
             return;
         };
+        self.answer_waiting(now, mgid, false);
         let mut held = membership.held | self.withdraw(now, membership.state);
         if self.port.kernel_interface && mgid::broadcast_of(mgid).is_some() {
             held &= JoinState::SEND_ONLY_NON_MEMBER.0;
@@ -195,8 +218,31 @@ impl Subnet {
         if held == 0 || membership.state == State::Lost {
             return;
         }
-        let leave = Request::leave(mgid, self.port.gid, JoinState(held));
-        self.ask(now, leave, Purpose::Leave(mgid));
+        self.ask_to_leave(now, mgid, JoinState(held));
+    }
+
+    fn ask_to_leave(&mut self, now: Instant, mgid: Gid, state: JoinState) {
+        let leave = Request::leave(mgid, self.port.gid, state);
+        self.ask(now, leave, Purpose::Leave(mgid, state));
+    }
+
+    /// The subnet administrator refuses a request with a bit that the port does not have, and ends no membership.
+    /// The port cannot know whether a request without an answer has set its bit: each bit gets a request.
+    pub(super) fn leave_refused(
+        &mut self,
+        now: Instant,
+        mgid: Gid,
+        state: JoinState,
+        why: Failure,
+    ) {
+        if why == Failure::Status(status::REQ_INVALID) && state.0.count_ones() > 1 {
+            let bits = (0..u8::BITS).map(|n| state.0 & 1 << n);
+            for bit in bits.filter(|bit| *bit != 0) {
+                self.ask_to_leave(now, mgid, JoinState(bit));
+            }
+            return;
+        }
+        log::debug!("the subnet administrator did not end a membership of {mgid}: {why}");
     }
 
     /// Sends the open requests for memberships anew: an answer on its way is from before the loss.
@@ -294,6 +340,10 @@ impl Subnet {
                 request
             }
         };
+        let left = self.withdraw_leaves(now, mgid, attempt);
+        if let Some(membership) = self.groups.get_mut(&mgid) {
+            membership.held |= left;
+        }
         let Some(id) = self.ask(now, request, Purpose::Join(mgid)) else {
             return self.failed(
                 mgid,
@@ -424,8 +474,16 @@ impl Subnet {
         if receives {
             self.events.push_back(SubnetEvent::Group { mgid, joined });
         }
+        self.answer_waiting(now, mgid, is_member);
+    }
+
+    /// Answers the joins that wait for the broadcast group.
+    fn answer_waiting(&mut self, now: Instant, broadcast: Gid, is_member: bool) {
+        if mgid::broadcast_of(broadcast) != Some(broadcast) {
+            return;
+        }
         let waiting = self.groups.iter().filter(|(group, membership)| {
-            membership.state == State::Waiting && parent_of(**group) == Some(mgid)
+            membership.state == State::Waiting && parent_of(**group) == Some(broadcast)
         });
         let waiting: Vec<(Gid, bool)> = waiting.map(|(group, m)| (*group, m.receives)).collect();
         for (group, receives) in waiting {

@@ -7,6 +7,7 @@ mod conformance;
 mod crowd;
 mod groups;
 mod hostile;
+mod leaving;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,0 +1,85 @@
+//! The ends of memberships, and what packets to their groups learn of the ends.
+
+use super::*;
+
+fn to_group(gid: Gid) -> Destination {
+    let pkey = PKey::DEFAULT;
+    Destination { gid, pkey }
+}
+
+/// A port in the broadcast group.
+fn world() -> World {
+    let mut world = World::new(1, 1, Faults::default());
+    assert!(is_now(&world.joined(0, broadcast())));
+    world
+}
+
+fn leave(world: &mut World, mgid: Gid) {
+    let now = world.now;
+    world.ports[0].leave(now, mgid);
+}
+
+/// The network loses the waiting datagrams.
+fn lose_datagrams(world: &mut World) {
+    while world.ports[0].poll_transmit().is_some() {}
+}
+
+/// Whether an event says that the path to a group is not valid any more.
+fn path_ended(world: &World, mgid: Gid) -> bool {
+    let is_end = |event: &SubnetEvent| {
+        matches!(event, SubnetEvent::Path { destination, path: Err(Unreachable::Refused(_)) }
+            if destination.gid == mgid)
+    };
+    world.events[0].iter().any(is_end)
+}
+
+#[test]
+fn a_repeated_leave_does_not_end_a_membership_that_was_joined_again() {
+    let mut world = world();
+    leave(&mut world, broadcast());
+    lose_datagrams(&mut world);
+    assert!(is_now(&world.joined(0, broadcast())));
+    assert_eq!(world.sa.member(broadcast(), 0), 1);
+    // A request to leave that the join does not contradict is repeated.
+    world.path(0, to_group(group(1))).unwrap();
+    leave(&mut world, group(1));
+    lose_datagrams(&mut world);
+    assert!(is_now(&world.joined(0, group(1))));
+    assert_eq!(world.sa.member(group(1), 0), 1);
+    // The port has the bits of a canceled request still, and ends them later.
+    world.path(0, to_group(group(2))).unwrap();
+    assert!(is_now(&world.joined(0, group(2))));
+    leave(&mut world, group(2));
+    lose_datagrams(&mut world);
+    assert!(is_now(&world.joined(0, group(2))));
+    assert_eq!(world.sa.member(group(2), 0), 8 | 1);
+    leave(&mut world, group(2));
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.sa.member(group(2), 0), 0);
+}
+
+/// The administrator refuses a Delete with a bit of JoinState that the port does not have.
+#[test]
+fn a_leave_ends_the_memberships_also_if_an_open_request_was_lost() {
+    let mut world = world();
+    world.path(0, to_group(group(1))).unwrap();
+    assert_eq!(world.join(0, group(1)), Joined::Pending);
+    lose_datagrams(&mut world);
+    leave(&mut world, group(1));
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.sa.member(group(1), 0), 0);
+    assert!(world.ports[0].is_idle());
+}
+
+#[test]
+fn the_end_of_the_broadcast_group_answers_the_joins_that_wait_for_it() {
+    let mut world = World::new(1, 1, Faults::default());
+    assert_eq!(world.join(0, broadcast()), Joined::Pending);
+    let now = world.now;
+    assert_eq!(world.ports[0].resolve(now, to_group(group(1))), None);
+    assert_eq!(world.join(0, group(2)), Joined::Pending);
+    leave(&mut world, broadcast());
+    world.run(Duration::from_secs(1));
+    assert!(path_ended(&world, group(1)));
+    assert!(matches!(world.answer(0, group(2)), Joined::Refused(_)));
+}
