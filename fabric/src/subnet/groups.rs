@@ -166,6 +166,7 @@ impl Subnet {
         let mut adopted = Membership::new(now, pkey, qkey, true);
         if let Some(former) = self.groups.remove(&mgid) {
             adopted.sends = former.sends;
+            adopted.record = former.record;
             adopted.held = former.held | self.withdraw(now, former.state);
         }
         self.groups.insert(mgid, adopted);
@@ -424,10 +425,11 @@ impl Subnet {
         Joined::Refused(why)
     }
 
-    /// Forgets a membership. Packets that wait for the path to the group are dropped.
+    /// Forgets a membership. Packets that wait for the path to the group are dropped, and workers forget the path:
+    /// the port is no member any more, and the next membership may have another MLID.
     fn forget(&mut self, mgid: Gid, why: &str) -> Option<Membership> {
         let membership = self.groups.remove(&mgid)?;
-        if membership.sends {
+        if membership.sends || membership.record.is_some() {
             let path = Err(Unreachable::Refused(why.to_owned()));
             self.report_path(mgid, membership.pkey, path);
         }

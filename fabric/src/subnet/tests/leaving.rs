@@ -83,3 +83,48 @@ fn the_end_of_the_broadcast_group_answers_the_joins_that_wait_for_it() {
     assert!(path_ended(&world, group(1)));
     assert!(matches!(world.answer(0, group(2)), Joined::Refused(_)));
 }
+
+/// Workers keep a path for minutes, and the port is no member any more.
+#[test]
+fn the_path_to_a_group_ends_with_the_membership() {
+    // The host leaves the group.
+    let mut world = world();
+    assert!(is_now(&world.joined(0, group(1))));
+    world.path(0, to_group(group(1))).unwrap();
+    leave(&mut world, group(1));
+    world.run(Duration::from_secs(1));
+    assert!(path_ended(&world, group(1)));
+    // A restarted administrator does not answer for a while, and has other MLIDs then.
+    assert!(is_now(&world.joined(0, group(1))));
+    world.path(0, to_group(group(1))).unwrap();
+    world.events[0].clear();
+    world.sa.restart();
+    let now = world.now;
+    world.ports[0].changed(now, true);
+    world.sa.faults.silent = true;
+    assert!(!is_now(&world.joined(0, broadcast())));
+    assert!(!is_now(&world.joined(0, group(1))));
+    world.sa.faults.silent = false;
+    for mgid in [broadcast(), group(1)] {
+        assert!(is_now(&world.joined(0, mgid)));
+        assert!(path_ended(&world, mgid));
+    }
+}
+
+#[test]
+fn an_adopted_membership_with_another_mlid_ends_the_path() {
+    let mut world = world();
+    world.ports[0].port.kernel_interface = true;
+    assert!(is_now(&world.joined(0, group(1))));
+    world.path(0, to_group(group(1))).unwrap();
+    world.sa.restart();
+    let now = world.now;
+    world.ports[0].changed(now, true);
+    world.events[0].clear();
+    for mgid in [broadcast(), group(1)] {
+        world.ports[0].adopt(now, mgid, PKey::DEFAULT, QKEY);
+    }
+    world.run(Duration::from_secs(1));
+    assert!(is_now(&world.answer(0, group(1))));
+    assert!(path_ended(&world, group(1)));
+}
