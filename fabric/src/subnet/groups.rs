@@ -316,6 +316,10 @@ impl Subnet {
         let request = match attempt {
             Attempt::Adopt => Request::group(mgid),
             Attempt::Join => Request::join(mgid, self.port.gid, pkey, state),
+            // Without the parameters of a broadcast group, the port does not know the Q_Key of the group.
+            Attempt::Send(_) if template.is_none() => {
+                Request::join(mgid, self.port.gid, pkey, state)
+            }
             Attempt::Create | Attempt::Send(_) => {
                 let parameters = template.unwrap_or(McMemberRecord {
                     qkey,

@@ -69,6 +69,28 @@ fn other_groups_are_created_if_they_do_not_exist() {
     assert_eq!(parameters.qkey, QKey::new(0x77));
 }
 
+/// The port has no Q_Key for a group that it only sends to.
+#[test]
+fn a_packet_creates_no_group_without_the_parameters_of_a_broadcast_group() {
+    let mut world = World::new(1, 1, Faults::default());
+    let managers: Gid = "ff15:beef::1".parse().unwrap();
+    let of_broadcast = world.sa.groups[&broadcast()].record;
+    world.sa.groups.clear();
+    for gid in [broadcast(), managers] {
+        let pkey = PKey::DEFAULT;
+        assert!(world.path(0, Destination { gid, pkey }).is_err());
+        assert!(world.sa.groups.is_empty());
+        // A group that exists is joined, whatever its Q_Key is.
+        world.sa.create(sa::McMemberRecord {
+            mgid: gid,
+            ..of_broadcast
+        });
+        assert!(world.path(0, Destination { gid, pkey }).is_ok());
+        assert_eq!(world.sa.member(gid, 0), 8);
+        world.sa.groups.clear();
+    }
+}
+
 #[test]
 fn senders_join_with_what_the_administrator_allows() {
     for (refuses, state) in [(0, 8), (8, 4), (12, 1)] {
