@@ -13,9 +13,10 @@ mod requests;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use proto::backoff::Backoff;
 use proto::{Gid, IbMtu, Instant};
 
 use crate::administration::Place;
@@ -43,6 +44,10 @@ const IN_FLIGHT_MAX: usize = 16;
 
 /// Maximum number of requests that wait.
 const QUEUE_MAX: usize = 1 << 14;
+
+/// Time until a failed subscription is repeated: at first, and at most.
+const FIRST_SUBSCRIPTION: Duration = Duration::from_secs(4);
+const LONGEST_SUBSCRIPTION: Duration = Duration::from_secs(300);
 
 /// The traps whose Reports a port needs.
 const TRAPS: [u16; 4] = [
@@ -123,6 +128,10 @@ pub struct Subnet {
     send_only_full_member: SendOnlyFullMember,
     groups: BTreeMap<Gid, Membership>,
     paths: Paths,
+    /// Traps whose subscriptions have failed.
+    unsubscribed: BTreeSet<u16>,
+    /// When failed subscriptions are repeated.
+    subscription: Backoff,
     events: VecDeque<SubnetEvent>,
 }
 
@@ -143,6 +152,8 @@ impl Subnet {
             send_only_full_member: SendOnlyFullMember::Unknown,
             groups: BTreeMap::new(),
             paths: Paths::default(),
+            unsubscribed: BTreeSet::new(),
+            subscription: Backoff::new(FIRST_SUBSCRIPTION, LONGEST_SUBSCRIPTION),
             events: VecDeque::new(),
         }
     }
@@ -166,12 +177,34 @@ impl Subnet {
         self.port = port;
     }
 
-    /// Subscribes to the Reports of the subnet administrator. Without Reports, the loss of a group is not
-    /// noticed before the next join.
+    /// Subscribes to the Reports of the subnet administrator, and repeats failed subscriptions. Without Reports,
+    /// the loss of a group is not noticed before the next join.
     pub fn subscribe(&mut self, now: Instant) {
-        for trap in TRAPS {
-            self.ask(now, Request::subscribe(trap), Purpose::Subscribe(trap));
+        self.subscription.succeeded();
+        self.subscribe_to(now, TRAPS.into());
+    }
+
+    fn subscribe_to(&mut self, now: Instant, traps: BTreeSet<u16>) {
+        self.unsubscribed.retain(|trap| !traps.contains(trap));
+        for trap in traps {
+            let asked = self.ask(now, Request::subscribe(trap), Purpose::Subscribe(trap));
+            if asked.is_none() {
+                self.not_subscribed(now, trap);
+            }
         }
+    }
+
+    /// A subscription has failed. Those that fail at about the same time are repeated together.
+    fn not_subscribed(&mut self, now: Instant, trap: u16) {
+        if self.unsubscribed.is_empty() {
+            self.subscription.failed(now);
+        }
+        self.unsubscribed.insert(trap);
+    }
+
+    /// When failed subscriptions are repeated.
+    fn subscription_due(&self) -> Option<Instant> {
+        (!self.unsubscribed.is_empty()).then(|| self.subscription.due())
     }
 
     /// Asks which groups the port is a member of. [`SubnetEvent::Forgotten`] follows if one is missing: no
@@ -224,7 +257,12 @@ impl Subnet {
 
     /// The time of the next [`Subnet::handle_timeout`].
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.client.next_deadline()
+        let subscription = self.subscription_due();
+        self.client
+            .next_deadline()
+            .into_iter()
+            .chain(subscription)
+            .min()
     }
 
     /// Whether no request is open.
@@ -241,6 +279,10 @@ impl Subnet {
     /// without a deadline.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.leave_idle(now);
+        if self.subscription_due().is_some_and(|at| at <= now) {
+            let traps = std::mem::take(&mut self.unsubscribed);
+            self.subscribe_to(now, traps);
+        }
         self.client.handle_timeout(now);
         self.take_answers(now);
     }
@@ -282,6 +324,7 @@ impl Subnet {
             Purpose::Subscribe(trap) => {
                 if let Err(why) = result {
                     log::debug!("the subnet administrator sends no Reports of trap {trap}: {why}");
+                    self.not_subscribed(now, trap);
                 }
             }
         }

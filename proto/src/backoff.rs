@@ -41,6 +41,11 @@ impl Backoff {
         now >= self.until
     }
 
+    /// When a new attempt is due.
+    pub const fn due(&self) -> Instant {
+        self.until
+    }
+
     /// Notes a failed attempt.
     pub fn failed(&mut self, now: Instant) {
         self.until = now.after(self.next);

@@ -8,6 +8,7 @@ mod crowd;
 mod groups;
 mod hostile;
 mod leaving;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -178,7 +178,13 @@ impl Administrator {
                     Some(Abilities::Status(status)) => Err(status),
                 }
             }
-            _ => Ok(data.to_vec()),
+            _ => {
+                *self
+                    .requests
+                    .entry((Gid::UNSPECIFIED, attribute, port))
+                    .or_default() += 1;
+                Ok(data.to_vec())
+            }
         };
         let mut answer = *mad;
         answer[3] = match header.method {
