@@ -94,16 +94,21 @@ impl Subnet {
         result: Result<Response, Failure>,
     ) {
         let path = path_of(result);
-        match &path {
+        let asked = self.paths.0.remove(&destination);
+        let known = match &path {
             Ok(path) => {
-                let changed = matches!(self.paths.0.get(&destination), Some(Entry::Asked(_, true)));
+                let changed = matches!(asked, Some(Entry::Asked(_, true)));
                 let until = if changed { now } else { now.after(FRESH) };
-                let known = Entry::Known(*path, until);
-                self.paths.0.insert(destination, known);
+                Some(Entry::Known(*path, until))
             }
-            Err(_) => {
-                self.paths.0.remove(&destination);
-            }
+            // Workers keep the path: a Report about the port must reach them.
+            Err(Unreachable::NoAnswer) => asked
+                .and_then(|entry| entry.path())
+                .map(|before| Entry::Known(before, now)),
+            Err(Unreachable::Refused(_)) => None,
+        };
+        if let Some(known) = known {
+            self.paths.0.insert(destination, known);
         }
         self.events
             .push_back(SubnetEvent::Path { destination, path });
