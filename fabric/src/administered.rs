@@ -213,7 +213,13 @@ impl AdministeredPort {
         };
         let subnet = &mut self.administration.subnet;
         match subnet.join(clock(), mgid, pkey, qkey) {
-            Joined::Now(parameters) => self.attach(id, mgid, parameters),
+            Joined::Now(parameters) => {
+                let joined = self.attach(id, mgid, parameters);
+                if let Joined::Refused(_) = joined {
+                    self.leave_unused(mgid);
+                }
+                joined
+            }
             other => {
                 if other == Joined::Pending {
                     self.requested.add(mgid, id);
@@ -227,10 +233,7 @@ impl AdministeredPort {
     fn attach(&mut self, id: EndpointId, mgid: Gid, parameters: GroupParameters) -> Joined {
         match self.change_one(id, Some(mgid), None) {
             Joined::Now(_) => Joined::Now(parameters),
-            other => {
-                self.leave_unused(mgid);
-                other
-            }
+            other => other,
         }
     }
 
@@ -248,9 +251,14 @@ impl AdministeredPort {
     /// Follows news of a group from the subnet administrator.
     fn group_answered(&mut self, mgid: Gid, joined: &Joined) -> Vec<PortEvent> {
         let concerned = self.requested.answered(mgid, self.inner.members(mgid));
+        let mut failed = false;
         let event = |endpoint| {
             let joined = match joined {
-                Joined::Now(parameters) => self.attach(endpoint, mgid, *parameters),
+                Joined::Now(parameters) => {
+                    let joined = self.attach(endpoint, mgid, *parameters);
+                    failed |= matches!(joined, Joined::Refused(_));
+                    joined
+                }
                 other => {
                     self.change_one(endpoint, None, Some(mgid));
                     other.clone()
@@ -262,7 +270,12 @@ impl AdministeredPort {
                 joined,
             }
         };
-        concerned.into_iter().map(event).collect()
+        let events = concerned.into_iter().map(event).collect();
+        // Another endpoint may be attached.
+        if failed {
+            self.leave_unused(mgid);
+        }
+        events
     }
 
     /// Ends the port's membership if no endpoint uses or wants it.

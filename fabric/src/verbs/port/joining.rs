@@ -84,7 +84,13 @@ impl VerbsPort {
             return Joined::Refused(format!("{} has no subnet administrator", self.name));
         };
         match administration.subnet.join(clock(), mgid, pkey, qkey) {
-            Joined::Now(parameters) => self.attach(id, mgid, parameters),
+            Joined::Now(parameters) => {
+                let joined = self.attach(id, mgid, parameters);
+                if let Joined::Refused(_) = joined {
+                    self.leave_unused(mgid);
+                }
+                joined
+            }
             other => {
                 if other == Joined::Pending {
                     self.requested.add(mgid, id);
@@ -124,9 +130,14 @@ impl VerbsPort {
     /// Follows news of a group from the subnet administrator.
     pub(super) fn group_answered(&mut self, mgid: Gid, joined: &Joined) -> Vec<PortEvent> {
         let mut events = Vec::new();
+        let mut failed = false;
         for endpoint in self.requested.answered(mgid, self.groups.members(mgid)) {
             let joined = match joined {
-                Joined::Now(parameters) => self.attach(endpoint, mgid, *parameters),
+                Joined::Now(parameters) => {
+                    let joined = self.attach(endpoint, mgid, *parameters);
+                    failed |= matches!(joined, Joined::Refused(_));
+                    joined
+                }
                 other => {
                     self.detach(endpoint, mgid);
                     self.groups.remove(mgid, endpoint);
@@ -138,6 +149,10 @@ impl VerbsPort {
                 mgid,
                 joined,
             });
+        }
+        // Another endpoint may be attached.
+        if failed {
+            self.leave_unused(mgid);
         }
         events
     }
@@ -189,8 +204,14 @@ impl VerbsPort {
         let was_member = self.groups.has_member(mgid, id);
         let was_requested = self.requested.remove(mgid, id);
         self.groups.remove(mgid, id);
-        let in_use = self.groups.has(mgid) || self.requested.has(mgid);
-        if !(was_member || was_requested) || in_use {
+        if was_member || was_requested {
+            self.leave_unused(mgid);
+        }
+    }
+
+    /// Ends the port's membership if no endpoint uses or wants the group.
+    fn leave_unused(&mut self, mgid: Gid) {
+        if self.groups.has(mgid) || self.requested.has(mgid) {
             return;
         }
         self.memberships.leave(mgid.to_ip());
@@ -224,5 +245,102 @@ impl VerbsPort {
                 log::error!("{} cannot join {mgid} again: {e}", self.name);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+    use std::time::Duration;
+
+    use proto::{PKey, QKey};
+
+    use super::*;
+    use crate::administration::{Administration, UmadCarrier};
+    use crate::namespace::Namespace;
+    use crate::port::UdInit;
+    use crate::subnet::LocalPort;
+    use crate::subnet::tests::administrator::Administrator;
+    use crate::subnet::tests::{broadcast, port_gid};
+    use crate::umad::fake::Fake as FakeUmad;
+    use crate::umad::{self, LinkState};
+    use crate::verbs::config::VerbsConfig;
+    use crate::verbs::ibv::LinkLayer;
+    use crate::verbs::ibv::fake::Fake;
+
+    /// The fake device refuses to attach queue pairs.
+    fn a_refused_attachment() {
+        let _ns = Namespace::loopback("attach");
+        let fake = Arc::new(Fake::default());
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake, VerbsConfig::new("fake", 1)).unwrap();
+        let sa = Arc::new(Mutex::new(Administrator::new(1)));
+        let of_fake = Arc::clone(&sa);
+        let gid = port_gid(0);
+        let attributes = umad::PortAttributes {
+            lid: Lid(0x10),
+            lmc: 0,
+            sm_lid: Lid(1),
+            sm_sl: 0,
+            state: LinkState::Active,
+            gid_prefix: *gid.0.first_chunk().unwrap(),
+            guid: proto::Guid(*gid.0.last_chunk().unwrap()),
+            rate: 10,
+            capability_mask: 0,
+            infiniband: true,
+            pkeys: vec![PKey::DEFAULT],
+        };
+        let umad = FakeUmad::new(attributes, move |mad| {
+            let answers = of_fake.lock().unwrap().answer(0, mad);
+            answers.into_iter().map(|(_, answer)| answer).collect()
+        });
+        let usable = &mut port.usable;
+        usable.link_layer = LinkLayer::InfiniBand;
+        usable.gid.gid = gid;
+        usable.sm_lid = Some(Lid(1));
+        let local = LocalPort {
+            gid,
+            mtu: usable.active_mtu,
+            kernel_interface: false,
+        };
+        let carrier = Box::new(UmadCarrier::over(umad.open().unwrap()).unwrap());
+        port.administration = Some(Administration::over(carrier, local).unwrap());
+        let init = UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKey::IPOIB_DEFAULT,
+            qpn: None,
+        };
+        let id = port.create_ud(init).unwrap().id;
+        assert_eq!(port.join(id, broadcast()), Joined::Pending);
+        let mut events = Vec::new();
+        let mut was_member = false;
+        for _ in 0..3000 {
+            events.extend(port.process_subnet());
+            let is_member = sa.lock().unwrap().member(broadcast(), 0) != 0;
+            was_member |= is_member;
+            if !events.is_empty() && was_member && !is_member {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let is_refusal = |event: &PortEvent| {
+            matches!(
+                event,
+                PortEvent::Group {
+                    joined: Joined::Refused(_),
+                    ..
+                }
+            )
+        };
+        assert!(events.iter().any(is_refusal), "{events:?}");
+        assert!(was_member);
+        let is_member = sa.lock().unwrap().member(broadcast(), 0) != 0;
+        assert!(!is_member);
+    }
+
+    #[test]
+    fn a_group_that_no_queue_pair_could_be_attached_to_is_left() {
+        thread::spawn(a_refused_attachment).join().unwrap();
     }
 }

@@ -115,6 +115,7 @@ pub unsafe fn ibv_query_device_ex(
     attr.max_cqe = LIMIT;
     attr.max_srq = fake.device().max_srq;
     attr.max_srq_wr = SRQ_PLACES;
+    attr.max_mcast_grp = LIMIT;
     0
 }
 
