@@ -2,8 +2,8 @@
 //! drivers/infiniband/core/mad_rmpp.c where the standard leaves a choice), for subnet administration:
 //! a segment has the headers of [`crate::mad::sa`] and 200 bytes of records.
 //!
-//! The kernel does this work for umad agents with RMPP version 1. [`Receiver`] and [`Sender`] serve
-//! carriers that deliver single segments.
+//! The kernel does this work for umad agents with RMPP version 1. [`Receiver`] serves carriers that deliver
+//! single segments. [`Sender`] is the other side, for tests and a fuzz target.
 
 #![cfg_attr(
     not(test),

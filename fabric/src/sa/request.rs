@@ -1,6 +1,6 @@
 //! Requests to the SA.
 
-use proto::{Gid, Guid, IbMtu, Lid, PKey, QKey, ServiceId};
+use proto::{Gid, IbMtu, Lid, PKey, QKey};
 use zerocopy::big_endian::{U16, U32, U64};
 
 use crate::mad::sa::{
@@ -177,29 +177,10 @@ impl Request {
         Request::new(method::DELETE, service::UNREGISTER, record)
     }
 
-    /// GetTable of the ports that offer a service in a partition.
-    pub fn services(id: ServiceId, pkey: PKey) -> Request {
-        let record = ServiceRecord {
-            id,
-            pkey,
-            ..ServiceRecord::default()
-        };
-        Request::table_like(service::ID | service::PKEY, &record)
-    }
-
     /// GetTable of the nodes with a LID.
     pub fn node(lid: Lid) -> Request {
         let mut request = Request::bare(method::GET_TABLE, sa::NODE_RECORD, node::LID);
         request.record = padded(&lid.0.to_be_bytes());
-        request
-    }
-
-    /// GetTable of the nodes with a port GUID.
-    pub fn node_of_port(guid: Guid) -> Request {
-        let mut request = Request::bare(method::GET_TABLE, sa::NODE_RECORD, node::PORT_GUID);
-        if let Some(place) = request.record.get_mut(24..32) {
-            place.copy_from_slice(&guid.0);
-        }
         request
     }
 

@@ -642,7 +642,8 @@ impl Subnet {
         self.groups.values().any(Membership::is_member)
     }
 
-    /// Compares the memberships that the subnet administrator knows with those from before the question.
+    /// Compares the memberships that the subnet administrator knows with those from before the question. JoinStates
+    /// are not compared: they are zero in answers to requests without SM_Key (opensm/osm_sa_mcmember_record.c).
     pub(super) fn check_answered(&mut self, asked: Instant, result: Result<Response, Failure>) {
         let known: BTreeSet<Gid> = match result {
             // Missing records say nothing about memberships.
