@@ -88,7 +88,7 @@ impl Resolver {
         }
     }
 
-    /// Keeps a frame for `ip`; queries are in the name of `source`.
+    /// Keeps a frame for `ip`; queries are in the name of `source`. True for the first frame of a query.
     pub fn hold(
         &mut self,
         now: Time,
@@ -96,7 +96,7 @@ impl Resolver {
         source: IpAddr,
         prefix: &[u8; 12],
         frame: &[u8],
-    ) -> Result<(), DropReason> {
+    ) -> Result<bool, DropReason> {
         let at = match self.entries.iter().position(|e| e.ip == ip) {
             Some(at) => at,
             None => self.new_entry(now, ip, source)?,
@@ -113,13 +113,14 @@ impl Resolver {
         if !room || self.held_bytes + frame.len() > HELD_BYTES_MAX {
             return Err(DropReason::HoldFull);
         }
+        let first = e.held.is_empty();
         self.held_bytes += frame.len();
         e.held_bytes += frame.len();
         e.held.push_back(HeldFrame {
             prefix: *prefix,
             frame: frame.into(),
         });
-        Ok(())
+        Ok(first)
     }
 
     fn new_entry(&mut self, now: Time, ip: IpAddr, source: IpAddr) -> Result<usize, DropReason> {
@@ -254,10 +255,12 @@ mod tests {
 
     fn hold(r: &mut Resolver, now: u64, n: u8, mark: u8) -> Result<(), DropReason> {
         r.hold(Time(now), ip(n), ip(9), &[mark; 12], &[mark; 60])
+            .map(drop)
     }
 
     fn hold_large(r: &mut Resolver, len: usize) -> Result<(), DropReason> {
         r.hold(Time(0), ip(1), ip(9), &[0; 12], &vec![0; len])
+            .map(drop)
     }
 
     #[test]

@@ -347,7 +347,7 @@ proptest! {
                 Happening::OwnMac(_) => {}
                 _ => happen(&mut replicas[at], now, what),
             }
-            // An update causes at most a remapping update, which causes none.
+            // A question causes an answer, and this at most a remapping update, which causes none.
             let mut rounds = 0;
             loop {
                 let news = [0, 1].map(|i| service(&mut replicas[i], now));

@@ -159,7 +159,7 @@ impl Ipoib {
         };
         let resolver = &mut self.host_side.resolver;
         match resolver.hold(now, ip, header.source, &[0; 12], &frame) {
-            Ok(()) => {
+            Ok(_) => {
                 self.counters.frames_held += 1;
                 Ok(Step::Held)
             }

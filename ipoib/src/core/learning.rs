@@ -200,25 +200,51 @@ impl Ipoib {
         self.updates.drain(..)
     }
 
-    /// Applies an update of another replica; makes no updates itself.
+    fn apply_learned(
+        &mut self,
+        now: Time,
+        address: &HardwareAddress,
+        mac: Mac,
+        ip: Option<IpAddr>,
+    ) {
+        let Some((slot, _)) = self.learn(now, address, true, Some(mac)) else {
+            return;
+        };
+        // The host knows the peer by that MAC.
+        self.apply_remapped(slot, mac);
+        let given = self.neighbours.get(slot).mac;
+        if given != mac && self.guests.knows(mac) {
+            self.publish(Update::Remapped {
+                address: *address,
+                mac: given,
+            });
+        }
+        self.neighbours.get_mut(slot).successor = None;
+        if let Some(ip) = ip {
+            self.apply_claim(now, ip, slot);
+        }
+    }
+
+    /// Answers a replica that queries an IP address. A neighbour known only from data is no answer.
+    fn apply_wanted(&mut self, ip: IpAddr) {
+        let owner = self.neighbours.strong_owner(ip);
+        if let Some(slot) = owner.and_then(|slot| self.neighbours.current(slot)) {
+            let neighbour = self.neighbours.get(slot);
+            let (address, mac) = (neighbour.address, neighbour.mac);
+            self.publish(Update::Known { address, mac, ip });
+        }
+    }
+
+    /// Applies an update of another replica. A question ([`Update::Wanted`]) causes an answer, and a new
+    /// neighbour whose MAC is a guest's causes [`Update::Remapped`], which causes nothing.
     pub fn apply(&mut self, now: Time, update: &Update) {
         match update {
-            Update::Learned { address, mac, ip } => {
-                let Some((slot, _)) = self.learn(now, address, true, Some(*mac)) else {
-                    return;
-                };
-                // The host knows the peer by that MAC.
-                self.apply_remapped(slot, *mac);
-                let given = self.neighbours.get(slot).mac;
-                if given != *mac && self.guests.knows(*mac) {
-                    self.publish(Update::Remapped {
-                        address: *address,
-                        mac: given,
-                    });
-                }
-                self.neighbours.get_mut(slot).successor = None;
-                if let Some(ip) = ip {
-                    self.apply_claim(now, *ip, slot);
+            Update::Learned { address, mac, ip } => self.apply_learned(now, address, *mac, *ip),
+            Update::Wanted { ip } => self.apply_wanted(*ip),
+            Update::Known { address, mac, ip } => {
+                // A replica that does not query the address may know a later owner.
+                if self.resolver.waiting(*ip).is_some() {
+                    self.apply_learned(now, address, *mac, Some(*ip));
                 }
             }
             Update::Superseded { old, new } => {

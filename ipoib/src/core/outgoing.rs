@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use proto::{Mac, Mode, Time};
 
 use super::learning::is_claimable;
-use super::{Ipoib, Outgoing, Target};
+use super::{Ipoib, Outgoing, Target, Update};
 use crate::address::{HardwareAddress, MAC_BROADCAST};
 use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
 use crate::counters::DropReason;
@@ -258,8 +258,10 @@ impl Ipoib {
         if !is_claimable(source) || !is_claimable(destination) {
             return Err(DropReason::Unresolvable);
         }
-        self.resolver
-            .hold(now, destination, source, tap.prefix, tap.frame)?;
+        let resolver = &mut self.resolver;
+        if resolver.hold(now, destination, source, tap.prefix, tap.frame)? {
+            self.publish(Update::Wanted { ip: destination });
+        }
         Ok(None)
     }
 

@@ -6,6 +6,7 @@ mod data;
 mod flush;
 mod guests;
 mod inspection;
+mod replicas;
 mod services;
 mod siblings;
 mod tables;

@@ -319,6 +319,21 @@ pub enum Update {
         /// The IP address that it claimed.
         ip: Option<IpAddr>,
     },
+    /// A replica queries an IP address. A replica that knows the owner answers with [`Update::Known`]: the
+    /// peer's reply tells that replica nothing new, so it would publish nothing.
+    Wanted {
+        /// The IP address.
+        ip: IpAddr,
+    },
+    /// The owner of an IP address, for the replicas that query the address.
+    Known {
+        /// The owner's address.
+        address: HardwareAddress,
+        /// Its MAC on the TAP.
+        mac: Mac,
+        /// The IP address.
+        ip: IpAddr,
+    },
     /// A peer restarted: frames for `old` go to `new`.
     Superseded {
         /// The former queue pair.

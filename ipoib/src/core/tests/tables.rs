@@ -129,6 +129,7 @@ fn replicas_agree_and_release_what_others_resolved() {
         &ipv4([10, 0, 0, 1], ip, b""),
     );
     assert_eq!(send(&mut two, T0, &f), Sent::Held);
+    two.drain_updates().for_each(drop);
     let old = teach(&mut one, address(0xb, 0x4b), ip);
     teach(&mut one, address(0xb, 0x4b), ip);
     let news: Vec<Update> = one.drain_updates().collect();
