@@ -36,6 +36,8 @@
 //!   connection is requested again immediately, then after 100 ms to 5 s; eight consecutive failures count
 //!   as a rejection. If there was a connection before, a timeout, an unknown service and another path MTU
 //!   count as failures, too: the peer may be restarting or changing its MTU.
+//! * **An IP address that moves to another GID** ends the connection to its former owner. Perhaps the owner
+//!   itself moved and its connections ended: its disconnect requests come from the new GID and do not count.
 //! * **An interface that cannot receive requests does not advertise connections.** `ib_ipoib` requests its
 //!   own service again and again, and sends nothing else meanwhile. If that service is unreachable and such
 //!   peers exist (`kernel_peers`), the address has no RC flag; the interface still requests connections.

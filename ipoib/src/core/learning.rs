@@ -137,8 +137,23 @@ impl Ipoib {
 
     fn claim(&mut self, ip: IpAddr, slot: u32, weak: bool) -> Claim {
         let claim = self.neighbours.claim_ip(ip, slot, weak);
+        if let Claim::From(old) = claim {
+            self.owner_changed(old, slot);
+        }
         self.resolver.resolved(ip);
         claim
+    }
+
+    /// Ends the connection to the former owner of an IP address if the new owner has another GID. Perhaps both
+    /// are one peer: its port has ended the connections of the former GID, and this host drops the disconnect
+    /// requests, because they come from the new GID. If both exist, the only cost is another request.
+    fn owner_changed(&mut self, old: u32, new: u32) {
+        let gid = |slot| self.neighbours.get(slot).address.gid();
+        if gid(old) != gid(new)
+            && let Some(old) = self.neighbours.current(old)
+        {
+            self.drop_connection_of(old);
+        }
     }
 
     /// Applies a claim that another replica followed.

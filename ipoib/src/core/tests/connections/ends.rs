@@ -93,3 +93,46 @@ fn a_peer_that_restarts_with_another_queue_pair_gets_another_connection() {
     let (_, service) = asked(&mut c, 0);
     assert_eq!(service, ServiceId(0x1000_0000_0000_0099));
 }
+
+/// The peer's engine has ended the connection without a message that this host accepts.
+#[test]
+fn a_peer_that_was_at_another_port_for_a_while_gets_another_connection() {
+    let elsewhere = reliable(0xc, 0x4b);
+    let (mut c, mut sibling) = (connected(), connected());
+    let mac = up(&mut c, 0, C1);
+    up(&mut sibling, 0, C1);
+    for peer in [elsewhere, b()] {
+        c.drain_updates().for_each(drop);
+        teach(&mut c, peer, IP_B);
+        c.drain_updates().for_each(|u| sibling.apply(T0, &u));
+    }
+    let connection = C1;
+    for core in [&mut c, &mut sibling] {
+        assert_eq!(actions(core, 0), [ConnectionAction::Close { connection }]);
+        assert_eq!(way(core, 0, mac), None);
+        begun(core, 0, C2);
+        replied(core, 0, C2, &THEIRS);
+        // An announcement without a change leaves it alone.
+        teach(core, b(), IP_B);
+        assert_eq!(way(core, 0, mac), Some((C2, 65_520)));
+    }
+}
+
+/// A peer whose other addresses belong to the queue pair of before its restart.
+#[test]
+fn the_connection_to_the_successor_of_the_former_owner_ends() {
+    let second = [10, 0, 0, 3];
+    let mut c = connected();
+    teach(&mut c, b(), second);
+    let mac = up(&mut c, 0, C1);
+    teach(&mut c, reliable(0xb, 0x99), IP_B);
+    actions(&mut c, 0);
+    assert_eq!(way(&mut c, 0, mac), None);
+    begun(&mut c, 0, C2);
+    replied(&mut c, 0, C2, &THEIRS);
+    actions(&mut c, 0);
+    assert_eq!(way(&mut c, 0, mac), Some((C2, 65_520)));
+    teach(&mut c, reliable(0xc, 0x4b), second);
+    let connection = C2;
+    assert_eq!(actions(&mut c, 0), [ConnectionAction::Close { connection }]);
+}
