@@ -430,17 +430,16 @@ impl Port for SoftPort {
     fn capabilities(&self) -> Capabilities {
         let payload = self.usable.ud_payload_max;
         let packets = underlay::train_packets(payload, self.usable.send_max);
-        let train_bytes = packets * payload as usize;
         Capabilities {
             lanes: self.config.workers,
             first_receives: false,
-            train_bytes,
+            train_bytes: packets * payload as usize,
             train_packets: super::train::PACKETS_MAX,
             multicast: self.config.peers.is_empty(),
             groups_max: GROUPS_MAX,
             group_requests: GROUPS_MAX,
             message_max: self.config.message_max,
-            message_train: train_bytes,
+            message_train: self.usable.message_train(),
             services: Services::Any,
             pkeys_settable: true,
         }

@@ -5,13 +5,17 @@ use std::net::IpAddr;
 use proto::{Gid, GidChoice, Guid, IbMtu, LinkMtu};
 use rtnl::{Address, Link};
 
-use super::train::{capacity, packet_len};
+use super::rc::SendBuffer;
+use super::train::{PACKETS_MAX, capacity, packet_len};
 
 /// Bytes of the IPv6, IPv4 and UDP headers and of an Ethernet header.
 const IPV6_HEADER: usize = 40;
 const IPV4_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const ETHERNET_HEADER: usize = 14;
+
+/// DETH bytes minus bytes of immediate data.
+const DETH_OVER_IMM: u32 = 4;
 
 /// The kernel's limit if it reports none (include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE).
 const GSO_MAX_SIZE: u32 = 65536;
@@ -37,6 +41,16 @@ impl Usable {
     /// The GID.
     pub fn gid(&self) -> Gid {
         self.address.into()
+    }
+
+    /// Payload bytes of a message that one send takes. The packets of a message have the path MTU, which is
+    /// often smaller than the UD payload. 0 without a path MTU.
+    pub fn message_train(&self) -> usize {
+        path_mtu(self.ud_payload_max).map_or(0, |path_mtu| {
+            let payload = path_mtu.bytes() as usize;
+            let packets = self.send_max / SendBuffer::packet_len(payload);
+            packets.min(PACKETS_MAX) * payload
+        })
     }
 }
 
@@ -116,6 +130,12 @@ pub fn evaluate(
 /// Number of packets of `payload` bytes in one train.
 pub fn train_packets(payload: u32, send_max: usize) -> usize {
     capacity(payload as usize, send_max)
+}
+
+/// The largest path MTU of connections on a port whose largest UD payload has `payload` bytes. Compared with
+/// a SEND, a datagram has a DETH, which is longer than immediate data.
+pub fn path_mtu(payload: u32) -> Option<IbMtu> {
+    IbMtu::fitting(payload + DETH_OVER_IMM)
 }
 
 fn choose(

@@ -118,6 +118,17 @@ fn t90_sends_stay_below_the_gso_limit() {
     assert_eq!(train_packets(1428, v6.send_max), 45);
     assert_eq!(train_packets(64, v6.send_max), 64);
 
+    let message_train = |mtu, link_mtu| {
+        let s = seen(mtu, vec![address(EUI64, 1)]);
+        let usable = evaluate("eth0", &s, GidChoice::Auto, link_mtu, None).unwrap();
+        usable.message_train()
+    };
+    assert_eq!(message_train(9000, LinkMtu::Auto), 15 * 4096);
+    assert_eq!(message_train(9000, LinkMtu::Exact), 15 * 4096);
+    assert_eq!(message_train(1500, LinkMtu::Auto), 62 * 1024);
+    assert_eq!(message_train(1500, LinkMtu::Bytes(256)), 64 * 256);
+    assert_eq!(message_train(1500, LinkMtu::Bytes(64)), 0);
+
     let mut small = seen(9000, vec![address(EUI64, 1)]);
     small.link.as_mut().unwrap().gso_max_size = 16384;
     assert_eq!(auto(&small, None).unwrap().send_max, 16384 - 63);

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use proto::{AddressHandle, ConnectError, EndpointId, Gid, IbMtu, Instant, Psn};
+use proto::{AddressHandle, ConnectError, EndpointId, Gid, Instant, Psn};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::address_handle::{self, Address};
@@ -23,6 +23,7 @@ use super::sys::{SLOT_LEN, Slab};
 use super::train::{self, HEAD, Header, Route, packet_len};
 use super::transmitter::{Outcome, Shape, Transmitter};
 use super::ud::Path;
+use super::underlay::path_mtu;
 use super::wire::opcode;
 use crate::connection::Connections;
 use crate::handles::{AddressHandles, Found};
@@ -31,9 +32,6 @@ use crate::worker::{
     AhAttributes, Batch, Counters, Room, Sent, Train, TrainTicket, UdDestination, UdReceived,
     Worker,
 };
-
-/// DETH bytes minus bytes of immediate data.
-const DETH_OVER_IMM: u32 = 4;
 
 /// Single datagrams that count as one received piece. On a network that does not merge them, larger batches make larger
 /// frames for the host, and cost less in a flood (docs/performance.md, "Floods").
@@ -548,8 +546,7 @@ fn port_view(table: &Table) -> PortView {
         } else {
             Gid::UNSPECIFIED
         },
-        // Compared with a SEND, a datagram has a DETH, which is longer than immediate data.
-        path_mtu: IbMtu::fitting(table.payload_max as u32 + DETH_OVER_IMM),
+        path_mtu: path_mtu(table.payload_max as u32),
         send_max: table.send_max,
         reserved: table.endpoints.qpns().collect(),
         pkeys: Arc::clone(&table.pkeys),
