@@ -261,7 +261,10 @@ pub enum ConnectError {
     /// The provider's connection table is full.
     #[error("the connection table is full")]
     Full,
-    /// The port has no address, or none of the peer's address family.
+    /// The port has no GID at present: the underlay or the RDMA device is absent.
+    #[error("the port has no GID")]
+    NoGid,
+    /// The port has no GID of the peer's address family, or no path to the peer.
     #[error("the port has no address to reach {0} from")]
     Unreachable(Gid),
     /// The endpoint does not exist.

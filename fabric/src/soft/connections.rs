@@ -24,6 +24,9 @@ impl Connections for SoftWorker {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         let partition = self.partition(endpoint)?;
+        if !self.table.is_reachable() {
+            return Err(ConnectError::NoGid);
+        }
         self.engine.connect(clock(), endpoint, partition, request)
     }
 

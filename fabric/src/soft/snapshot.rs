@@ -209,6 +209,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// Whether the underlay exists, so that the port can send with its GID.
+    pub fn is_reachable(&self) -> bool {
+        !self.sockets.is_empty()
+    }
+
     /// Whether a packet has the port's GID as its source, but not the UDP port of a worker. The kernel gives
     /// the UDP ports of the workers to no other process.
     pub fn is_forged(&self, path: &Path) -> bool {

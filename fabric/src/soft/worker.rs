@@ -539,9 +539,8 @@ fn header(table: &Table, p: &Departure) -> Option<Header> {
 
 /// The engine's view of the port.
 fn port_view(table: &Table) -> PortView {
-    let reachable = !table.sockets.is_empty();
     PortView {
-        gid: if reachable {
+        gid: if table.is_reachable() {
             table.gid
         } else {
             Gid::UNSPECIFIED

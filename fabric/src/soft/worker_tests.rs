@@ -126,6 +126,31 @@ fn polled(worker: &mut SoftWorker) -> Vec<(u8, usize)> {
 }
 
 /// The immediate data of each packet are the first four bytes of its place, and not payload.
+fn without_underlay() {
+    let _ns = Namespace::loopback("without_underlay");
+    let (port, mut worker, _) = blocked();
+    let endpoint = worker.pending.take().unwrap().departure.from;
+    let request = ConnectRequest {
+        service: ServiceId(1),
+        peer: port.attributes().gid,
+        to: crate::Qpn::new(2),
+        private_data: &[],
+    };
+    worker.connect(endpoint, &request).unwrap();
+    let absent = Table {
+        sockets: Arc::default(),
+        ..Table::clone(&worker.table)
+    };
+    worker.table = Arc::new(absent);
+    let refused = worker.connect(endpoint, &request);
+    assert!(matches!(refused, Err(ConnectError::NoGid)), "{refused:?}");
+}
+
+#[test]
+fn without_an_underlay_a_port_has_no_gid_to_connect_from() {
+    thread::spawn(without_underlay).join().unwrap();
+}
+
 fn with_immediate() {
     let _ns = Namespace::loopback("imm");
     let (port, mut worker, ah) = blocked();

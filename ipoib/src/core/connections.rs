@@ -33,9 +33,10 @@
 //!   does not fragment. The quoted transport checksum stays as the host wrote it.
 //! * **Rejected or unanswered requests**: the peer gets datagrams for a minute, or until it announces
 //!   itself (gratuitous ARP, unsolicited advertisement) or its ARP advertises connections again. A failed
-//!   connection is requested again immediately, then after 100 ms to 5 s; eight consecutive failures count
+//!   connection is requested again immediately, then after 100 ms to 5 s; the ninth consecutive failure counts
 //!   as a rejection. If there was a connection before, a timeout, an unknown service and another path MTU
-//!   count as failures, too: the peer may be restarting or changing its MTU.
+//!   count as failures, too: the peer may be restarting or changing its MTU. While the port has no GID, a
+//!   request follows every 100 ms, and none counts as a failure.
 //! * **An IP address that moves to another GID** ends the connection to its former owner. Perhaps the owner
 //!   itself moved and its connections ended: its disconnect requests come from the new GID and do not count.
 //! * **An interface that cannot receive requests does not advertise connections.** `ib_ipoib` requests its

@@ -63,6 +63,9 @@ impl<D: Device> Engine<D> {
         if !self.view.services.requests(service) {
             return Err(unsupported());
         }
+        if self.view.gid == Gid::UNSPECIFIED {
+            return Err(ConnectError::NoGid);
+        }
         if !reaches(self.view.gid, peer) {
             return Err(ConnectError::Unreachable(peer));
         }
@@ -85,7 +88,7 @@ impl<D: Device> Engine<D> {
             service,
         };
         let device = self.device.as_mut();
-        let device = device.ok_or(ConnectError::Unreachable(peer))?;
+        let device = device.ok_or(ConnectError::NoGid)?;
         let mut failure = None;
         let (id, local) = (ConnectionId(self.next_id), self.view.gid);
         let made = self.table.insert(|key| {

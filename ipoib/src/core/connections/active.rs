@@ -110,9 +110,7 @@ impl Ipoib {
         let slot = link.and_then(|link| self.neighbours.follow(link));
         let confirmed = slot.is_some_and(|slot| self.neighbours.get(slot).confirmed);
         if !table.may_begin(confirmed) {
-            let until = now.after(BACKOFF_MS);
-            self.connected.table.set_state(at, State::Waiting { until });
-            return self.drop_surplus();
+            return self.pause(now, at);
         }
         if self.make_room(now) {
             let first = self.first_layout(at);
@@ -171,6 +169,8 @@ impl Ipoib {
     pub(super) fn not_begun(&mut self, now: Time, at: u32, why: &ConnectError) {
         match why {
             ConnectError::Unreachable(_) => self.refused(now, at, CloseReason::TimedOut),
+            // Says nothing about the peer, however long it lasts.
+            ConnectError::NoGid => self.pause(now, at),
             // Waiting packets stay: released, they would cause a request immediately.
             ConnectError::NoSuchEndpoint(_) | ConnectError::Full | ConnectError::Os(_) => {
                 self.wait(now, at, false, CloseReason::PortGone);
@@ -312,6 +312,13 @@ impl Ipoib {
         if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
             self.report_if_watched(|| Event::ConnectionRefused { peer, reason });
         }
+        self.drop_surplus();
+    }
+
+    /// Pauses requests, without counting a failure.
+    fn pause(&mut self, now: Time, at: u32) {
+        let until = now.after(BACKOFF_MS);
+        self.connected.table.set_state(at, State::Waiting { until });
         self.drop_surplus();
     }
 

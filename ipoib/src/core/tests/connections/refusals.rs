@@ -219,11 +219,49 @@ fn a_fabric_that_cannot_ask_is_not_asked_for_a_while() {
     assert_eq!(actions(&mut c, 0), [ConnectionAction::Close { connection }]);
 }
 
+/// The underlay disappears for longer than eight pauses last, and returns with the same GID.
+#[test]
+fn after_the_return_of_the_ports_gid_peers_get_requests_at_once() {
+    let mut c = connected();
+    let mac = up(&mut c, 0, C1);
+    let large = data(mac, IP_B, 9000);
+    closed(&mut c, MINUTE / 2, C1, CloseReason::PortGone);
+    let (back, mut requests) = (MINUTE, 0);
+    for now in (MINUTE / 2..back).step_by(10) {
+        c.handle_timeout(Time(now));
+        assert_ne!(
+            c.next_deadline(),
+            Some(Time(now)),
+            "the thread would not wait"
+        );
+        if requests == 0 {
+            assert_eq!(offer(&mut c, now, &large), TooBig::Held);
+        } else {
+            way(&mut c, now, mac);
+        }
+        for action in actions(&mut c, now) {
+            let ConnectionAction::Connect { request, .. } = action else {
+                panic!("{action:?}")
+            };
+            c.connecting(Time(now), request, Err(ConnectError::NoGid));
+            requests += 1;
+        }
+    }
+    assert!((2..400).contains(&requests), "{requests}");
+    assert_eq!(c.counters().connections_refused, 0);
+    wait_until(&mut c, back, back + 100);
+    begun(&mut c, back + 100, C2);
+    replied(&mut c, back + 100, C2, &THEIRS);
+    assert_eq!(way(&mut c, back + 100, mac), Some((C2, 65_520)));
+    assert!(c.pop_released().is_some());
+}
+
 /// Loops as a data thread does, with a fabric that starts no connection.
 #[test]
 fn a_fabric_that_begins_no_connection_does_not_keep_a_round_going() {
-    let because: [fn() -> ConnectError; 4] = [
+    let because: [fn() -> ConnectError; 5] = [
         || ConnectError::Full,
+        || ConnectError::NoGid,
         || ConnectError::Unreachable(b().gid()),
         || ConnectError::NoSuchEndpoint(EndpointId(0)),
         || ConnectError::Os(std::io::ErrorKind::Unsupported.into()),
