@@ -16,7 +16,7 @@ const LARGE: usize = 60;
 
 fuzz_target!(|data: &[u8]| {
     let mut ipoib = interface::new();
-    ipoib.set_mode(Time(0), Mode::Connected);
+    ipoib.set_mode(Mode::Connected);
     let (mut now, mut last) = (0, 0);
     for (flags, bytes) in interface::records(data) {
         let at = Time(now);
@@ -98,7 +98,7 @@ fn receive(ipoib: &mut Ipoib, now: Time, connection: ConnectionId, message: &[u8
 
 /// Executes the core's actions; connections have the numbers from 1.
 fn serve(ipoib: &mut Ipoib, now: Time, mut last: u32) -> u32 {
-    while let Some(action) = ipoib.poll_connection(now) {
+    while let Some(action) = ipoib.poll_connection() {
         if let ConnectionAction::Connect { request, .. } = action {
             last += 1;
             ipoib.connecting(now, request, Ok(ConnectionId(last)));

@@ -94,7 +94,7 @@ fn tell(ipoib: &mut Ipoib, snooper: &mut Snooper, now: Time) {
     }
     snooper.handle_timeout(now);
     let mut query = Vec::new();
-    while snooper.poll_query(now, &mut query) {
+    while snooper.poll_query(&mut query) {
         assert!(query.len() == 50 || query.len() == 90);
         // Our own query is not a report.
         from_tap(ipoib, now, 0, &query);

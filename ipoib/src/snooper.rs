@@ -64,11 +64,6 @@ impl Snooper {
         }
     }
 
-    /// Changes the source MAC of queries.
-    pub fn set_mac(&mut self, mac: Mac) {
-        self.mac = mac;
-    }
-
     /// Starts or stops queries. At the start the first general query is due immediately.
     pub fn set_querying(&mut self, now: Time, on: bool) {
         if on == self.querying {
@@ -171,7 +166,7 @@ impl Snooper {
 
     /// Writes the next due query, an Ethernet frame for the TAP, to `out`, and replaces its contents. False
     /// if none is due.
-    pub fn poll_query(&mut self, _now: Time, out: &mut Vec<u8>) -> bool {
+    pub fn poll_query(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(query) = self.queries.pop_front() else {
             return false;
         };

@@ -153,7 +153,7 @@ impl StandIn {
 
     fn event(&mut self, event: &ConnectionEvent) -> Option<ConnectionAction> {
         self.core.connection_event(Time(0), event);
-        self.core.poll_connection(Time(0))
+        self.core.poll_connection()
     }
 
     /// Passes a packet of the other kernel, or a multicast, to the core.
@@ -229,7 +229,7 @@ impl StandIn {
                     to: _,
                     service: asked,
                     private_data: data,
-                }) = self.core.poll_connection(Time(0))
+                }) = self.core.poll_connection()
                 else {
                     panic!("no connection requested")
                 };

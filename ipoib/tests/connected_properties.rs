@@ -269,7 +269,7 @@ impl Fabric {
 
     /// Carries out the core's actions.
     fn serve(&mut self, c: &mut Ipoib, now: Time) {
-        while let Some(action) = c.poll_connection(now) {
+        while let Some(action) = c.poll_connection() {
             match action {
                 ConnectionAction::Connect { request, .. } if self.unable => {
                     c.connecting(now, request, Err(ConnectError::Full));
@@ -342,14 +342,11 @@ impl Fabric {
             }
             Happening::Unable(on) => self.unable = *on,
             Happening::Mode(connected) => {
-                c.set_mode(
-                    now,
-                    if *connected {
-                        Mode::Connected
-                    } else {
-                        Mode::Datagram
-                    },
-                );
+                c.set_mode(if *connected {
+                    Mode::Connected
+                } else {
+                    Mode::Datagram
+                });
             }
             Happening::Local(n) => {
                 let qpn = Qpn::new(0x4a + u32::from(*n));

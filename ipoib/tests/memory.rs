@@ -114,7 +114,7 @@ fn a_connection_costs_under_a_quarter_of_a_kibibyte() {
         let (ours, theirs) = (ConnectionId(2 * n), ConnectionId(2 * n + 1));
         let private_data = || PrivateData::new(a.qpn()).to_bytes().into();
         core.from_tap(Time(0), &[0; 12], &frame_to(a));
-        let Some(ConnectionAction::Connect { request, .. }) = core.poll_connection(Time(0)) else {
+        let Some(ConnectionAction::Connect { request, .. }) = core.poll_connection() else {
             panic!("{a} takes connections");
         };
         core.connecting(Time(0), request, Ok(ours));
@@ -133,7 +133,7 @@ fn a_connection_costs_under_a_quarter_of_a_kibibyte() {
         ] {
             core.connection_event(Time(0), &event);
         }
-        while core.poll_connection(Time(0)).is_some() {}
+        while core.poll_connection().is_some() {}
     }
     let bytes = growth.bytes();
     let count = core.connections().count();

@@ -142,7 +142,7 @@ impl Guests {
     pub fn tick(&mut self, now: Time, mut write: impl FnMut(&[u8])) -> bool {
         let gone = self.snooper.handle_timeout(now) | self.seen.handle_timeout(now);
         let mut frame = Vec::new();
-        while self.snooper.poll_query(now, &mut frame) {
+        while self.snooper.poll_query(&mut frame) {
             write(&frame);
         }
         gone

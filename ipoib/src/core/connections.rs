@@ -83,7 +83,7 @@ impl ConnectedState {
 impl Ipoib {
     /// Changes the mode of unicast IP packets. Connections requested by this host end; those requested by
     /// peers stay, because a peer may still send on them. Neighbours and groups stay.
-    pub fn set_mode(&mut self, _now: Time, mode: Mode) {
+    pub fn set_mode(&mut self, mode: Mode) {
         if mode == self.config.mode {
             return;
         }
@@ -120,7 +120,7 @@ impl Ipoib {
 
     /// Returns the next action for connections, in order. Call it after every call that passes packets,
     /// events, updates or time.
-    pub fn poll_connection(&mut self, _now: Time) -> Option<ConnectionAction> {
+    pub fn poll_connection(&mut self) -> Option<ConnectionAction> {
         self.settle_orphans();
         loop {
             let action = self.connected.actions.pop_front()?;

@@ -278,11 +278,6 @@ impl Ipoib {
                     self.neighbours.get_mut(slot).last_heard = now;
                 }
             }
-            Update::Forgotten { address } => {
-                if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
-                    self.neighbours.forget(slot);
-                }
-            }
             Update::Remapped { address, mac } => {
                 if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
                     self.apply_remapped(slot, *mac);

@@ -398,11 +398,6 @@ pub enum Update {
         /// Its address.
         address: HardwareAddress,
     },
-    /// A neighbour must be removed.
-    Forgotten {
-        /// Its address.
-        address: HardwareAddress,
-    },
 }
 
 /// A neighbour.

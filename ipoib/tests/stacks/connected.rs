@@ -92,15 +92,13 @@ fn tcp_survives_changes_of_mode() {
     for (seed, to) in both() {
         let mut net = Net::new(seed, CLEAN, [CONNECTED; 2]);
         net.transfer(to, MUCH, |net| {
-            let now = net.now();
-            net.nodes[0].core.set_mode(now, Mode::Datagram);
+            net.nodes[0].core.set_mode(Mode::Datagram);
         });
         assert_eq!((net.nodes[0].mtu(), made(&net, 0)), (LINK_MTU, 0));
         let before = messages(&net);
         // The other host and its connection are unchanged.
         assert_eq!(made(&net, 1), 1);
-        let now = net.now();
-        net.nodes[0].core.set_mode(now, Mode::Connected);
+        net.nodes[0].core.set_mode(Mode::Connected);
         net.ping_until_answered(to, 5);
         net.ping_until_answered(to, 5);
         assert!(made(&net, 0) == 1 && messages(&net) > before);

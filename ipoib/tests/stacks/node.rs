@@ -173,12 +173,12 @@ impl Node {
     pub fn set_mode(&mut self, now: Time, mode: Mode) {
         match mode {
             Mode::Connected => {
-                self.core.set_mode(core_time(now), mode);
+                self.core.set_mode(mode);
                 self.set_mtu(now, CONNECTED.mtu);
             }
             Mode::Datagram => {
                 self.set_mtu(now, LINK_MTU);
-                self.core.set_mode(core_time(now), mode);
+                self.core.set_mode(mode);
             }
         }
     }

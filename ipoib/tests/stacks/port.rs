@@ -193,7 +193,7 @@ impl Port {
     pub fn act(&mut self, now: Time, core: &mut Ipoib) -> bool {
         let (at, ms) = (Instant(now), crate::node::core_time(now));
         let mut acted = false;
-        while let Some(action) = core.poll_connection(ms) {
+        while let Some(action) = core.poll_connection() {
             acted = true;
             match action {
                 ConnectionAction::Connect {

@@ -76,7 +76,7 @@ impl DataThread {
     pub(in crate::datapath) fn act(&mut self, i: usize, now: Time) -> bool {
         let mut acted = false;
         while let Some(lane) = self.ip.lanes.get_mut(i)
-            && let Some(action) = lane.core.poll_connection(now)
+            && let Some(action) = lane.core.poll_connection()
         {
             acted = true;
             self.do_action(i, now, &action);

@@ -172,7 +172,7 @@ impl IpLane {
     }
 
     /// Applies the differences of new settings; true if the queue pair changed.
-    pub fn apply(&mut self, now: Time, settings: IpSettings) -> bool {
+    pub fn apply(&mut self, settings: IpSettings) -> bool {
         let IpLane { base, core, .. } = self;
         let was = std::mem::replace(&mut self.settings, settings);
         let is = &self.settings;
@@ -180,7 +180,7 @@ impl IpLane {
             core.set_local(is.local);
         }
         if is.mode != was.mode {
-            core.set_mode(now, is.mode);
+            core.set_mode(is.mode);
         }
         core.set_mac(is.mac);
         core.set_link_mtu(is.link_mtu);

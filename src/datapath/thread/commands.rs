@@ -120,7 +120,7 @@ impl DataThread {
         let Some((i, lane)) = self.lane(id) else {
             return;
         };
-        if lane.apply(now, settings) {
+        if lane.apply(settings) {
             self.ip.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);

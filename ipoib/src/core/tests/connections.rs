@@ -64,13 +64,13 @@ fn way(c: &mut Ipoib, now: u64, mac: Mac) -> Option<(ConnectionId, usize)> {
     }
 }
 
-fn actions(c: &mut Ipoib, now: u64) -> Vec<ConnectionAction> {
-    std::iter::from_fn(|| c.poll_connection(Time(now))).collect()
+fn actions(c: &mut Ipoib) -> Vec<ConnectionAction> {
+    std::iter::from_fn(|| c.poll_connection()).collect()
 }
 
 /// The only pending request: its number and the service.
-fn asked(c: &mut Ipoib, now: u64) -> (u32, ServiceId) {
-    let all = actions(c, now);
+fn asked(c: &mut Ipoib) -> (u32, ServiceId) {
+    let all = actions(c);
     let [
         ConnectionAction::Connect {
             request, service, ..
@@ -83,7 +83,7 @@ fn asked(c: &mut Ipoib, now: u64) -> (u32, ServiceId) {
 }
 
 fn begun(c: &mut Ipoib, now: u64, connection: ConnectionId) {
-    let (request, _) = asked(c, now);
+    let (request, _) = asked(c);
     c.connecting(Time(now), request, Ok(connection));
 }
 
@@ -134,10 +134,7 @@ fn up(c: &mut Ipoib, now: u64, connection: ConnectionId) -> Mac {
     assert_eq!(way(c, now, mac), None);
     begun(c, now, connection);
     replied(c, now, connection, &THEIRS);
-    assert_eq!(
-        actions(c, now),
-        [ConnectionAction::Establish { connection }]
-    );
+    assert_eq!(actions(c), [ConnectionAction::Establish { connection }]);
     mac
 }
 

@@ -90,7 +90,7 @@ fn connections_of_both_sides_end_with_what_waits_for_them() {
     let Outgoing::Forward { to, .. } = c.from_tap(T0, &NO_OFFLOAD, &host) else {
         panic!("there is no connection yet")
     };
-    let Some(ConnectionAction::Connect { request, .. }) = c.poll_connection(T0) else {
+    let Some(ConnectionAction::Connect { request, .. }) = c.poll_connection() else {
         panic!("a connection is requested")
     };
     c.connecting(T0, request, Ok(ConnectionId(1)));
@@ -108,10 +108,10 @@ fn connections_of_both_sides_end_with_what_waits_for_them() {
             private_data: PrivateData::new(peer.qpn()).to_bytes().into(),
         },
     );
-    while c.poll_connection(T0).is_some() {}
+    while c.poll_connection().is_some() {}
 
     c.flush();
-    let closed: Vec<_> = std::iter::from_fn(|| c.poll_connection(T0)).collect();
+    let closed: Vec<_> = std::iter::from_fn(|| c.poll_connection()).collect();
     let close = |n| ConnectionAction::Close {
         connection: ConnectionId(n),
     };

@@ -41,7 +41,7 @@ fn a_sibling_needs_no_datagram_and_no_connection() {
             mtu,
         };
         assert_eq!(out, expected);
-        assert_eq!(c.poll_connection(T0), None);
+        assert_eq!(c.poll_connection(), None);
         c.set_siblings([]);
         let out = c.from_tap(T0, &NO_OFFLOAD, &data(mac, 100));
         assert!(matches!(out, Outgoing::Forward { .. }));

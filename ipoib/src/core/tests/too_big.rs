@@ -239,7 +239,7 @@ fn c100_the_largest_packet_of_a_connection_is_taken_and_one_byte_more_is_answere
         frame(mac, MAC_A, 0x86dd, &packet)
     };
     c.from_tap(T0, &NO_OFFLOAD, &large(100));
-    let Some(ConnectionAction::Connect { request, .. }) = c.poll_connection(T0) else {
+    let Some(ConnectionAction::Connect { request, .. }) = c.poll_connection() else {
         panic!()
     };
     let connection = ConnectionId(7);

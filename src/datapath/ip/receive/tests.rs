@@ -106,7 +106,7 @@ impl Rig {
             private_data: private_data.into(),
         };
         lane.core.connection_event(NOW, &event);
-        let action = lane.core.poll_connection(NOW);
+        let action = lane.core.poll_connection();
         assert!(matches!(action, Some(ConnectionAction::Accept { .. })));
         Rig {
             lanes: lanes_with(lane),

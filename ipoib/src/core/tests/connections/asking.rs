@@ -16,22 +16,22 @@ fn c92_c93_services_are_in_linuxs_layout_and_in_the_rfcs_and_rdma_cms() {
     for (n, service) in a().service_ids().into_iter().enumerate() {
         let mut c = connected();
         request_for(&mut c, 0, C1, b().gid(), &THEIRS, service);
-        assert_eq!(actions(&mut c, 0), [accept(C1)], "layout {n}");
+        assert_eq!(actions(&mut c), [accept(C1)], "layout {n}");
     }
     let mut c = connected();
     let other = ServiceId(0x1000_0000_0000_004c);
     request_for(&mut c, 0, C1, b().gid(), &THEIRS, other);
     let reason = RejectReason::INVALID_SERVICE_ID;
-    assert_eq!(actions(&mut c, 0), [reject(C1, reason)]);
+    assert_eq!(actions(&mut c), [reject(C1, reason)]);
 }
 
 #[test]
 fn c94_the_first_packet_asks_for_a_connection_and_the_reply_makes_it() {
     let mut c = connected();
     let mac = teach(&mut c, b(), IP_B);
-    assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(actions(&mut c), []);
     assert_eq!(way(&mut c, 0, mac), None);
-    let all = actions(&mut c, 0);
+    let all = actions(&mut c);
     let connect = ConnectionAction::Connect {
         request: 1,
         peer: b().gid(),
@@ -41,10 +41,10 @@ fn c94_the_first_packet_asks_for_a_connection_and_the_reply_makes_it() {
     };
     assert_eq!(all, [connect]);
     c.connecting(T0, 1, Ok(C1));
-    assert_eq!((way(&mut c, 0, mac), actions(&mut c, 0)), (None, vec![]));
+    assert_eq!((way(&mut c, 0, mac), actions(&mut c)), (None, vec![]));
     replied(&mut c, 5, C1, &THEIRS);
     assert_eq!(
-        actions(&mut c, 5),
+        actions(&mut c),
         [ConnectionAction::Establish { connection: C1 }]
     );
     assert_eq!(way(&mut c, 5, mac), Some((C1, 65520)));
@@ -68,9 +68,9 @@ fn c95_a_reply_whose_mtu_carries_less_than_a_datagram_is_rejected() {
         };
         replied(&mut c, 0, C1, &data.to_bytes());
         let reason = RejectReason::CONSUMER;
-        assert_eq!(actions(&mut c, 0), [reject(C1, reason)], "{mtu}");
+        assert_eq!(actions(&mut c), [reject(C1, reason)], "{mtu}");
         assert_eq!(reason.0, 28);
-        assert_eq!((way(&mut c, 1, mac), actions(&mut c, 1)), (None, vec![]));
+        assert_eq!((way(&mut c, 1, mac), actions(&mut c)), (None, vec![]));
     }
 }
 
@@ -97,7 +97,7 @@ fn c99_requests_that_cross_make_two_connections() {
     way(&mut c, 0, mac);
     begun(&mut c, 0, C1);
     requested(&mut c, 0, C2, b().gid(), &THEIRS);
-    assert_eq!(actions(&mut c, 0), [accept(C2)]);
+    assert_eq!(actions(&mut c), [accept(C2)]);
     replied(&mut c, 1, C1, &THEIRS);
     assert_eq!(way(&mut c, 1, mac), Some((C1, 65520)));
     let roles: Vec<Role> = c.connections().map(|(_, peer)| peer.role).collect();
@@ -109,7 +109,7 @@ fn c105_peers_without_the_flag_are_sent_datagrams_only() {
     let mut c = connected();
     let mac = teach(&mut c, address(0xb, 0x4b), IP_B);
     assert_eq!(way(&mut c, 0, mac), None);
-    assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(actions(&mut c), []);
     let got = offer(&mut c, 0, &data(mac, IP_B, 2045));
     assert!(matches!(got, TooBig::Answer(_)), "{got:?}");
 }
@@ -126,10 +126,10 @@ fn a_peer_known_only_from_data_gets_a_request() {
     begun(&mut c, 0, C1);
     // With the RC flag the attempt continues. Without the flag it ends.
     teach(&mut c, b(), IP_B);
-    assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(actions(&mut c), []);
     teach(&mut c, from, IP_B);
     let connection = C1;
-    assert_eq!(actions(&mut c, 0), [ConnectionAction::Close { connection }]);
+    assert_eq!(actions(&mut c), [ConnectionAction::Close { connection }]);
 }
 
 #[test]
@@ -142,12 +142,9 @@ fn flags_that_change_are_news_and_end_or_begin_connections() {
     let plain = address(0xb, 0x4b);
     teach(&mut one, plain, IP_B);
     let connection = C1;
-    assert_eq!(
-        actions(&mut one, 0),
-        [ConnectionAction::Close { connection }]
-    );
+    assert_eq!(actions(&mut one), [ConnectionAction::Close { connection }]);
     assert_eq!(way(&mut one, 0, mac), None);
-    assert_eq!(actions(&mut one, 0), []);
+    assert_eq!(actions(&mut one), []);
     let news: Vec<Update> = one.drain_updates().collect();
     assert_eq!(news.len(), 1);
     news.iter().for_each(|u| two.apply(T0, u));
@@ -156,7 +153,7 @@ fn flags_that_change_are_news_and_end_or_begin_connections() {
     one.drain_updates().for_each(|u| two.apply(T0, &u));
     for c in [&mut one, &mut two] {
         way(c, 0, mac);
-        asked(c, 0);
+        asked(c);
     }
 }
 
@@ -193,7 +190,7 @@ fn over_rdma_cm() -> Ipoib {
 fn services_asked(c: &mut Ipoib, now: u64) -> Vec<ServiceId> {
     let mut services = Vec::new();
     loop {
-        let all = actions(c, now);
+        let all = actions(c);
         let [
             ConnectionAction::Connect {
                 request, service, ..
@@ -216,13 +213,13 @@ fn a_peer_that_does_not_know_a_service_is_asked_for_the_next_at_once() {
     let mac = teach(&mut c, b(), IP_B);
     way(&mut c, 0, mac);
     assert_eq!(services_asked(&mut c, 0), [LINUX, RDMA_CM, RFC4755]);
-    assert_eq!((way(&mut c, 0, mac), actions(&mut c, 0)), (None, vec![]));
+    assert_eq!((way(&mut c, 0, mac), actions(&mut c)), (None, vec![]));
     assert_eq!(c.counters().connections_refused, 1);
     // Until the peer sends the flag again, or a minute has passed.
     teach(&mut c, address(0xb, 0x4b), IP_B);
     teach(&mut c, b(), IP_B);
     way(&mut c, 1, mac);
-    asked(&mut c, 1);
+    asked(&mut c);
 }
 
 #[test]
@@ -230,7 +227,7 @@ fn a_port_that_has_rdma_cm_alone_asks_for_nothing_else() {
     let mut c = over_rdma_cm();
     let mac = teach(&mut c, b(), IP_B);
     way(&mut c, 0, mac);
-    let all = actions(&mut c, 0);
+    let all = actions(&mut c);
     let connect = ConnectionAction::Connect {
         request: 1,
         peer: b().gid(),
@@ -241,17 +238,17 @@ fn a_port_that_has_rdma_cm_alone_asks_for_nothing_else() {
     assert_eq!(all, [connect]);
     c.connecting(T0, 1, Ok(C1));
     closed(&mut c, 0, C1, NOT_THERE);
-    assert_eq!((way(&mut c, 0, mac), actions(&mut c, 0)), (None, vec![]));
+    assert_eq!((way(&mut c, 0, mac), actions(&mut c)), (None, vec![]));
     assert_eq!(c.counters().connections_refused, 1);
     // It accepts no other service either.
     for service in [LINUX, RFC4755] {
         let ours = ServiceId(service.0 & !0xff | 0x4a);
         request_for(&mut c, 0, C2, b().gid(), &THEIRS, ours);
         let reason = RejectReason::INVALID_SERVICE_ID;
-        assert_eq!(actions(&mut c, 0), [reject(C2, reason)]);
+        assert_eq!(actions(&mut c), [reject(C2, reason)]);
     }
     request_for(&mut c, 0, C2, b().gid(), &THEIRS, RDMA_CM);
-    assert_eq!(actions(&mut c, 0), [accept(C2)]);
+    assert_eq!(actions(&mut c), [accept(C2)]);
 }
 
 /// As long as a peer is known, its last accepted service is requested first.
@@ -265,7 +262,7 @@ fn the_service_that_a_peer_took_is_asked_for_first() {
     begun(&mut c, 0, C1);
     replied(&mut c, 0, C1, &THEIRS);
     assert_eq!(way(&mut c, 0, mac), Some((C1, 65520)));
-    actions(&mut c, 0);
+    actions(&mut c);
     closed(&mut c, MINUTE / 2, C1, CloseReason::Disconnected);
     way(&mut c, MINUTE / 2, mac);
     // All services, starting with that one.
@@ -275,7 +272,7 @@ fn the_service_that_a_peer_took_is_asked_for_first() {
     teach(&mut c, address(0xb, 0x4b), IP_B);
     let mac = teach(&mut c, b(), IP_B);
     way(&mut c, MINUTE, mac);
-    let (_, service) = self::asked(&mut c, MINUTE);
+    let (_, service) = self::asked(&mut c);
     assert_eq!(service, LINUX);
 }
 
@@ -305,17 +302,17 @@ fn an_advertisement_without_an_option_has_no_flags() {
     way(&mut c, 0, mac);
     begun(&mut c, 0, C1);
     replied(&mut c, 0, C1, &THEIRS);
-    actions(&mut c, 0);
+    actions(&mut c);
     let answer = icmpv6("fe80::b", "fe80::a", &nd(136, "fe80::b", &[]));
     let answer = payload(0x86dd, &answer);
     let got = c.from_fabric(T0, &from_b, &answer);
     assert!(matches!(got, Incoming::Packet { .. }), "{got:?}");
-    assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(actions(&mut c), []);
     assert_eq!(way(&mut c, 0, mac), Some((C1, 65_520)));
     // Nor does one from an unknown sender.
     let from_c = meta(address(0xc, 0x4c), c.local().gid());
     c.from_fabric(T0, &from_c, &answer);
     let mac = crate::peer_mac(&address(0xc, 0x4c));
     way(&mut c, 0, mac);
-    asked(&mut c, 0);
+    asked(&mut c);
 }

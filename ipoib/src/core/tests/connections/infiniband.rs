@@ -46,14 +46,14 @@ fn c92_peers_with_the_flag_are_asked_for_linux_s_service_first_and_the_others_fo
             let mac = teach(&mut c, peer, IP_B);
             assert_eq!(way(&mut c, 0, mac), None, "a datagram");
             for (n, service) in expected.iter().enumerate() {
-                let (request, asked) = asked(&mut c, 0);
+                let (request, asked) = asked(&mut c);
                 assert_eq!(asked, *service);
                 assert_eq!(way(&mut c, 0, mac), None, "a datagram");
                 let connection = ConnectionId(n as u32);
                 c.connecting(T0, request, Ok(connection));
                 closed(&mut c, 0, connection, NOT_THERE);
             }
-            assert_eq!(actions(&mut c, 0), []);
+            assert_eq!(actions(&mut c), []);
             assert_eq!(c.counters().connections_refused, 1);
         }
     }
@@ -66,19 +66,19 @@ fn a_peer_without_the_flag_that_accepts_is_sent_large_packets() {
         let mac = teach(&mut c, silent(), IP_B);
         let large = data(mac, IP_B, 9000);
         assert_eq!(offer(&mut c, 0, &large), TooBig::Held);
-        let (request, service) = asked(&mut c, 0);
+        let (request, service) = asked(&mut c);
         assert_eq!(service, OF_DEVICE);
         c.connecting(T0, request, Ok(C1));
         replied(&mut c, 0, C1, &THEIRS);
         let establish = ConnectionAction::Establish { connection: C1 };
-        assert_eq!(actions(&mut c, 0), [establish]);
+        assert_eq!(actions(&mut c), [establish]);
         assert_eq!(way(&mut c, 0, mac), Some((C1, 65520)));
         // Its next ARP, still without the flag, ends nothing.
         teach(&mut c, silent(), IP_B);
         assert_eq!(way(&mut c, 0, mac), Some((C1, 65520)));
         closed(&mut c, 0, C1, CloseReason::Disconnected);
         assert_eq!(way(&mut c, 0, mac), None);
-        assert_eq!(asked(&mut c, 0).1, OF_DEVICE);
+        assert_eq!(asked(&mut c).1, OF_DEVICE);
     }
 }
 
@@ -97,7 +97,7 @@ fn c105_a_peer_without_the_flag_that_does_not_answer_is_asked_less_and_less() {
         wait_until(&mut c, now + 3999, now + 4000);
         now += 4000;
         assert_eq!(
-            actions(&mut c, now),
+            actions(&mut c),
             [ConnectionAction::Close { connection: C1 }]
         );
         let held = c.pop_released().expect("it is answered now");
@@ -107,14 +107,14 @@ fn c105_a_peer_without_the_flag_that_does_not_answer_is_asked_less_and_less() {
         let again = now + minutes * MINUTE;
         wait_until(&mut c, now, again - 1);
         assert_eq!(way(&mut c, again - 1, mac), None);
-        assert_eq!(actions(&mut c, again - 1), []);
+        assert_eq!(actions(&mut c), []);
         now = again;
     }
     assert_eq!(c.counters().too_big_hold_full, 0);
     // It announces itself, as after a restart.
     teach(&mut c, b(), IP_B);
     assert_eq!(way(&mut c, now, mac), None);
-    assert_eq!(asked(&mut c, now).1, LINUX);
+    assert_eq!(asked(&mut c).1, LINUX);
 }
 
 #[test]
@@ -124,27 +124,27 @@ fn a_peer_whose_flag_goes_is_asked_for_the_other_service() {
     assert_eq!(way(&mut c, 0, mac), Some((C1, 65520)));
     teach(&mut c, silent(), IP_B);
     assert_eq!(
-        actions(&mut c, 0),
+        actions(&mut c),
         [ConnectionAction::Close { connection: C1 }]
     );
     assert_eq!(way(&mut c, 0, mac), None);
-    assert_eq!(asked(&mut c, 0).1, OF_DEVICE);
+    assert_eq!(asked(&mut c).1, OF_DEVICE);
 }
 
 #[test]
 fn a_request_for_the_service_of_the_device_is_accepted_in_connected_mode_only() {
     let mut c = on(Services::RdmaCmInfiniBand);
     request_for(&mut c, 0, C1, b().gid(), &THEIRS, OF_DEVICE);
-    assert_eq!(actions(&mut c, 0), [accept(C1)]);
-    c.set_mode(T0, Mode::Datagram);
+    assert_eq!(actions(&mut c), [accept(C1)]);
+    c.set_mode(Mode::Datagram);
     request_for(&mut c, 0, C2, b().gid(), &THEIRS, OF_DEVICE);
     let reason = RejectReason::INVALID_SERVICE_ID;
-    assert_eq!(actions(&mut c, 0), [reject(C2, reason)]);
+    assert_eq!(actions(&mut c), [reject(C2, reason)]);
     // What has the flag is accepted in both, as by the kernel.
     let mut c = on(Services::InfiniBand);
-    c.set_mode(T0, Mode::Datagram);
+    c.set_mode(Mode::Datagram);
     requested(&mut c, 0, C1, b().gid(), &THEIRS);
-    assert_eq!(actions(&mut c, 0), [accept(C1)]);
+    assert_eq!(actions(&mut c), [accept(C1)]);
 }
 
 /// Sending on an accepted connection panics a peer's kernel: nothing that the host sends takes one.
@@ -155,11 +155,11 @@ fn c96_nothing_is_sent_on_an_accepted_connection() {
         let mac = teach(&mut c, b(), IP_B);
         let service = c.service_ids()[0];
         request_for(&mut c, 0, C1, b().gid(), &THEIRS, service);
-        assert_eq!(actions(&mut c, 0), [accept(C1)]);
+        assert_eq!(actions(&mut c), [accept(C1)]);
         let peer = c.connection_peer(C1).unwrap();
         assert_eq!((peer.role, peer.mtu), (Role::Passive, None));
         assert_eq!(way(&mut c, 0, mac), None, "a datagram");
-        let (request, _) = asked(&mut c, 0);
+        let (request, _) = asked(&mut c);
         c.connecting(T0, request, Ok(C2));
         replied(&mut c, 0, C2, &THEIRS);
         assert_eq!(way(&mut c, 0, mac), Some((C2, 65520)));

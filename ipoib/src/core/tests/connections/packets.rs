@@ -62,7 +62,7 @@ fn large_packets_of_all_peers_wait_in_four_mebibytes() {
     }
     let bytes = held * (65_000 + 14);
     assert!(bytes <= 4 << 20 && bytes > (4 << 20) - 66_000, "{bytes}");
-    c.set_mode(T0, Mode::Datagram);
+    c.set_mode(Mode::Datagram);
     assert_eq!(std::iter::from_fn(|| c.pop_released()).count() as u64, held);
 }
 

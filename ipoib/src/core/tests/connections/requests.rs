@@ -7,7 +7,7 @@ fn c96_nothing_is_sent_on_a_connection_that_was_accepted() {
     let mut c = connected();
     let mac = teach(&mut c, b(), IP_B);
     requested(&mut c, 0, C1, b().gid(), &THEIRS);
-    assert_eq!(actions(&mut c, 0), [accept(C1)]);
+    assert_eq!(actions(&mut c), [accept(C1)]);
     let message = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
     let got = c.from_connection(T0, C1, &message, message.len());
     assert!(matches!(got, Incoming::Packet { .. }));
@@ -25,11 +25,11 @@ fn c104_out_of_connections_a_request_is_rejected_unless_one_is_idle() {
     let theirs = PrivateData::new(Qpn::new(0x60)).to_bytes();
     for n in 0..2 {
         requested(&mut c, 0, ConnectionId(n), far(n as u16), &theirs);
-        assert_eq!(actions(&mut c, 0), [accept(ConnectionId(n))]);
+        assert_eq!(actions(&mut c), [accept(ConnectionId(n))]);
     }
     requested(&mut c, 1000, ConnectionId(7), far(7), &theirs);
     let reason = RejectReason::NO_QP;
-    assert_eq!(actions(&mut c, 1000), [reject(ConnectionId(7), reason)]);
+    assert_eq!(actions(&mut c), [reject(ConnectionId(7), reason)]);
     assert_eq!(reason.0, 1);
     // The first connection is in use, the second is idle.
     let message = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
@@ -37,7 +37,7 @@ fn c104_out_of_connections_a_request_is_rejected_unless_one_is_idle() {
     requested(&mut c, 2500, ConnectionId(8), far(8), &theirs);
     let connection = ConnectionId(1);
     assert_eq!(
-        actions(&mut c, 2500),
+        actions(&mut c),
         [
             ConnectionAction::Close { connection },
             accept(ConnectionId(8))
@@ -46,12 +46,12 @@ fn c104_out_of_connections_a_request_is_rejected_unless_one_is_idle() {
     // Connections of this host are evicted or refused in the same way; large packets then get an error.
     let mac = teach(&mut c, b(), IP_B);
     assert_eq!(way(&mut c, 2600, mac), None);
-    assert_eq!(actions(&mut c, 2600), []);
+    assert_eq!(actions(&mut c), []);
     assert_eq!(c.counters().connections_no_room, 1);
     let large = data(mac, IP_B, 9000);
     assert!(matches!(offer(&mut c, 2600, &large), TooBig::Answer(_)));
     way(&mut c, 9000, mac);
-    assert_eq!(actions(&mut c, 9000).len(), 2);
+    assert_eq!(actions(&mut c).len(), 2);
     assert_eq!(c.connections().count(), 1);
 }
 
@@ -59,10 +59,10 @@ fn c104_out_of_connections_a_request_is_rejected_unless_one_is_idle() {
 fn none_are_taken_where_there_may_be_none() {
     let mut c = connected_with(0);
     requested(&mut c, 0, C1, b().gid(), &THEIRS);
-    assert_eq!(actions(&mut c, 0), [reject(C1, RejectReason::NO_QP)]);
+    assert_eq!(actions(&mut c), [reject(C1, RejectReason::NO_QP)]);
     let mac = teach(&mut c, b(), IP_B);
     assert_eq!(way(&mut c, 0, mac), None);
-    assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(actions(&mut c), []);
     assert_eq!(c.counters().connections_no_room, 0, "it is as configured");
 }
 
@@ -73,7 +73,7 @@ fn private_data_that_lies_is_rejected() {
     let mut refuse = |peer: Gid, qpn: u32| {
         let data = PrivateData::new(Qpn::new(qpn)).to_bytes();
         requested(&mut c, 0, C1, peer, &data);
-        actions(&mut c, 0) == [reject(C1, RejectReason::CONSUMER)]
+        actions(&mut c) == [reject(C1, RejectReason::CONSUMER)]
     };
     for reserved in [0, 1, 0xff_ffff] {
         assert!(refuse(b().gid(), reserved), "{reserved:#x}");
@@ -83,7 +83,7 @@ fn private_data_that_lies_is_rejected() {
     for len in 0..8 {
         requested(&mut c, 0, C2, b().gid(), &THEIRS[..len]);
         let reason = RejectReason::CONSUMER;
-        assert_eq!(actions(&mut c, 0), [reject(C2, reason)]);
+        assert_eq!(actions(&mut c), [reject(C2, reason)]);
     }
     assert_eq!(c.counters().connections_rejected, 12);
 }
@@ -135,13 +135,10 @@ fn a_port_whose_connections_are_all_in_use_gets_no_more() {
         requested(&mut c, 0, ConnectionId(n), b().gid(), &THEIRS);
         c.from_connection(Time(0), ConnectionId(n), &message, message.len());
     }
-    actions(&mut c, 0);
+    actions(&mut c);
     let one_more = ConnectionId(100);
     requested(&mut c, 9_999, one_more, b().gid(), &THEIRS);
-    assert_eq!(
-        actions(&mut c, 9_999),
-        [reject(one_more, RejectReason::NO_QP)]
-    );
+    assert_eq!(actions(&mut c), [reject(one_more, RejectReason::NO_QP)]);
     let one_more = ConnectionId(101);
     requested(&mut c, 10_000, one_more, b().gid(), &THEIRS);
     assert!(c.connection_peer(one_more).is_some());
@@ -155,14 +152,14 @@ fn requests_in_datagram_mode_are_refused_if_configured() {
     let service = c.service_ids()[0];
     c.set_refuse_requests(true);
     request_for(&mut c, 0, C1, b().gid(), &THEIRS, service);
-    assert_eq!(actions(&mut c, 0), [accept(C1)], "in connected mode");
-    c.set_mode(T0, Mode::Datagram);
-    actions(&mut c, 0);
+    assert_eq!(actions(&mut c), [accept(C1)], "in connected mode");
+    c.set_mode(Mode::Datagram);
+    actions(&mut c);
     let service = c.service_ids()[0];
     request_for(&mut c, 0, C2, b().gid(), &THEIRS, service);
     let reason = RejectReason::INVALID_SERVICE_ID;
-    assert_eq!(actions(&mut c, 0), [reject(C2, reason)]);
+    assert_eq!(actions(&mut c), [reject(C2, reason)]);
     c.set_refuse_requests(false);
     request_for(&mut c, 0, C2, b().gid(), &THEIRS, service);
-    assert_eq!(actions(&mut c, 0), [accept(C2)]);
+    assert_eq!(actions(&mut c), [accept(C2)]);
 }
