@@ -153,6 +153,20 @@ fn ve06_a_node_that_comes_back_gets_everything_again() {
     assert_eq!(members(&em).len(), 2);
 }
 
+/// Without the agent's announcement, the manager notices at a later poll only.
+#[test]
+fn a_managed_vnic_follows_a_new_gid_of_its_port() {
+    let Some((mut lab, _em)) = managed_pair("", "") else {
+        return;
+    };
+    let (a, b) = lab.two();
+    b.ok("ip link set eth0 down");
+    b.ok("ip link set eth0 address 02:00:00:00:77:01");
+    b.ok("ip link set eth0 up");
+    b.reaches(a);
+    a.reaches(b);
+}
+
 /// Adding a switch, removing a switch and draining a port, by a reload and by command.
 #[test]
 fn a_manager_reloads_and_drains() {
