@@ -1,8 +1,8 @@
 //! Whole-system tests: real daemons in network namespaces, driven by administrators' programs. They need
 //! root; without it each prints that and passes.
 //!
-//! All names contain the process id, so that concurrent runs do not collide. Everything is removed by that
-//! name, also when a test panics.
+//! All names contain the process id, so that concurrent runs do not collide. Namespaces and folders are removed, also
+//! when a test panics or this process is killed.
 
 mod lab;
 

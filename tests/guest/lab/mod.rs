@@ -26,6 +26,8 @@ mod programs;
 #[allow(dead_code)]
 #[path = "../../system/lab/station.rs"]
 mod station;
+#[path = "../../system/lab/sweep.rs"]
+mod sweep;
 
 use std::time::Duration;
 

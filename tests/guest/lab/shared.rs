@@ -1,24 +1,22 @@
-//! What all tests with virtual machines share: the programs under test, a scratch folder, and the removal of
-//! everything when this process ends.
+//! What all tests with virtual machines share: the programs under test, and a scratch folder.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::machine::script;
 use super::programs;
+use super::sweep::Scratch;
 
 /// Status of the scripts if virtual machines are impossible.
 pub(super) const NO_GUESTS: i32 = 77;
 
 /// See the module.
 pub(super) struct Shared {
-    scratch: PathBuf,
+    scratch: Scratch,
     programs: PathBuf,
-    /// At the end of its input, which is the end of this process, it runs what it has read.
-    sweeper: Mutex<Child>,
 }
 
 impl Shared {
@@ -42,27 +40,20 @@ impl Shared {
     }
 
     fn make() -> Shared {
-        let scratch = tempfile::Builder::new()
-            .prefix("ibtap-guests-")
-            .tempdir()
-            .expect("a scratch folder")
-            .keep();
-        let folder = scratch.join("share");
+        let scratch = Scratch::create("ibtap-guests-");
+        let folder = scratch.path().join("share");
         fs::create_dir(&folder).expect("a folder");
         share(programs::ibtapd(), &folder.join("ibtapd"));
         share(programs::ibtap(), &folder.join("ibtap"));
-        let shared = Shared {
+        Shared {
             programs: folder,
-            sweeper: Mutex::new(sweeper()),
             scratch,
-        };
-        shared.sweep(&format!("rm -rf {}", shared.scratch.display()));
-        shared
+        }
     }
 
     /// A folder for files of the tests.
     pub fn scratch(&self) -> &Path {
-        &self.scratch
+        self.scratch.path()
     }
 
     /// The folder with the programs under test, which virtual machines have too.
@@ -78,13 +69,6 @@ impl Shared {
         if !copy.exists() {
             share(programs::tests(target), &copy);
         }
-    }
-
-    /// Registers a command to be run after any end of this process; words are separated by spaces.
-    pub fn sweep(&self, command: &str) {
-        let mut sweeper = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner);
-        let stdin = sweeper.stdin.as_mut().expect("it is a pipe");
-        writeln!(stdin, "{command}").expect("the sweeper lives");
     }
 }
 
@@ -102,19 +86,4 @@ fn share(program: &Path, copy: &Path) {
         .status();
     let done = done.expect("binutils are installed");
     assert!(done.success(), "strip {}: {done}", program.display());
-}
-
-/// A shell that runs its input after any end of this process.
-fn sweeper() -> Child {
-    Command::new("setsid")
-        .args([
-            "bash",
-            "-c",
-            "mapfile -t lines; for line in \"${lines[@]}\"; do $line; done",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("util-linux is installed")
 }

@@ -66,16 +66,11 @@ impl Stage {
 /// A switch, which is a bridge `br0`, and host `number` at it.
 pub(super) fn switch_with_host(number: usize, shared: &Shared) -> (Station, Local) {
     let switch = Station::create(&format!("switch {number}"));
-    shared.sweep(&format!("ip netns del {}", switch.namespace().name()));
     switch.ok(&format!(
         "ip link add br0 mtu {UNDERLAY_MTU} type bridge mcast_snooping 0"
     ));
     switch.ok("ip link set br0 up");
     let host = Local::at(&switch, number, shared.scratch());
-    shared.sweep(&format!(
-        "ip netns del {}",
-        host.station().namespace().name()
-    ));
     (switch, host)
 }
 

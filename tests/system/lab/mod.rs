@@ -26,6 +26,7 @@ mod shell;
 mod sniffer;
 mod station;
 mod subnet;
+mod sweep;
 mod transfer;
 
 pub use bridge::{Bridged, Guest};
@@ -47,7 +48,7 @@ pub use shell::Shell;
 pub use sniffer::Sniffer;
 pub use station::{Background, Done, Station, unanswered};
 pub use subnet::{Running, Subnet};
-use tempfile::TempDir;
+pub use sweep::Scratch;
 pub use transfer::arrives_whole;
 
 /// Default MTU of the underlay: room for an IB MTU of 4096.
@@ -64,7 +65,7 @@ pub const CONNECTED: [&str; 2] = ["--mode", "connected"];
 pub struct Lab {
     hosts: Vec<Host>,
     switch: Option<Station>,
-    _scratch: TempDir,
+    _scratch: Scratch,
     /// Last, so that it ends after everything else.
     _presence: Presence,
 }
@@ -130,10 +131,7 @@ impl Lab {
             return None;
         }
         let presence = Presence::begin();
-        let scratch = tempfile::Builder::new()
-            .prefix("ibtap-lab-")
-            .tempdir()
-            .expect("a scratch directory");
+        let scratch = Scratch::create("ibtap-lab-");
         let hosts = (0..n).map(|i| Host::create(i, scratch.path())).collect();
         Some(Lab {
             hosts,

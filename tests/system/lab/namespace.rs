@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::sweep::Sweep;
+
 /// A network namespace named after this process and a number.
 pub struct Namespace {
     name: String,
+    _sweep: Sweep,
 }
 
 impl Namespace {
@@ -23,8 +26,10 @@ impl Namespace {
 
     /// Creates a namespace with a name that no other test uses meanwhile.
     pub fn called(name: &str) -> Namespace {
-        let name = name.to_owned();
-        let namespace = Namespace { name };
+        let namespace = Namespace {
+            name: name.to_owned(),
+            _sweep: Sweep::register(&format!("ip netns del {name}")),
+        };
         ip(&["netns", "add", &namespace.name]);
         namespace.ip("link set lo up");
         namespace

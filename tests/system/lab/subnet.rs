@@ -6,11 +6,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use super::{Background, Done, Presence, SOON, Scratch, Station, eventually};
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
-
-use super::Presence;
-use super::{Background, Done, SOON, Station, eventually};
 
 /// The hosts `H1` to `H4`. OpenSM gives LIDs in the order of its sweep.
 const TOPOLOGY: &str = r#"Switch 8 "S1"
@@ -38,7 +35,7 @@ pub struct Subnet {
     console: ChildStdin,
     _ibsim: Background,
     station: Station,
-    folder: TempDir,
+    folder: Scratch,
     _presence: Presence,
 }
 
@@ -49,10 +46,7 @@ impl Subnet {
             return None;
         }
         let presence = Presence::begin();
-        let folder = tempfile::Builder::new()
-            .prefix("ibtap-subnet-")
-            .tempdir()
-            .expect("a scratch directory");
+        let folder = Scratch::create("ibtap-subnet-");
         let station = Station::create("subnet");
         let topology = folder.path().join("topology");
         fs::write(&topology, TOPOLOGY).expect("a scratch file");
