@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lab::{Node, on_both_stages, on_stage};
+use crate::lab::{Node, SOON, eventually, on_both_stages, on_stage};
 
 #[test]
 fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
@@ -17,8 +17,9 @@ fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
             machine.reaches(&one.host.underlay_v6());
         }
         let mut server = a.spawn("ibv_ud_pingpong -d rxe0 -g 1 -s 1000 -n 5");
+        a.ok("until [ \"$(ss -Hltn sport = :18515)\" ]; do sleep 0.1; done");
         let client = b.ok(&format!(
-            "sleep 1; ibv_ud_pingpong -d rxe0 -g 1 -s 1000 -n 5 {}",
+            "ibv_ud_pingpong -d rxe0 -g 1 -s 1000 -n 5 {}",
             a.underlay_v4()
         ));
         assert!(client.contains("5 iters"), "{client}");
@@ -37,8 +38,13 @@ fn a_command_of_a_guest_returns_its_status_and_both_outputs_and_has_a_limit() {
         );
         let late = machine.run_for("echo begun; sleep 1000", Duration::from_secs(2));
         assert_eq!((late.code, late.out.as_str()), (Some(124), "begun\n"));
-        drop(machine.spawn("exec sleep 1001"));
-        let left = machine.run("sleep 0.5; pgrep -f 'sleep 100'");
-        assert_ne!(left.code, Some(0), "still there: {left:?}");
+        let mut begun = machine.spawn("echo begun; exec sleep 1001");
+        begun.await_output("begun");
+        drop(begun);
+        eventually(SOON, "the end of both", || {
+            // The brackets exclude the shell with this pattern in its own words. 1: nothing matches.
+            let left = machine.run("pgrep -f '[s]leep 100'");
+            (left.code == Some(1)).then_some(())
+        });
     });
 }

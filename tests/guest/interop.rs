@@ -248,10 +248,10 @@ fn multicast_goes_both_ways() {
         sides.machine_asks(peer, "joined", &format!("{program} -s"));
 
         let mut receiver = stage.machine.spawn(&format!("exec {program}"));
-        // The queue pair is attached immediately after.
+        // The device adds the MAC of the MGID ::ffff:239.1.2.3 when the queue pair is attached (rxe_mcast_add of Linux).
         stage
             .machine
-            .ok("until ip maddr show dev eth0 | grep -q 239.1.2.3; do sleep 0.1; done; sleep 1");
+            .ok("until ip maddr show dev eth0 | grep -q 33:33:ef:01:02:03; do sleep 0.1; done");
         sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
         let output = receiver.succeeds(LIMIT);
         assert!(output.contains("data transfers complete"), "{output}");
