@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::lab::{Node, on_stage};
+use crate::lab::{Node, on_silent_stage};
 
 /// Time limit for all tests of one program.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -23,7 +23,7 @@ const DEVICE: &str = "set -e
 /// Runs test programs on a device for them alone. `at_least` is a lower bound for the number of tests, so
 /// that skipped tests are noticed.
 fn all_pass(programs: &[&str], at_least: usize) {
-    on_stage(|stage| {
+    on_silent_stage(|stage| {
         let machine = &stage.machine;
         stage.add_fabric_tests();
         machine.ok(DEVICE);

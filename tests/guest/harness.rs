@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lab::{Node, SOON, eventually, on_both_stages, on_stage};
+use crate::lab::{Node, SOON, eventually, on_both_stages, on_silent_stage};
 
 #[test]
 fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
@@ -29,7 +29,7 @@ fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
 
 #[test]
 fn a_command_of_a_guest_returns_its_status_and_both_outputs_and_has_a_limit() {
-    on_stage(|stage| {
+    on_silent_stage(|stage| {
         let machine = &stage.machine;
         let done = machine.run("echo one; echo two >&2; exit 3");
         assert_eq!(

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::lab::{Alone, CONNECTED_MTU, Host, Lab, Pinging, SOON, eventually, ibtap, iperf};
-
-/// Bytes of a pcap file's header.
-const PCAP_HEADER: u64 = 24;
+use crate::lab::{
+    Alone, CONNECTED_MTU, Host, Lab, Pinging, SOON, Sniffer, eventually, ibtap, iperf,
+};
 
 /// Contents of the last packet.
 const LAST: &[u8] = b"last packet";
@@ -18,29 +17,21 @@ fn hex(bytes: &[u8]) -> String {
 
 type Traffic = fn(&Host, &Host);
 
-/// Captures the underlay of `b` during traffic between the two hosts; returns the file.
-fn capture(a: &Host, b: &Host, traffic: Traffic) -> String {
-    let file = b.file("underlay.pcap");
-    let path = file.to_str().expect("an ASCII path").to_owned();
-    let tcpdump = b.spawn(&format!(
-        "tcpdump -i eth0 --immediate-mode -U -s 0 -B 65536 -w {path} udp port 4791"
-    ));
-    eventually(SOON, "tcpdump to begin", || {
-        let written = std::fs::metadata(&file).ok()?.len();
-        (written >= PCAP_HEADER).then_some(())
-    });
+/// Captures the underlay of `b` during traffic between the two hosts.
+fn capture(a: &Host, b: &Host, traffic: Traffic) -> Sniffer {
+    let mut wire = Sniffer::of_bulk(b, "eth0", "udp port 4791");
     traffic(a, b);
     // All packets of the traffic are in the file when one that was sent later is.
     eventually(SOON, "the last packet in the file", || {
         a.run(&format!("ping -c 1 -W 1 -p {} {}", hex(LAST), b.v4()));
-        let captured = std::fs::read(&file).expect("a capture");
+        let captured = std::fs::read(wire.file()).expect("a capture");
         captured
             .windows(LAST.len())
             .any(|part| part == LAST)
             .then_some(())
     });
-    tcpdump.interrupt();
-    path
+    wire.end();
+    wire
 }
 
 /// All kinds of traffic: ARP, neighbour discovery, small and full packets, fragments, multicast, trains of
@@ -96,11 +87,12 @@ fn dissects_cleanly(lab: &mut Lab, layers: &str, traffic: Traffic) -> Vec<Value>
         // Splits trains before the capture.
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
     }
-    let path = capture(a, b, traffic);
-    let all = tshark(b, &path, "udp.dstport == 4791");
+    let wire = capture(a, b, traffic);
+    let path = wire.file().to_str().expect("an ASCII path");
+    let all = tshark(b, path, "udp.dstport == 4791");
     assert!(all.len() > 1000, "{} packets", all.len());
-    assert_eq!(tshark(b, &path, "_ws.malformed"), [""; 0]);
-    assert_eq!(tshark(b, &path, layers).len(), all.len());
+    assert_eq!(tshark(b, path, "_ws.malformed"), [""; 0]);
+    assert_eq!(tshark(b, path, layers).len(), all.len());
 
     let decoded = b.run(&format!("{} decode --json {path}", ibtap().display()));
     assert_eq!(decoded.code, Some(0), "{}", decoded.err);

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use serde_json::Value;
 
 use crate::lab::packet::{Ud, frames, ud_of_frame};
-use crate::lab::{Background, Host, LINK_MTU, Lab, SOON, UNDERLAY_MTU, eventually, iperf};
+use crate::lab::{Host, LINK_MTU, Lab, SOON, Sniffer, UNDERLAY_MTU, eventually, iperf};
 
 const IPV4: [u8; 4] = [8, 0, 0, 0];
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
@@ -15,30 +15,18 @@ const ALL_HOSTS: &str = "ff12:401b:ffff::1";
 const ALL_NODES: &str = "ff12:601b:ffff::1";
 
 /// A capture of a host's underlay.
-struct Wire {
-    _tcpdump: Background,
-    file: std::path::PathBuf,
-}
+struct Wire(Sniffer);
 
 impl Wire {
     fn of(host: &Host) -> Wire {
         // Splits trains before the capture.
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
-        let file = host.file("wire.pcap");
-        let path = file.display();
-        let tcpdump = host.spawn(&format!("tcpdump -i eth0 -U -s 0 -w {path} udp port 4791"));
-        eventually(SOON, "tcpdump to begin", || {
-            (std::fs::metadata(&file).ok()?.len() >= 24).then_some(())
-        });
-        Wire {
-            _tcpdump: tcpdump,
-            file,
-        }
+        Wire(Sniffer::start(host, "eth0", "udp port 4791"))
     }
 
     /// The UD packets so far; all must have correct ICRCs.
     fn packets(&self) -> Vec<Ud> {
-        let file = std::fs::read(&self.file).expect("a capture");
+        let file = std::fs::read(self.0.file()).expect("a capture");
         let ud = |f: &Vec<u8>| ud_of_frame(f).unwrap_or_else(|| panic!("no UD packet: {f:02x?}"));
         frames(&file).iter().map(ud).collect()
     }

@@ -8,7 +8,7 @@ use crate::lab::frame::{
     self, icmpv6_checksum, igmp_report, igmp_report_of_many, mld_report, solicitation,
 };
 use crate::lab::group::{GROUPS_MAX, V4, V6, heard, is_full_member, receiver, sender};
-use crate::lab::{Alone, Host, Lab, Load, Pinging, SOON, eventually, iperf_above};
+use crate::lab::{Alone, Host, Lab, Load, Pinging, SOON, Sniffer, eventually, iperf_above};
 
 /// Drop reasons of the fabric.
 const REFUSALS: &[&str] = &[
@@ -459,13 +459,9 @@ fn signed_neighbour_discovery_passes_untouched_and_is_logged_once() {
     let source: Ipv6Addr = "fe80::7777".parse().expect("an address");
     let target: Ipv6Addr = b.v6().parse().expect("an address");
     let signed = solicitation(mac, source, target, &options);
-    let capture = b.file("signed.pcap");
-    let listening = b.spawn(&format!(
-        "tcpdump -U -i ib0 -w {} icmp6 and src host {source}",
-        capture.display()
-    ));
+    let listening = Sniffer::start(b, "ib0", &format!("icmp6 and src host {source}"));
     let seen = |bytes: &[u8]| {
-        let captured = std::fs::read(&capture).unwrap_or_default();
+        let captured = std::fs::read(listening.file()).expect("a capture");
         captured.windows(bytes.len()).any(|part| part == bytes)
     };
     eventually(SOON, "the message on the other side as it was", || {

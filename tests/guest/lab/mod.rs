@@ -24,6 +24,9 @@ mod patience;
 #[path = "../../system/lab/programs.rs"]
 mod programs;
 #[allow(dead_code)]
+#[path = "../../system/lab/sniffer.rs"]
+mod sniffer;
+#[allow(dead_code)]
 #[path = "../../system/lab/station.rs"]
 mod station;
 #[path = "../../system/lab/sweep.rs"]
@@ -44,10 +47,13 @@ pub use programs::{ibtap, ibtap_peer};
 pub use running::Running;
 pub use sa::Sa;
 pub use served::{Served, UNITS, VERSIONS, on_systemd};
-pub use stage::{Stage, on_both_stages, on_stage};
+use sniffer::Sniffer;
+pub use stage::{Stage, on_both_stages, on_silent_stage, on_stage};
+use station::Background;
 pub use station::{Done, Station};
 use subnet::LID_CHANGE;
 pub use subnet::{CLIENT_REREGISTER, Framing, P_KEY_CHANGE, Subnet, gid_of, on_subnet};
+use sweep::Scratch;
 
 /// Time limit for events that take a moment, in an emulated machine on a busy host.
 pub const SOON: Duration = Duration::from_secs(60);

@@ -58,9 +58,8 @@ pub fn on_subnet(framing: Framing, sa_options: &str, test: impl FnOnce(&Subnet, 
         }
     });
     let sa = subnet.start_sa(sa_options);
-    let scratch = subnet.shared.scratch();
-    let capture = Capture::start(&subnet.switch, &subnet.kernel.port(), scratch);
-    capture.watch(|| {
+    let capture = Capture::start(&subnet.switch, &subnet.kernel.port());
+    capture.watch(true, || {
         let _shown = ShownOnFailure(&subnet.machine);
         test(subnet, &sa);
     });

@@ -2,16 +2,15 @@
 //! each has its files in a temporary folder.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::lab::packet::{frames, ud_of_frame};
-use crate::lab::{Background, SOON, Station, eventually};
+use crate::lab::{Background, SOON, Scratch, Sniffer, Station, eventually};
 
 /// Time limit for leases and renewals. dhclient repeats a lost message after about 10 s and after 20 s more (RFC 8415,
 /// section 7.6; RFC 2131, section 4.1). On a machine where other tests fill the queues shared by all namespaces, one
@@ -24,14 +23,11 @@ pub fn script(name: &str) -> String {
 }
 
 /// A new folder for a program.
-fn folder() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("ibtap-dhcp-")
-        .tempdir()
-        .expect("a scratch directory")
+fn folder() -> Scratch {
+    Scratch::create("ibtap-dhcp-")
 }
 
-fn path(folder: &TempDir, name: &str) -> String {
+fn path(folder: &Scratch, name: &str) -> String {
     let path = folder.path().join(name);
     path.to_str().expect("an ASCII path").to_owned()
 }
@@ -57,7 +53,7 @@ pub trait Server {
 /// Dnsmasq on an interface, without DNS.
 pub struct Dnsmasq {
     _program: Background,
-    folder: TempDir,
+    folder: Scratch,
 }
 
 impl Dnsmasq {
@@ -131,7 +127,7 @@ impl Server for Dnsmasq {
 /// A server on a link of InfiniBand hosts: see `server.py`.
 pub struct InfinibandServer {
     _program: Background,
-    folder: TempDir,
+    folder: Scratch,
 }
 
 impl InfinibandServer {
@@ -174,7 +170,7 @@ impl Server for InfinibandServer {
 /// A client on an interface; it configures the leased addresses.
 pub struct Client {
     program: Background,
-    folder: TempDir,
+    folder: Scratch,
     /// Command line of a separate call that releases the lease, if the client needs one.
     release: Option<String>,
 }
@@ -211,7 +207,7 @@ impl Client {
         Client::dhclient_in(folder, station, interface, family)
     }
 
-    fn dhclient_in(folder: TempDir, station: &Station, interface: &str, family: &str) -> Client {
+    fn dhclient_in(folder: Scratch, station: &Station, interface: &str, family: &str) -> Client {
         let program = path(&folder, "dhclient");
         let files = format!(
             "-cf {} -lf {} -pf {} -sf {}",
@@ -321,7 +317,7 @@ impl Client {
 }
 
 /// `lease.sh` in a client's folder, which writes `events.log` beside itself.
-fn events_script(folder: &TempDir) -> String {
+fn events_script(folder: &Scratch) -> String {
     let copy = path(folder, "events.sh");
     fs::copy(script("lease.sh"), &copy).expect("a copy");
     copy
@@ -329,32 +325,19 @@ fn events_script(folder: &TempDir) -> String {
 
 /// A capture that runs until it is read.
 pub struct Capture {
-    _program: Background,
-    folder: TempDir,
+    sniffer: Sniffer,
 }
 
 impl Capture {
     /// Captures packets that match a filter of pcap-filter(7).
     pub fn start(station: &Station, interface: &str, filter: &str) -> Capture {
-        let folder = folder();
-        let file = folder.path().join("pcap");
-        let program = station.spawn(&format!(
-            "tcpdump -i {interface} -U -s 0 -w {} {filter}",
-            file.display()
-        ));
-        eventually(SOON, "tcpdump to begin", || {
-            let written = fs::metadata(&file).ok()?.len();
-            (written >= 24).then_some(())
-        });
-        Capture {
-            _program: program,
-            folder,
-        }
+        let sniffer = Sniffer::start(station, interface, filter);
+        Capture { sniffer }
     }
 
     /// The packets so far that match a display filter, each as the values of these fields.
     pub fn fields(&self, station: &Station, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
-        dissect(&self.file(), station, filter, fields)
+        dissect(self.file(), station, filter, fields)
     }
 
     /// Waits for at least one such packet.
@@ -371,8 +354,8 @@ impl Capture {
     }
 
     /// The file, in which tcpdump writes each packet as it arrives.
-    pub fn file(&self) -> PathBuf {
-        self.folder.path().join("pcap")
+    pub fn file(&self) -> &Path {
+        self.sniffer.file()
     }
 
     /// The IP packets inside the RoCEv2 packets over IPv6 of a capture of the underlay.
@@ -397,7 +380,7 @@ impl Capture {
 
 /// IPv4 packets without their encapsulation.
 pub struct Inner {
-    folder: TempDir,
+    folder: Scratch,
 }
 
 impl Inner {

@@ -120,7 +120,7 @@ fn a_capture_is_decoded_field_by_field() {
         // Splits trains before the capture.
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
     }
-    let wire = Sniffer::start(b, "eth0", "udp port 4791");
+    let mut wire = Sniffer::start(b, "eth0", "udp port 4791");
     a.ok("ip neigh flush dev vnic0");
     a.reaches(b);
     iperf_above(a, b, &b.v4(), "-n 1M", 1e6);
@@ -131,7 +131,7 @@ fn a_capture_is_decoded_field_by_field() {
         let packets = decoded(b, &path)?;
         (packets.iter().filter(is_ours).count() > 50).then_some(packets)
     });
-    drop(wire);
+    wire.end();
     let ours: Vec<&Value> = packets.iter().filter(is_ours).collect();
     assert!(packets.iter().all(|p| p["icrc"]["verdict"] == "good"));
     for packet in &ours {

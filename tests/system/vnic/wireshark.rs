@@ -129,7 +129,7 @@ fn what_daemons_send_today_is_dissected() {
         host.configure_addresses("vnic0");
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
     }
-    let wire = Sniffer::start(b, "eth0", "udp port 4791");
+    let mut wire = Sniffer::start(b, "eth0", "udp port 4791");
     let _em = Em::start(a, "", &vesw(1, ""));
     for host in [&*a, &*b] {
         host.await_carrier("vnic0", true);
