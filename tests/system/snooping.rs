@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::lab::frame::{self, solicitation};
 use crate::lab::group::{
-    self, Group, V4, V6, heard, is_full_member, join, receive, receiver, sender,
+    self, Group, V4, V6, heard, is_full_member, join, receive, received, receiver, sender,
 };
 use crate::lab::{Bridged, Guest, Host, Lab, SOON, Station, eventually};
 
@@ -144,7 +144,7 @@ fn members_on_both_sides(group: &Group) {
     while receive(&members[0]).is_some() {}
     own.0.send_to(b"once", own.1).expect("sent");
     // The kernel's loopback gives the sender one copy; neither bridge nor fabric adds another.
-    assert_eq!(receive(&members[0]).as_deref(), Some(&b"once"[..]));
+    assert_eq!(received(&members[0], "the sender's copy"), b"once");
     assert_eq!(receive(&members[0]), None);
 }
 

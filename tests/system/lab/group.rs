@@ -136,15 +136,19 @@ pub fn receive(socket: &UdpSocket) -> Option<Vec<u8>> {
     }
 }
 
+/// Waits for the next packet.
+pub fn received(socket: &UdpSocket, what: &str) -> Vec<u8> {
+    eventually(SOON, what, || receive(socket))
+}
+
 /// Sends fifty packets; each must arrive once and in order.
 pub fn each_once(sender: &(UdpSocket, SocketAddr), receiver: &UdpSocket, what: &str) {
     let sent: Vec<_> = (0..50u8).map(|number| vec![number; 100]).collect();
     for packet in &sent {
         sender.0.send_to(packet, sender.1).expect("sent");
     }
-    let next = |_| eventually(SOON, what, || receive(receiver));
-    let received: Vec<_> = sent.iter().map(next).collect();
-    assert_eq!(received, sent, "{what}");
+    let got: Vec<_> = sent.iter().map(|_| received(receiver, what)).collect();
+    assert_eq!(got, sent, "{what}");
     assert_eq!(receive(receiver), None, "{what}: no more");
 }
 

@@ -3,7 +3,7 @@
 use super::{count, counter_of, fixed, pair, pair_with, stats};
 use serde_json::Value;
 
-use crate::lab::group::{V4, V6, heard, receive, receiver, sender};
+use crate::lab::group::{V4, V6, heard, receive, received, receiver, sender};
 use crate::lab::packet16::VNIC_MTU;
 use crate::lab::{
     Host, Lab, SOON, Station, arrives_whole, eventually, iperf_above, is_duplicate, udp_arrives,
@@ -156,8 +156,10 @@ fn groups_of_both_families_reach_members_only() {
         }
         let expected: Vec<_> = (0..20).map(|number| vec![number; 100]).collect();
         for socket in [&there, &also] {
-            let got: Vec<_> = std::iter::from_fn(|| receive(socket)).collect();
+            let next = |_| received(socket, "a packet of the group");
+            let got: Vec<_> = expected.iter().map(next).collect();
             assert_eq!(got, expected, "each once and in order, to the sender too");
+            assert_eq!(receive(socket), None);
         }
     }
     for host in [&*b, &*c] {
