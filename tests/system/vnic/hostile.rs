@@ -4,7 +4,7 @@ use super::{count, fixed, lid, managed, pair, pair_with, vesw};
 use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::frame::{Mac, ethernet};
 use crate::lab::packet16::{Packet16, data_qkey};
-use crate::lab::{Alone, Em, Host, Lab, Pinging, SOON, eventually, iperf_above};
+use crate::lab::{Alone, Em, Host, Lab, Load, Pinging, SOON, eventually, iperf_above};
 
 /// Drop reasons of the fabric and of the VNIC.
 const REFUSALS: [&str; 20] = [
@@ -119,6 +119,7 @@ fn garbage_and_flipped_bits_do_no_harm() {
     let before = counted(b);
     let lost_before = b.counter("vnic0", LOST);
     let count = 20_000;
+    let _turn = Load::begin();
     let ping = Pinging::start(a, &b.v4());
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     attacker.flood(count, |number| match number % 4 {
