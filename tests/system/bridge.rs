@@ -183,7 +183,7 @@ fn migrates(arrival: Arrival) {
             // The kernel announces its IPv6 addresses when the Ethernet address is set.
             one.ok(&format!("ip link set eth0 address {}", one.mac()));
         }
-        watching.iter().for_each(Pinging::goes_on);
+        Pinging::all_go_on(&watching);
     }
     for pinging in watching {
         pinging.stop().gap_below(MOVED);
@@ -219,7 +219,7 @@ fn an_address_moves_with_its_mac_to_another_guest() {
     again.ok(&format!("ip addr add {}/64 dev eth0 nodad", one.v6()));
     again.ok(&format!("arping -U -c 1 -I eth0 {}", one.v4()));
     again.ok(&format!("ip link set eth0 address {}", one.mac()));
-    watching.iter().for_each(Pinging::goes_on);
+    Pinging::all_go_on(&watching);
     for pinging in watching {
         pinging.stop().gap_below(MOVED);
     }
@@ -383,7 +383,7 @@ fn guests_outlive_a_daemon_that_is_killed_and_started_again() {
         a.start(&["--persist"]);
         assert_eq!(a.link("ib0")["master"], "br0");
         a.await_carrier("ib0", true);
-        pings.iter().for_each(Pinging::goes_on);
+        Pinging::all_go_on(&pings);
     }
     for ping in pings {
         ping.stop().gap_below(Duration::from_secs(4));

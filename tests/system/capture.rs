@@ -197,9 +197,9 @@ fn a_capture_costs_the_host_no_packet() {
             let logged = a.daemon().log().matches("it is promiscuous").count();
             (logged == times).then_some(())
         });
-        pings.iter().for_each(Pinging::goes_on);
+        Pinging::all_go_on(&pings);
         drop(capture);
-        pings.iter().for_each(Pinging::goes_on);
+        Pinging::all_go_on(&pings);
     }
     for ping in pings {
         ping.stop().lost_at_most(0);

@@ -32,7 +32,7 @@ fn tcp_runs_both_ways_over_both_families_without_errors() {
     };
     let (a, b) = lab.two();
     for address in [b.v4(), b.v6()] {
-        for options in ["-t 2", "-t 2 -R", "-t 2 -P 4"] {
+        for options in ["-t 1", "-t 1 -R", "-t 1 -P 4"] {
             iperf_above(a, b, &address, options, FLOOR);
         }
     }

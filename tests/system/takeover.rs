@@ -91,10 +91,10 @@ fn no_ping_is_lost_in_a_restart() {
         Pinging::start(b, &a.v6()),
     ];
     for _ in 0..3 {
-        pings.iter().for_each(Pinging::goes_on);
+        Pinging::all_go_on(&pings);
         service.restart_by(Signal::TERM);
     }
-    pings.iter().for_each(Pinging::goes_on);
+    Pinging::all_go_on(&pings);
     for ping in pings {
         ping.stop().lost_at_most(0);
     }

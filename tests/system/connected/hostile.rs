@@ -1,5 +1,6 @@
 //! Floods against connected mode: requests for connections, and packets of connections.
 
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::packet::{GSI_QKEY, GSI_QPN, Ud};
 use crate::lab::rc_peer::LINUX_SERVICE;
 use crate::lab::reliable::{Ends, Rc, Request, opcode, private_data};
-use crate::lab::{Alone, CONNECTED_MTU, Host, Lab, iperf_above};
+use crate::lab::{Alone, CONNECTED_MTU, Host, Lab, SOON, eventually, iperf, iperf_above};
 
 use super::{full_packets_pass, v4_payload};
 
@@ -61,12 +62,8 @@ fn survives_from(
         return;
     };
     let (a, b) = lab.two();
-    a.connects_to(b);
-    b.connects_to(a);
-    // Each data thread has its own connections; the number of a ping selects the thread.
-    for _ in 0..16 {
-        full_packets_pass(a, b, CONNECTED_MTU);
-    }
+    every_thread_connects(a, b);
+    full_packets_pass(a, b, CONNECTED_MTU);
     let attackers = attackers(a, b);
     let counted = |host: &Host| host.counters("ib0", causes) + host.counter("ib0", LOST);
     let before = counted(b);
@@ -103,6 +100,20 @@ fn survives_from(
     let all = b.connections("ib0").len();
     assert!(all <= CONNECTIONS_MAX, "{all} connections");
     goes_on(a, b, memory);
+}
+
+/// Waits until each data thread of both hosts has a connection. The ports of a TCP stream select the thread. A ping has
+/// none: one after the other selects the same thread.
+fn every_thread_connects(a: &Host, b: &Host) {
+    let all_send = |from: &Host, to: &Host| {
+        let made = from.connections_with(to, true);
+        let workers: BTreeSet<u64> = made.iter().map(|c| c.number("worker")).collect();
+        from.show("ib0")["queues"] == workers.len()
+    };
+    eventually(SOON, "a connection of each data thread", || {
+        iperf(a, b, &b.v4(), "-n 4M -P 4");
+        (all_send(a, b) && all_send(b, a)).then_some(())
+    });
 }
 
 /// Checks that memory has not grown much, and that full packets pass both ways.

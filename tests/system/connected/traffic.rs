@@ -77,7 +77,7 @@ fn tcp_runs_both_ways_over_both_families_in_connections_that_count_it() {
     };
     let (a, b) = lab.two();
     for address in [b.v4(), b.v6()] {
-        for options in ["-t 2", "-t 2 -R", "-t 2 -P 4"] {
+        for options in ["-t 1", "-t 1 -R", "-t 1 -P 4"] {
             let (sender, receiver) = match options.contains("-R") {
                 true => (&*b, &*a),
                 false => (&*a, &*b),
@@ -174,7 +174,7 @@ fn one_queue_and_four_queues_carry_tcp() {
         host.configure("ib0");
     }
     a.reaches(b);
-    for options in ["-t 2 -P 4", "-t 2 -P 4 -R"] {
+    for options in ["-t 1 -P 4", "-t 1 -P 4 -R"] {
         iperf_above(a, b, &b.v4(), options, FLOOR);
     }
     ends_agree(a, b);

@@ -65,10 +65,17 @@ impl Pinging {
 
     /// Waits for answers during another second; [`Answers::gap_below`] checks the gaps before.
     pub fn goes_on(&self) {
-        let before = self.answers();
-        eventually(SOON, &format!("{}: answers", self.what), || {
-            (self.answers() >= before + ANSWERS_OF_A_SECOND).then_some(())
-        });
+        Pinging::all_go_on(std::slice::from_ref(self));
+    }
+
+    /// The same for several pings during the same second.
+    pub fn all_go_on(pings: &[Pinging]) {
+        let before: Vec<usize> = pings.iter().map(Pinging::answers).collect();
+        for (ping, before) in pings.iter().zip(before) {
+            eventually(SOON, &format!("{}: answers", ping.what), || {
+                (ping.answers() >= before + ANSWERS_OF_A_SECOND).then_some(())
+            });
+        }
     }
 
     fn answers(&self) -> usize {

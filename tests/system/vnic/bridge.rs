@@ -83,7 +83,7 @@ fn a_guest_that_moves_to_another_host_is_found_there() {
     one.migrate(a, b);
     one.await_carrier("eth0", true);
     one.ok(&format!("arping -A -c 1 -I eth0 {}", one.v4()));
-    pings.iter().for_each(Pinging::goes_on);
+    Pinging::all_go_on(&pings);
     for ping in pings {
         ping.stop().gap_below(Duration::from_secs(8));
     }
