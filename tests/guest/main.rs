@@ -2,7 +2,8 @@
 //! Ethernet with programs of the host. The tests need root, QEMU, and Debian's kernel from a package mirror;
 //! without these each prints that and passes.
 //!
-//! All tests share three virtual machines, and three tests run at a time. All their packets are captured:
+//! Tests share ten virtual machines: one for each of three Ethernets, two for each of three InfiniBand subnets, and one
+//! with systemd. Up to seven tests run at a time. The RoCE packets of one machine of each Ethernet and each subnet are captured:
 //! every packet must dissect, and every ICRC must be right.
 
 mod lab;

@@ -15,7 +15,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Host `number` (1 to 9), at a bridge called `br0`.
+    /// Host `number` (1 to 9, on a subnet its LID, 0x20 to 0x22), at a bridge called `br0`.
     pub(super) fn at(switch: &Station, number: usize, scratch: &Path) -> Local {
         let station = Station::create(&format!("host {number}"));
         station.ok(&format!(

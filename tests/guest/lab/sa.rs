@@ -18,7 +18,7 @@ pub struct Sa {
 }
 
 impl Sa {
-    /// Starts it in a namespace that has a port, `br0` or `peer0`.
+    /// Starts it in a namespace that has a port: `br0`, or another with options that name it.
     pub(super) fn start(namespace: &str, options: &str, scratch: &Path) -> Sa {
         let socket = scratch.join(format!("{namespace}.sa"));
         let log = scratch.join(format!("{namespace}.sa.log"));
