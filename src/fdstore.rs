@@ -188,11 +188,6 @@ fn of_socket(label: &str) -> Option<(&str, usize)> {
     Some((underlay, number.parse().ok()?))
 }
 
-/// Removes an interface's queues from the store: the interface is gone or will be removed.
-pub fn forget(spec: &InterfaceConfig) {
-    remove(&label(spec));
-}
-
 /// Stores descriptors under a label.
 fn store(label: &str, fds: &[BorrowedFd<'_>]) {
     let message = format!("FDSTORE=1\nFDNAME={label}\n");

@@ -210,13 +210,14 @@ impl Interfaces {
         let (at, is_vnic) = (interface.port, payload.ethernet().is_some());
         let name = &interface.name;
         log::info!("{name}: out of service");
-        fdstore::forget(payload.config());
+        let label = fdstore::label(payload.config());
         children::notify_removed(self, cx, id);
         self.close(cx, id);
         if is_vnic {
             self.sync_siblings(&cx.ports);
         }
         self.unfollow_pkeys(cx, at);
+        self.remove_stored(&label);
         if is_vnic {
             management::vnic_gone(self, cx, at);
         }
@@ -226,6 +227,15 @@ impl Interfaces {
     pub fn forget_all_on(&mut self, cx: &mut Context, at: PortId) {
         let on_port = self.iter().filter(|(i, _)| i.port == at);
         for id in on_port.map(|(i, _)| i.id).collect::<Vec<_>>() {
+    /// Removes the queues of a closed interface from the service manager's store. With them go the queues of
+    /// others with its label, such as children in other containers: those are stored again.
+    pub fn remove_stored(&self, label: &str) {
+        fdstore::remove(label);
+        let all = self.iter().map(|(i, payload)| (payload.config(), &i.tap));
+        let alike = all.filter(|(config, _)| fdstore::label(config) == label);
+        alike.for_each(|(config, tap)| fdstore::keep(config, tap));
+    }
+
             self.forget(cx, id);
         }
     }

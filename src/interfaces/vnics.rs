@@ -83,10 +83,11 @@ impl Interfaces {
         };
         let config = payload.config();
         interface.undo(config.persist);
-        if !was_kept {
-            fdstore::forget(config);
-        }
+        let label = fdstore::label(config);
         self.close(cx, id);
+        if !was_kept {
+            self.remove_stored(&label);
+        }
     }
 
     fn make_vnic(

@@ -161,11 +161,9 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
         a.ok(&format!("nsenter -n -t {pid} ip link set eth1 up"));
         (sleeping, pid)
     });
-    let links = || {
-        containers.each_ref().map(|(_, pid)| {
-            let link = a.json(&format!("nsenter -n -t {pid} ip -j link show eth1"))[0].clone();
-            (link["ifindex"].clone(), link["address"].clone())
-        })
+    let link = |pid: u32| {
+        let link = a.json(&format!("nsenter -n -t {pid} ip -j link show eth1"))[0].clone();
+        (link["ifindex"].clone(), link["address"].clone())
     };
     let pkeys = || {
         let shown = a.ask("show");
@@ -175,6 +173,7 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
         pkeys
     };
     let both = [Some(0x8001), Some(0x8002)];
+    let links = || containers.each_ref().map(|(_, pid)| link(*pid));
     eventually(SOON, "both moves", || (pkeys() == both).then_some(()));
     let before = links();
     for signal in [Signal::TERM, Signal::KILL, Signal::TERM] {
@@ -183,3 +182,12 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
         assert_eq!(links(), before, "after {signal:?}");
     }
 }
+
+    // Both are stored with one label by now. The end of one container leaves the queues of the other child there.
+    let [(first, _), (_second, pid)] = containers;
+    drop(first);
+    let rest = [Some(0x8002)];
+    eventually(SOON, "one to go", || (pkeys() == rest).then_some(()));
+    service.restart_by(Signal::TERM);
+    eventually(SOON, "the other child", || (pkeys() == rest).then_some(()));
+    assert_eq!(link(pid), before[1]);
