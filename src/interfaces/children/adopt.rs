@@ -59,23 +59,27 @@ impl ChildCandidates {
         let changed =
             |name: &str, why: &str| name != link.name || why != HELD || !is_tap_held(link);
         if logged.is_none_or(|(name, why)| changed(name, why)) {
-            self.consider(place, link);
+            self.consider(place, link, false);
         }
     }
 
-    /// Adds an interface to check, even if it was left alone before.
-    fn consider(&mut self, place: Place, link: &rtnl::Link) {
+    /// Adds an interface to check, even if it was left alone before. Queues from a service manager (`is_stored`)
+    /// need no move, and the daemon closes them after the start: they are checked at once.
+    fn consider(&mut self, place: Place, link: &rtnl::Link, is_stored: bool) {
         if !link.tun.is_some_and(|tun| tun.tap) {
             return;
         }
         let now = Instant::now();
         let key = (place, link.index);
-        self.candidates.entry(key).or_insert(Candidate {
+        let candidate = self.candidates.entry(key).or_insert(Candidate {
             next: now,
             pause: RETRY_FIRST,
             end: now + HELD_PATIENCE,
         });
-        self.touched(place, link.index);
+        match is_stored {
+            true => candidate.next = now,
+            false => self.touched(place, link.index),
+        }
     }
 
     /// An interface was changed by another program.
@@ -152,7 +156,8 @@ pub fn look_for_children(interfaces: &mut Interfaces, cx: &mut Context, parent: 
         Some((place, Ok(links))) => {
             for link in links {
                 if interfaces.by_index(place, link.index).is_none() {
-                    cx.adoption.candidates.consider(place, &link);
+                    let is_stored = cx.host.inherited.has(&link.name);
+                    cx.adoption.candidates.consider(place, &link, is_stored);
                 }
             }
         }

@@ -123,13 +123,21 @@ fn queues_that_a_service_manager_keeps_are_taken_over_there() {
     await_place(a, "ib0", Some(&blue));
     configure(&blue, "ib0", a);
     meet(&blue, a, b);
-    let before = blue.link("ib0");
+    // A child made by hand is not configured: only its place and its name identify it.
+    a.ibtap("child add ib0 0x8002");
+    await_place(a, "ib0.8002", Some(&blue));
+    blue.ok("ip link set ib0.8002 up");
+    blue.await_carrier("ib0.8002", true);
+    let links = || ["ib0", "ib0.8002"].map(|name| blue.link(name));
+    let before = links();
     for signal in [Signal::TERM, Signal::KILL] {
         service.restart_by(signal);
         await_place(a, "ib0", Some(&blue));
-        let now = blue.link("ib0");
-        for key in ["ifindex", "flags", "address", "mtu"] {
-            assert_eq!(now[key], before[key], "{key} after {signal:?}");
+        await_place(a, "ib0.8002", Some(&blue));
+        for (now, before) in links().iter().zip(&before) {
+            for key in ["ifname", "ifindex", "flags", "address", "mtu"] {
+                assert_eq!(now[key], before[key], "{key} after {signal:?}");
+            }
         }
         meet(&blue, a, b);
     }
@@ -165,6 +173,7 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
         let link = a.json(&format!("nsenter -n -t {pid} ip -j link show eth1"))[0].clone();
         (link["ifindex"].clone(), link["address"].clone())
     };
+    let links = || containers.each_ref().map(|(_, pid)| link(*pid));
     let pkeys = || {
         let shown = a.ask("show");
         let children = shown.iter().filter(|i| i["name"] == "eth1");
@@ -173,7 +182,6 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
         pkeys
     };
     let both = [Some(0x8001), Some(0x8002)];
-    let links = || containers.each_ref().map(|(_, pid)| link(*pid));
     eventually(SOON, "both moves", || (pkeys() == both).then_some(()));
     let before = links();
     for signal in [Signal::TERM, Signal::KILL, Signal::TERM] {
@@ -181,7 +189,6 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
         eventually(SOON, "both children", || (pkeys() == both).then_some(()));
         assert_eq!(links(), before, "after {signal:?}");
     }
-}
 
     // Both are stored with one label by now. The end of one container leaves the queues of the other child there.
     let [(first, _), (_second, pid)] = containers;
@@ -191,3 +198,4 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
     service.restart_by(Signal::TERM);
     eventually(SOON, "the other child", || (pkeys() == rest).then_some(()));
     assert_eq!(link(pid), before[1]);
+}
