@@ -25,7 +25,7 @@ pub use fabric_link::FabricLink;
 pub use left::LeftBehind;
 pub use link::Change;
 pub use names::Names;
-pub use namespace::{Found, Place, closed, locate, unreachable, visit};
+pub use namespace::{Found, Place, closed, has_lost_namespace, locate, unreachable, visit};
 use tap::Opened;
 pub use tap::{TapSources, UnservedTap};
 

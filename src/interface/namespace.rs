@@ -14,8 +14,8 @@
 //! * **Moves.** The daemon finds a moved interface through its TAP, and reads it until namespace and name
 //!   stay the same during the read. The namespace has its number before that, so no later change is missed.
 //!   Late notifications from namespaces on the way match no interface.
-//! * **Ends.** When a namespace is deleted, the kernel announces only the number (RTM_DELNSID) and closes
-//!   the TAPs' queues, which the data threads notice.
+//! * **Ends.** When a namespace is deleted, the kernel announces only the number (RTM_DELNSID), before the
+//!   deletion of the interfaces. The daemon closes the interfaces that were there.
 //! * **The next daemon** finds interfaces by their aliases in the namespaces of `ip netns`. Outside the
 //!   daemon's namespace the alias has the port's GID, because other namespaces may have an `eth0`, too. The
 //!   daemon writes the alias of a moved interface when the interface is set up, or after a second. The
@@ -116,6 +116,13 @@ fn look_at_home(tap: &Tap, netlink: &mut Requests, home: NamespaceId, why: io::E
             Found::Gone
         }
     }
+}
+
+/// Whether a TAP's namespace was deleted or is being deleted, and with it the TAP. Only for interfaces in another
+/// namespace than the daemon's: kernels that do not report namespaces return the same error.
+pub fn has_lost_namespace(tap: &Tap) -> bool {
+    let is_ending = |e: &io::Error| is_gone(e) || e.raw_os_error() == Some(libc::EINVAL);
+    tap.namespace().is_err_and(|e| is_ending(&e))
 }
 
 /// Whether an interface still is in that namespace with that name.

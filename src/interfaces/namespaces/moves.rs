@@ -7,7 +7,7 @@ use proto::Time;
 use rtnl::Link;
 
 use crate::datapath::now;
-use crate::interface::{Found, InterfaceId, Names, Place, locate};
+use crate::interface::{Found, InterfaceId, Names, Place, has_lost_namespace, locate};
 use crate::interfaces::{Context, Interfaces, children};
 use crate::port::PortId;
 
@@ -18,13 +18,21 @@ use crate::port::PortId;
 const ALIAS_WAIT_MS: u64 = 1_000;
 
 impl Interfaces {
-    /// A namespace was deleted. The kernel may reuse its number. The data threads notice that its
-    /// interfaces are gone.
+    /// A namespace was deleted, with its interfaces. The kernel may reuse its number. A data thread would notice
+    /// the end of a TAP, but no data thread polls the queues of a VNIC without a switch.
     pub fn place_gone(&mut self, cx: &mut Context, place: Place) {
         cx.adoption.candidates.place_gone(place);
-        let all = self.iter_mut().map(|(interface, _)| interface);
-        for interface in all.filter(|interface| interface.place == place) {
+        let mut there = Vec::new();
+        for (interface, _) in self.iter_mut().filter(|(i, _)| i.place == place) {
             interface.place = Place::NOWHERE;
+            there.push(interface.id);
+        }
+        for id in there {
+            match self.get(id).is_some_and(|i| has_lost_namespace(&i.tap)) {
+                true => self.forget(cx, id),
+                // It has moved, and the notification was lost.
+                false => drop(self.find(cx, id)),
+            }
         }
     }
 

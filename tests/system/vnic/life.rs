@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use super::{fixed, managed, pair, start_all, vesw};
-use crate::lab::{Em, Host, Lab, SOON, eventually, iperf_across};
+use crate::lab::{Em, Host, Lab, SOON, Station, eventually, iperf_across};
 
 const PERSIST: &str = "persist = true";
 
@@ -117,6 +117,24 @@ fn an_inherited_vnic_keeps_its_carrier_for_its_manager_and_not_for_ever() {
         (changes() != before).then_some(())
     });
     b.await_carrier("vnic0", false);
+}
+
+/// No data thread polls the queues of a VNIC that is not on a switch.
+#[test]
+fn a_vnic_without_a_switch_goes_with_its_namespace() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = Station::create("blue");
+    let a = lab.host(0);
+    a.start_config(&managed("vnic0"));
+    let there = blue.namespace().name().to_owned();
+    a.ok(&format!("ip link set vnic0 netns {there}"));
+    eventually(SOON, "the move", || {
+        (a.show("vnic0")["netns"] == there).then_some(())
+    });
+    drop(blue);
+    eventually(SOON, "the VNIC to go", || {
+        a.ask("vnic show").is_empty().then_some(())
+    });
 }
 
 #[test]
