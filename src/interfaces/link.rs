@@ -74,6 +74,7 @@ impl Interfaces {
                 cx.events
                     .push(interface.subject(), Happening::Renamed { was });
                 children::parent_renamed(self, cx, id);
+                management::sync_agent_of(self, cx, id);
             }
             Change::Up(_) => self.up_changed(cx, id),
             Change::Mtu(mtu) => {

@@ -1,6 +1,7 @@
 //! VNICs that are created, removed and return.
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::{fixed, managed, pair, start_all, vesw};
 use crate::lab::{Em, Host, Lab, SOON, Station, eventually, iperf_across};
@@ -135,6 +136,27 @@ fn a_vnic_without_a_switch_goes_with_its_namespace() {
     eventually(SOON, "the VNIC to go", || {
         a.ask("vnic show").is_empty().then_some(())
     });
+}
+
+/// The kernel renames interfaces that are up, too.
+#[test]
+fn the_manager_learns_the_new_name_of_a_vnic_that_is_up() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.start_config(&managed("vnic0"));
+    let em = Em::start(a, "poll_interval = 1", &vesw(1, ""));
+    a.ok("ip link set vnic0 up");
+    let await_known = |name: &str| {
+        eventually(SOON, "the manager to know the interface", || {
+            let all = em.ask("port");
+            let is_it =
+                |port: &Value| port["interface"] == name && port["condition"] == "forwarding";
+            all.iter().any(is_it).then_some(())
+        });
+    };
+    await_known("vnic0");
+    a.ok("ip link set vnic0 name lan0");
+    await_known("lan0");
 }
 
 #[test]
