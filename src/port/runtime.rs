@@ -1,7 +1,7 @@
 //! An open port: the provider's control side and the data threads.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,8 +50,8 @@ pub struct PortRuntime {
     pub management_settings: ManagementSettings,
     /// Who may send datagrams and ask for connections; `None`: all.
     pub allow: Option<Vec<GidPrefix>>,
-    /// The service manager keeps the receiving sockets.
-    stored: bool,
+    /// The receiving sockets that the service manager keeps, by their inode numbers.
+    stored: Vec<u64>,
     threads: Vec<ThreadHandle>,
 }
 
@@ -110,7 +110,7 @@ impl PortRuntime {
             moderation: Moderation::default(),
             management_settings: ManagementSettings::default(),
             allow: None,
-            stored: false,
+            stored: Vec::new(),
             threads,
         };
         runtime.set_moderation(settings.moderation);
@@ -141,18 +141,23 @@ impl PortRuntime {
         self.send(|| Command::SetAllowed(list.clone()));
     }
 
-    /// Stores the receiving sockets with the service manager, if they are not stored.
+    /// Stores the receiving sockets with the service manager, if they are not stored. Those of a former underlay are
+    /// removed.
     pub fn store_sockets(&mut self) {
-        if !std::mem::replace(&mut self.stored, true) {
+        let sockets = self.port.receiving_sockets();
+        let inode =
+            |socket: &BorrowedFd<'_>| rustix::fs::fstat(socket).map_or(0, |stat| stat.st_ino);
+        let now: Vec<u64> = sockets.iter().map(inode).collect();
+        if self.stored != now {
+            self.forget_sockets();
             fdstore::keep_sockets(&self.name, &*self.port);
+            self.stored = now;
         }
     }
 
     /// Removes the receiving sockets from the service manager's store.
     pub fn forget_sockets(&mut self) {
-        if std::mem::take(&mut self.stored) {
-            fdstore::forget_sockets(&self.name, self.threads.len());
-        }
+        fdstore::forget_sockets(&self.name, std::mem::take(&mut self.stored).len());
     }
 
     /// Number of data threads.

@@ -1,6 +1,6 @@
 //! Interfaces that stay unchanged while the daemon is absent: a service manager keeps their queues.
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::lab::{Alone, Host, Lab, Pinging, SOON, Service, eventually, iperf_across};
@@ -120,6 +120,30 @@ fn the_sockets_of_a_new_underlay_are_stored() {
     service.restart_by(Signal::TERM);
     service.await_count("stored roce-under0-0 1", 3);
     assert_eq!(a.show("ib0")["carrier"], true);
+}
+
+/// As above, and the daemon reads about both changes at once.
+#[test]
+fn the_sockets_of_an_underlay_that_was_replaced_at_once_are_stored() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let make = "link add under0 mtu 4200 type veth peer name over0
+                link set over0 up
+                addr add fe80::77/64 dev under0 nodad
+                link set under0 up";
+    let batch = |text: String| {
+        let file = a.file("batch");
+        std::fs::write(&file, text).expect("written");
+        a.ok(&format!("ip -batch {}", file.display()));
+    };
+    batch(make.to_owned());
+    let service = a.start_service_with(STORE, &["--underlay", "under0", "--queues", "1"]);
+    service.await_count("stored roce-under0-0 1", 1);
+    let daemon = Pid::from_raw(service.pid() as i32).expect("a process id");
+    kill_process(daemon, Signal::STOP).expect("it is alive");
+    batch(format!("link del under0\n{make}"));
+    kill_process(daemon, Signal::CONT).expect("it is alive");
+    service.await_count("stored roce-under0-0 1", 2);
 }
 
 #[test]

@@ -354,6 +354,8 @@ impl SoftPort {
             self.sockets = open_transmit(receive, &binding, loopback)?;
         }
         let was_down = self.trouble.take().is_some();
+        // The notifications about the end of the former underlay may be read together with those about the next one.
+        let is_another = before.ifindex != now.ifindex;
         self.usable = now;
         let mut events = Vec::new();
         if self.memberships.ifindex() != self.usable.ifindex {
@@ -370,7 +372,7 @@ impl SoftPort {
         if self.usable.ud_payload_max != before.ud_payload_max {
             events.push(PortEvent::MtuChange(self.usable.ud_payload_max));
         }
-        if was_down {
+        if was_down || is_another {
             events.push(PortEvent::Active);
         }
         Ok(events)
