@@ -20,13 +20,6 @@ pub use spec::PortSpec;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PortId(pub(crate) u32);
 
-impl PortId {
-    /// The port number for an Ethernet Manager, starting at 1.
-    pub fn number(self) -> u8 {
-        u8::try_from(self.0 + 1).unwrap_or(u8::MAX)
-    }
-}
-
 /// All ports. Holders of a [`PortId`] close everything on the port before the port is removed.
 #[derive(Default)]
 pub struct Ports {
@@ -35,10 +28,13 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Adds a port.
-    pub fn add(&mut self, port: PortRuntime) -> PortId {
+    /// Adds a port. It gets the lowest free number: a port that a reload removed and another one adds again has its
+    /// former number, by which Ethernet Managers know its VNICs.
+    pub fn add(&mut self, mut port: PortRuntime) -> PortId {
         let id = PortId(self.next);
         self.next += 1;
+        let is_free = |number: &u8| self.values().all(|other| other.number != *number);
+        port.number = (1..u8::MAX).find(is_free).unwrap_or(u8::MAX);
         self.all.insert(id, port);
         id
     }

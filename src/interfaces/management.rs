@@ -42,7 +42,7 @@ fn open_management(
     let port = &mut cx.ports[at];
     let threads = port.mailboxes();
     let settings = &port.management_settings;
-    match Management::open(id, at.number(), &mut *port.port, &threads, settings) {
+    match Management::open(id, port.number, &mut *port.port, &threads, settings) {
         Ok(management) => {
             interfaces.managements.insert(at, management);
             Ok(())

@@ -18,22 +18,26 @@ struct Rig {
     port: std::sync::Arc<std::sync::Mutex<crate::port::fake::State>>,
 }
 
+fn add(cx: &mut Context, fake: FakePort) -> PortId {
+    let settings = PortSettings {
+        automatic_pkeys: true,
+        kernel_peers: false,
+        busy_poll: Duration::ZERO,
+        moderation: Moderation::default(),
+    };
+    let name = PortName::Underlay("fake".into());
+    let (sender, wake) = (&cx.reports.sender, &cx.reports.wake);
+    let runtime = PortRuntime::start(name, Box::new(fake), settings, sender, wake).unwrap();
+    cx.ports.add(runtime)
+}
+
 impl Rig {
     fn new(answer: Joined) -> Rig {
         let fake = FakePort::new().unwrap();
         let port = fake.state();
         port.lock().unwrap().answer = answer;
         let (mut interfaces, mut cx) = (Interfaces::default(), Context::open().unwrap());
-        let settings = PortSettings {
-            automatic_pkeys: true,
-            kernel_peers: false,
-            busy_poll: Duration::ZERO,
-            moderation: Moderation::default(),
-        };
-        let name = PortName::Underlay("fake".into());
-        let (sender, wake) = (&cx.reports.sender, &cx.reports.wake);
-        let runtime = PortRuntime::start(name, Box::new(fake), settings, sender, wake).unwrap();
-        let at = cx.ports.add(runtime);
+        let at = add(&mut cx, fake);
         management::manage_port(&mut interfaces, &mut cx, at);
         Rig {
             interfaces,
@@ -102,4 +106,16 @@ fn a_fabric_that_lost_its_registrations_gets_all_joins_again() {
     }
     let joins = rig.joins();
     assert_eq!((joins.len(), joins[0]), (2, joins[1]));
+}
+
+/// Ethernet Managers know VNICs by the number of their port.
+#[test]
+fn a_port_that_is_removed_and_added_again_has_its_number() {
+    let mut cx = Context::open().unwrap();
+    let ids = [0; 3].map(|_| add(&mut cx, FakePort::new().unwrap()));
+    assert_eq!(ids.map(|id| cx.ports[id].number), [1, 2, 3]);
+    cx.ports.remove(ids[1]).unwrap().stop();
+    let again = add(&mut cx, FakePort::new().unwrap());
+    assert_eq!(cx.ports[again].number, 2);
+    cx.ports.stop();
 }

@@ -50,6 +50,8 @@ pub struct PortRuntime {
     pub management_settings: ManagementSettings,
     /// Who may send datagrams and ask for connections; `None`: all.
     pub allow: Option<Vec<GidPrefix>>,
+    /// The port number for an Ethernet Manager, starting at 1.
+    pub number: u8,
     /// The receiving sockets that the service manager keeps, by their inode numbers.
     stored: Vec<u64>,
     threads: Vec<ThreadHandle>,
@@ -110,6 +112,7 @@ impl PortRuntime {
             moderation: Moderation::default(),
             management_settings: ManagementSettings::default(),
             allow: None,
+            number: 1,
             stored: Vec::new(),
             threads,
         };
