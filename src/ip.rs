@@ -52,6 +52,8 @@ pub struct Ip {
     pub parent_name: Option<String>,
     /// The configuration.
     pub spec: IpoibConfig,
+    /// Adopted in a network namespace without a name, so that `spec` has the key of an interface in the daemon's.
+    pub is_in_unnamed: bool,
     /// The current mode.
     pub mode: Mode,
     /// Maximum number of connections; 0 if the port supports none.
@@ -144,6 +146,7 @@ impl Ip {
     ) -> Result<(Interface, Ip), InterfaceError> {
         let attributes = site.port.attributes();
         let queues = spec.queue_count().clamp(1, site.threads.len().max(1));
+        let is_found = site.tap.found.is_some();
         let (mut interface, origin) =
             Interface::open(id, site.port_id, &spec.interface, queues, &mut site.tap)?;
         let connections = match limits.has_connections() {
@@ -159,6 +162,7 @@ impl Ip {
             parent: site.parent.as_ref().map(|(id, _)| *id),
             parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             spec: spec.clone(),
+            is_in_unnamed: is_found && interface.namespace.is_some() && spec.netns.is_none(),
             mode: spec.mode,
             connections,
             services: capabilities.services,

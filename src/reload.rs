@@ -23,7 +23,7 @@ pub fn reload(
     // Interfaces that the user deleted are created again.
     let served = |key: InterfaceKey| {
         let mut all = interfaces.iter();
-        all.any(|(_, payload)| payload.config().key() == key)
+        all.any(|(_, payload)| payload.is_configured_as(&key))
     };
     running.ipoib.retain(|d| served(d.key()));
     running.vnics.retain(|v| served(v.key()));
@@ -60,7 +60,8 @@ fn made_by_hand(interfaces: &Interfaces, running: &Config, new: &Config) -> Vec<
         mode: ip.mode,
         ..ip.spec.clone()
     };
-    let all = interfaces.ips().map(|(_, ip)| now(ip));
+    let named = interfaces.ips().filter(|(_, ip)| !ip.is_in_unnamed);
+    let all = named.map(|(_, ip)| now(ip));
     all.filter(|made| !is_there(running, made) && is_there(new, made))
         .collect()
 }

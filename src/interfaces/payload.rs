@@ -110,11 +110,14 @@ impl Payload {
     }
 
     /// Whether this is the interface with this key in the configuration; false for VNICs created by an
-    /// Ethernet Manager.
+    /// Ethernet Manager, and for children adopted in a network namespace without a name.
     pub fn is_configured_as(&self, key: &InterfaceKey) -> bool {
-        let by_manager = self.ethernet().is_some_and(|e| e.made_by_manager);
+        let can_be = match self {
+            Payload::Ip(ip) => !ip.is_in_unnamed,
+            Payload::Ethernet(ethernet) => !ethernet.made_by_manager,
+        };
         let config = self.config();
-        !by_manager && config.name == key.name && config.netns == key.netns
+        can_be && config.name == key.name && config.netns == key.netns
     }
 
     /// Whether another interface is stacked on the interface, so that it may carry frames of other hosts.

@@ -63,6 +63,33 @@ fn what_a_manager_makes_has_a_name_of_its_own() {
     assert_eq!(a.show("vnic1")["vesw"], 1);
 }
 
+/// A VNIC that a manager made in place of a configured one does not have the settings of the file.
+#[test]
+fn a_reload_names_what_a_manager_made_in_place_of_a_configured_vnic() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let text = format!(
+        "[port.eth0]\nvnic_create = true\n{}index = 5\nmtu = 1400\n",
+        managed("vnic5")
+    );
+    a.start_config(&text);
+    let switch = vesw(1, "").replace("*:1:*", "*:1:5");
+    let _em = Em::start(a, "poll_interval = 1", &switch);
+    let index = || {
+        let mut all = a.ask("show").into_iter();
+        all.find_map(|vnic| vnic["ifindex"].as_u64())
+    };
+    let before = index();
+    a.ok("ip link del vnic5");
+    eventually(SOON, "the VNIC that the manager makes", || {
+        index().filter(|now| Some(*now) != before)
+    });
+    let done = a.ibtap("reload");
+    assert_eq!(done.code, Some(2), "{done:?}");
+    let words = "an Ethernet Manager created vnic5";
+    assert!((done.out + &done.err).contains(words));
+}
+
 /// With one LID, two ports of a node would receive each other's packets.
 #[test]
 fn a_configured_vnics_lid_is_refused_to_the_manager() {
