@@ -177,6 +177,36 @@ fn a_tap_of_another_namespace_is_taken_over_with_what_it_had() {
     });
 }
 
+/// The kernel refuses such a route while its address is tentative.
+#[test]
+fn a_route_with_a_source_address_is_kept() {
+    in_namespace(|| {
+        let elsewhere = tap_elsewhere("");
+        let address = "2001:db8::1/64 dev ib0.8001";
+        for command in [
+            "ip link set ib0.8001 up".to_owned(),
+            // Without a carrier, the address would stay tentative.
+            format!("ip addr add {address} nodad"),
+            format!("ip addr change {address}"),
+            "ip -6 route add 2001:db8:1::/64 dev ib0.8001 src 2001:db8::1".to_owned(),
+        ] {
+            elsewhere.run(&command);
+        }
+        let state = || {
+            let addresses = run("ip -o addr show dev ib0.8001 scope global");
+            let routes = run("ip -6 route show dev ib0.8001 2001:db8:1::/64");
+            (addresses, routes.replace(" linkdown", ""))
+        };
+        let before = elsewhere.visit(state);
+        assert!(
+            !before.0.contains("nodad") && !before.0.contains("tentative"),
+            "{before:?}"
+        );
+        let _tap = adopt(&elsewhere, 1).unwrap();
+        assert_eq!(elsewhere.visit(state), before);
+    });
+}
+
 #[test]
 fn a_namespace_that_is_deleted_is_gone_while_its_tap_is_open() {
     in_namespace(|| {

@@ -25,7 +25,11 @@ const ATTRIBUTE_HEADER: usize = 4;
 const INDEX_AT: usize = 4;
 
 // Kernel include/uapi/linux/if_addr.h.
+const IFA_FLAGS: u16 = 8;
 const IFA_PROTO: u16 = 11;
+const IFA_F_NODAD: u32 = 0x02;
+const IFA_F_DADFAILED: u32 = 0x08;
+const IFA_F_TENTATIVE: u32 = 0x40;
 const IFAPROT_KERNEL_RA: u8 = 2;
 const IFAPROT_KERNEL_LL: u8 = 3;
 
@@ -84,7 +88,11 @@ impl Requests {
     /// # Errors
     /// The first permanent refusal, after all addresses were tried.
     pub fn restore_addresses(&mut self, ifindex: u32, saved: &Saved) -> Result<(), Error> {
-        self.restore("restore an address", ifindex, &saved.addresses)
+        let what = "restore an address";
+        // A tentative address cannot be the source of a route. The flag against that does not stay.
+        let tested: Vec<Raw> = saved.addresses.iter().filter_map(without_dad).collect();
+        let first = self.restore(what, ifindex, &tested);
+        first.and(self.restore(what, ifindex, &saved.addresses))
     }
 
     /// Restores routes and permanent neighbours of an interface. The interface must be up.
@@ -195,6 +203,22 @@ fn is_given_address(payload: &[u8], ifindex: u32) -> bool {
     !by_kernel && u32_of(&payload[INDEX_AT..]) == Some(ifindex)
 }
 
+/// The message for an IPv6 address that has passed duplicate address detection, so that the kernel does not
+/// repeat the detection.
+fn without_dad(address: &Raw) -> Option<Raw> {
+    let flags = u32_value(&address.payload[ADDRESS_HEADER..], IFA_FLAGS)?;
+    let is_tested = flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED) == 0;
+    (address.payload[0] == INET6 && is_tested).then(|| {
+        let mut message = address.clone();
+        put_u32(
+            &mut message.payload[ADDRESS_HEADER..],
+            IFA_FLAGS,
+            flags | IFA_F_NODAD,
+        );
+        message
+    })
+}
+
 /// Whether a route out of the interface was configured, not made by the kernel for addresses or router
 /// advertisements.
 fn is_given_route(payload: &[u8], ifindex: u32) -> bool {
@@ -230,6 +254,12 @@ pub(crate) fn with_index(mut message: Raw, ifindex: u32) -> Raw {
     payload[ROUTE_FLAGS_AT..ROUTE_HEADER].copy_from_slice(&asked.to_ne_bytes());
     put_u32(&mut payload[ROUTE_HEADER..], RTA_OIF, ifindex);
     message
+}
+
+/// The value of a u32 attribute.
+fn u32_value(bytes: &[u8], wanted: u16) -> Option<u32> {
+    let (_, value) = attributes(bytes).find(|(kind, _)| *kind == wanted)?;
+    u32_of(value)
 }
 
 /// Replaces the value of a u32 attribute.
