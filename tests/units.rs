@@ -43,6 +43,19 @@ fn named(paths: &[PathBuf], name: &str) -> PathBuf {
     paths.iter().find(is_it).expect("the file").clone()
 }
 
+/// Each queue of an interface is a descriptor.
+#[test]
+fn descriptors_suffice_for_the_documented_number_of_vnics() {
+    for unit in files("service").iter().filter(|unit| {
+        let name = unit.file_name().expect("a name").to_string_lossy();
+        name.starts_with("ibtapd")
+    }) {
+        let limit = values(unit, "Service", "LimitNOFILE");
+        let limit: usize = limit.concat().parse().expect("a limit");
+        assert!(limit > 4 * control::config::vnic::VPORTS_MAX, "{unit:?}");
+    }
+}
+
 /// `char-misc` opens `/dev/kvm`, `/dev/uinput`, `/dev/vhost-net` and more to a daemon that was taken over.
 #[test]
 fn a_unit_opens_no_device_that_its_service_does_not_use() {
