@@ -204,13 +204,20 @@ pub fn remove(label: &str) {
     }
 }
 
-/// The label of an interface. Every interface name is a valid label, since ours have no `:`
-/// ([`control::config::values::parse_interface`]). Interfaces in different network namespaces may have
-/// equal names.
+/// The label of an interface. Interfaces in different network namespaces may have equal names. systemd takes labels of
+/// printable ASCII without `:`.
 pub fn label(spec: &InterfaceConfig) -> String {
-    let name = &spec.name;
+    let name = spec.name.bytes().map(|byte| match byte {
+        b' '..=b'~' if byte != b':' => char::from(byte).to_string(),
+        _ => format!("\\x{byte:02x}"),
+    });
+    let name: String = name.collect();
     match &spec.netns {
-        Some(netns) => format!("{PREFIX}{}/{name}", netns.replace([':', '\n'], "_")),
+        Some(netns) => {
+            let is_valid = |c: char| matches!(c, ' '..='~') && c != ':';
+            let netns = netns.replace(|c| !is_valid(c), "_");
+            format!("{PREFIX}{netns}/{name}")
+        }
         None => format!("{PREFIX}{name}"),
     }
 }

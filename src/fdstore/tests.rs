@@ -54,6 +54,22 @@ fn a_label_of_two_interfaces_identifies_none() {
 }
 
 #[test]
+fn labels_are_of_printable_ascii() {
+    let labelled = |name: &str, netns: &str| {
+        let text = format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\n{netns}");
+        label(
+            &control::config::Config::parse(&text, "t.toml")
+                .unwrap()
+                .ipoib[0]
+                .interface,
+        )
+    };
+    assert_eq!(labelled("ib0", ""), "ibtap-ib0");
+    assert_eq!(labelled("\u{e4}0", ""), "ibtap-\\xc3\\xa40");
+    assert_eq!(labelled("ib0", "netns = \"bl\u{fc}e\""), "ibtap-bl_e/ib0");
+}
+
+#[test]
 fn sockets_are_in_their_order_and_belong_to_their_underlay() {
     let socket = || OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     let address = |fd: &OwnedFd| rustix::net::getsockname(fd).unwrap();
