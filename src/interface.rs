@@ -17,7 +17,7 @@ use netdev::tap::{Tap, TapError, TapQueue, is_gone};
 use proto::Time;
 use rtnl::{Link, Requests};
 
-use crate::datapath::LinkId;
+use crate::datapath::{LinkId, now};
 use crate::port::PortId;
 pub use alias::Alias;
 pub use events::{Events, Pending, Subject};
@@ -88,6 +88,10 @@ impl InterfaceId {
     }
 }
 
+/// How long an interface keeps the carrier of a former daemon while an answer of its Ethernet Manager or of the fabric is
+/// missing, in milliseconds: the lease of a manager that has announced none.
+const CARRIER_LEFT_MS: u64 = 15_000;
+
 /// An interface in service.
 pub struct Interface {
     /// The id.
@@ -116,6 +120,9 @@ pub struct Interface {
     pub up: bool,
     /// The carrier as set last.
     pub carrier: bool,
+    /// Until when the carrier of a former daemon may stay while an answer is missing that decides it; `None` after the
+    /// carrier was set.
+    pub carrier_left: Option<Time>,
     /// Receive coalescing as read last (`ethtool -K gro`).
     pub coalesce: bool,
     /// After a move: when the alias is written at the latest.
@@ -167,6 +174,7 @@ impl Interface {
             mtu: 0,
             up: false,
             carrier: false,
+            carrier_left: opened.inherited.then(|| now().after(CARRIER_LEFT_MS)),
             coalesce: true,
             alias_due: None,
         };
@@ -285,14 +293,22 @@ impl Interface {
         }
     }
 
-    /// Sets the carrier. `ip link` shows NO-CARRIER if it is off.
-    pub fn set_carrier(&mut self, on: bool) {
-        match self.tap.set_carrier(on) {
+    /// Whether the carrier of a former daemon may stay, so that a restart does not interrupt traffic.
+    pub fn has_left_carrier(&self) -> bool {
+        self.carrier_left.is_some_and(|until| now() < until)
+    }
+
+    /// Sets the carrier; true if that succeeded. `ip link` shows NO-CARRIER if it is off.
+    pub fn set_carrier(&mut self, on: bool) -> bool {
+        self.carrier_left = None;
+        let set = self.tap.set_carrier(on);
+        match &set {
             Ok(()) => self.carrier = on,
             // Deleted; a notification will follow.
-            Err(e) if is_gone(&e) => log::debug!("{}: cannot set the carrier: {e}", self.name),
+            Err(e) if is_gone(e) => log::debug!("{}: cannot set the carrier: {e}", self.name),
             Err(e) => log::warn!("{}: cannot set the carrier: {e}", self.name),
         }
+        set.is_ok()
     }
 
     /// Sends requests to the kernel in the interface's namespace; `home` is for the daemon's own. All

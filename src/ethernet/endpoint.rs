@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use control::api::Happening;
-use fabric::{FabricError, PKey, PortAttributes, PortState};
+use fabric::{FabricError, PKey, PortAttributes};
 use vnic::directory::Directory;
 use vnic::mac_table::MacTable;
 
-use super::{Ethernet, Management, groups_of_one, now};
+use super::{Ethernet, Management, groups_of_one};
 use crate::datapath::Command;
+use crate::interface::groups::GroupSet;
 use crate::interface::{Events, FabricLink, Interface};
 use crate::port::{PortRuntime, inactive};
 
@@ -99,6 +100,18 @@ impl Ethernet {
         port: &PortAttributes,
         management: Option<&Management>,
     ) -> Option<String> {
+        let no_group =
+            |why| format!("cannot join the multicast group of its switch, retrying: {why}");
+        let group = || self.missing_group().map(no_group);
+        self.no_carrier_with_group(port, management).or_else(group)
+    }
+
+    /// The same if the group of its switch were joined.
+    fn no_carrier_with_group(
+        &self,
+        port: &PortAttributes,
+        management: Option<&Management>,
+    ) -> Option<String> {
         if let Some(why) = inactive(port) {
             return Some(why);
         }
@@ -124,20 +137,18 @@ impl Ethernet {
         if !self.is_to_forward() {
             return Some(format!("its Ethernet Manager has set its state to {state}"));
         }
-        let why = self.missing_group()?;
-        Some(format!(
-            "cannot join the multicast group of its switch, retrying: {why}"
-        ))
+        None
     }
 
-    /// Whether a VNIC without a manager yet keeps the carrier of a former daemon, so that a restart does
-    /// not interrupt traffic. `state` is that of its port.
-    pub fn keeps_left_carrier(&self, state: PortState) -> bool {
-        let is_in_time = self.carrier_left.is_some_and(|until| now() < until);
+    /// Whether an answer decides the carrier: that of the manager, or that of the fabric for the group of the switch.
+    pub fn awaits_carrier(&self, port: &PortAttributes) -> bool {
         // The manager sets first the switch, later the state Forwarding.
         let is_managed = self.spec.switch.is_none();
-        let waits = is_managed && !self.is_to_forward() && self.failed.is_none();
-        is_in_time && waits && state == PortState::Active
+        let for_manager = is_managed && !self.is_to_forward() && self.failed.is_none();
+        let groups = self.link.as_ref().map(|link| &link.groups);
+        let for_group = groups.is_some_and(GroupSet::is_awaited)
+            && self.no_carrier_with_group(port, None).is_none();
+        inactive(port).is_none() && (for_manager || for_group)
     }
 }
 

@@ -10,10 +10,10 @@ use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::mac_table::MacTable;
-use vnic::{Lid, Mac, Time};
+use vnic::{Lid, Mac};
 
 use super::mtu::{carried_mtu, wanted_mtu};
-use super::{Alias, RetainedCounters, now};
+use super::{Alias, RetainedCounters};
 use crate::datapath::EthernetSibling;
 use crate::fdstore;
 use crate::interface::{
@@ -24,9 +24,6 @@ use crate::port::PortId;
 
 /// Minimum time between two log lines about conflicts of one kind, in milliseconds.
 const LOG_APART_MS: u64 = 1000;
-/// How long a VNIC keeps the carrier of a former daemon while it waits for its Ethernet Manager, in
-/// milliseconds: the lease of a manager that has announced none.
-const CARRIER_LEFT_MS: u64 = 15_000;
 
 /// The payload of a VNIC.
 pub struct Ethernet {
@@ -46,9 +43,6 @@ pub struct Ethernet {
     pub directory: Arc<Directory>,
     /// The largest MTU that the port and the group of the switch carry.
     pub carried_mtu: u32,
-    /// Until when the carrier of a former daemon may stay while no manager has configured the VNIC; `None`
-    /// after the carrier was set.
-    pub carrier_left: Option<Time>,
     /// Whether an interface is stacked on it that carries frames of other hosts.
     pub stacked: bool,
     /// Whether it is a port of a bond or team, which joins the groups.
@@ -106,7 +100,6 @@ impl Ethernet {
             table: Arc::default(),
             directory: Arc::default(),
             carried_mtu,
-            carrier_left: origin.inherited.then(|| now().after(CARRIER_LEFT_MS)),
             stacked: false,
             bonded: false,
             allmulti: false,

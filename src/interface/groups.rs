@@ -358,6 +358,12 @@ impl GroupSet {
         self.required.and_then(|_| self.required().err())
     }
 
+    /// Whether the fabric has not answered yet for the required group, neither joined nor refused it.
+    pub fn is_awaited(&self) -> bool {
+        let state = self.required.and_then(|group| self.state(group));
+        matches!(state, Some(State::Wanted | State::Pending))
+    }
+
     /// The groups that the endpoint is attached to.
     pub fn attached(&self) -> impl Iterator<Item = Gid> {
         self.joined.keys().copied()

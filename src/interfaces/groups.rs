@@ -99,10 +99,7 @@ impl Interfaces {
             return;
         }
         // Link and carrier depend on the broadcast group.
-        if let Some((interface, ip)) = self.ip(id) {
-            let on = self.ip_no_carrier(&cx.ports, interface, ip).is_none();
-            self.set_carrier(cx, id, on);
-        }
+        self.decide_carrier(cx, id);
     }
 
     /// The group sets of all endpoints of a port.

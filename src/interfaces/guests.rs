@@ -104,7 +104,7 @@ impl Interfaces {
         guests
             .chain(management::next_tick(self))
             .chain(self.next_group_tick())
-            .chain(self.next_vnic_carrier_tick())
+            .chain(self.next_carrier_tick())
             .chain(self.next_alias_tick())
             .min()
     }
@@ -130,7 +130,7 @@ impl Interfaces {
         }
         management::tick(self, cx);
         self.tick_groups(cx);
-        self.tick_vnic_carriers(cx);
+        self.tick_carriers(cx);
         self.write_due_aliases(cx, now);
         for place in std::mem::take(&mut cx.pending.routes) {
             let ids = self.ip_ids(|i, _| i.place == place);

@@ -110,7 +110,11 @@ impl Interfaces {
             }
         };
         let missing = self.ip_no_carrier(&cx.ports, &interface, &ip);
-        interface.set_carrier(missing.is_none());
+        let waits =
+            interface.has_left_carrier() && self.ip_awaits_carrier(&cx.ports, &interface, &ip);
+        if !waits {
+            interface.set_carrier(missing.is_none());
+        }
         log::info!(
             "{}: serving on {} mode={} qpn={} pkey={} gid={} mtu={} queues={}",
             interface.name,
@@ -122,21 +126,21 @@ impl Interfaces {
             interface.mtu,
             interface.queues.len()
         );
-        if let Some(why) = missing {
+        if let Some(why) = missing.filter(|_| !waits) {
             log::info!("{}: no carrier: {why}", interface.name);
         }
         let created = Happening::Created {
             qpn: ip.link.fabric.endpoint.qpn,
             gid: ip.link.address.gid(),
         };
-        let waits = ip.link.fabric.endpoint.pkey.is_none();
+        let has_no_entry = ip.link.fabric.endpoint.pkey.is_none();
         let pkey = ip.spec.pkey;
         self.insert(cx, interface, Payload::Ip(Box::new(ip)));
         // An interface that was removed meanwhile removed its P_Key from the table, and may have removed
         // that of the new interface, which was not in service yet.
         self.unfollow_pkeys(cx, at);
         self.notify(cx, id, created);
-        if waits {
+        if has_no_entry {
             self.notify(cx, id, Happening::PkeyMissing { pkey });
         }
         children::notify_added(self, cx, id);
@@ -213,20 +217,16 @@ impl Interfaces {
         let label = fdstore::label(payload.config());
         children::notify_removed(self, cx, id);
         self.close(cx, id);
+        self.remove_stored(&label);
         if is_vnic {
             self.sync_siblings(&cx.ports);
         }
         self.unfollow_pkeys(cx, at);
-        self.remove_stored(&label);
         if is_vnic {
             management::vnic_gone(self, cx, at);
         }
     }
 
-    /// Closes all interfaces on a port.
-    pub fn forget_all_on(&mut self, cx: &mut Context, at: PortId) {
-        let on_port = self.iter().filter(|(i, _)| i.port == at);
-        for id in on_port.map(|(i, _)| i.id).collect::<Vec<_>>() {
     /// Removes the queues of a closed interface from the service manager's store. With them go the queues of
     /// others with its label, such as children in other containers: those are stored again.
     pub fn remove_stored(&self, label: &str) {
@@ -236,6 +236,10 @@ impl Interfaces {
         alike.for_each(|(config, tap)| fdstore::keep(config, tap));
     }
 
+    /// Closes all interfaces on a port.
+    pub fn forget_all_on(&mut self, cx: &mut Context, at: PortId) {
+        let on_port = self.iter().filter(|(i, _)| i.port == at);
+        for id in on_port.map(|(i, _)| i.id).collect::<Vec<_>>() {
             self.forget(cx, id);
         }
     }

@@ -28,7 +28,7 @@ impl Interfaces {
             source,
         };
         let (interface, ethernet) = self.make_vnic(cx, id, at, spec).map_err(failed)?;
-        let was_kept = ethernet.carrier_left.is_some();
+        let was_kept = interface.carrier_left.is_some();
         self.insert(cx, interface, Payload::Ethernet(Box::new(ethernet)));
         // The namespace is needed first: requests go there.
         self.reread(cx, id);

@@ -17,6 +17,21 @@ impl Ip {
     /// Why the interface has no carrier, for users; `None` if it has one. Depends on port, partition,
     /// parent and broadcast group.
     pub fn no_carrier(&self, port: &PortAttributes, parent: Option<&Interface>) -> Option<String> {
+        let group = || self.link.fabric.groups.missing().map(no_broadcast_group);
+        self.no_carrier_with_group(port, parent).or_else(group)
+    }
+
+    /// Whether the fabric's answer for the broadcast group decides the carrier.
+    pub fn awaits_carrier(&self, port: &PortAttributes, parent: Option<&Interface>) -> bool {
+        self.link.fabric.groups.is_awaited() && self.no_carrier_with_group(port, parent).is_none()
+    }
+
+    /// Why the interface would have no carrier if its broadcast group were joined.
+    fn no_carrier_with_group(
+        &self,
+        port: &PortAttributes,
+        parent: Option<&Interface>,
+    ) -> Option<String> {
         if let Some(why) = inactive(port) {
             return Some(why);
         }
@@ -26,10 +41,8 @@ impl Ip {
                 self.spec.pkey, port.name
             ));
         }
-        if let Some(parent) = parent.filter(|parent| !parent.up) {
-            return Some(format!("its parent {} is down", parent.name));
-        }
-        self.link.fabric.groups.missing().map(no_broadcast_group)
+        let parent = parent.filter(|parent| !parent.up)?;
+        Some(format!("its parent {} is down", parent.name))
     }
 
     /// The interface was set up or down. An interface that is down leaves all groups, the broadcast group too,

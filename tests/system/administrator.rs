@@ -1,9 +1,11 @@
 //! The software fabric with a subnet administrator on its Ethernet, reached by QP1: the scripted one of
 //! `tests/guest/ib`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::lab::{Host, Lab, SOON, eventually};
+use rustix::process::Signal;
+
+use crate::lab::{Background, Host, Lab, SOON, eventually};
 
 /// The scripted subnet administrator.
 const SA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest/ib/sa");
@@ -27,33 +29,44 @@ fn members(host: &Host, socket: &Path) -> usize {
     members.as_object().expect("an object").len()
 }
 
-#[test]
-fn groups_are_joined_at_the_administrator_and_again_when_it_has_forgotten_them() {
-    let Some(mut lab) = Lab::segment(3) else {
-        return;
-    };
-    let (a, b, c) = lab.three();
-    for (host, lid) in [&*a, b, c].into_iter().zip(LIDS) {
+/// Gives the hosts the MACs that the subnet administrator knows, and starts it on the last host; its control socket
+/// and its GID.
+fn start_administrator(hosts: [&Host; 3]) -> (Background, PathBuf, String) {
+    for (host, lid) in hosts.into_iter().zip(LIDS) {
         host.ok("ip link set eth0 down");
         host.ok(&format!(
             "ip link set eth0 address 02:99:00:00:00:{lid:02x}"
         ));
         host.ok("ip link set eth0 up");
     }
+    let [.., c] = hosts;
     let gid = c.await_link_local("eth0");
     let socket = c.file("sa.sock");
     let options = "--dev eth0 --lid 1 --mtu 5 --control";
-    let _sa = c.spawn_into(
+    let sa = c.spawn_into(
         &format!("python3 -B -u {SA} {options} {}", socket.display()),
         &c.file("sa.log"),
     );
     eventually(SOON, "the subnet administrator", || {
         socket.exists().then_some(())
     });
+    (sa, socket, gid)
+}
+
+/// The configuration of a host.
+fn with_administrator(gid: &str) -> String {
+    format!("[port.eth0]\nsa = {gid:?}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n")
+}
+
+#[test]
+fn groups_are_joined_at_the_administrator_and_again_when_it_has_forgotten_them() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (a, b, c) = lab.three();
+    let (_sa, socket, gid) = start_administrator([a, b, c]);
     for host in [&mut *a, b] {
-        host.start_config(&format!(
-            "[port.eth0]\nsa = {gid:?}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n"
-        ));
+        host.start_config(&with_administrator(&gid));
         host.configure("ib0");
     }
     a.reaches(b);
@@ -78,5 +91,38 @@ fn groups_are_joined_at_the_administrator_and_again_when_it_has_forgotten_them()
     b.stop();
     eventually(SOON, "one host in the group", || {
         (members(c, &socket) == 1).then_some(())
+    });
+}
+
+/// The next daemon asks the administrator for the broadcast group again, and the answer takes a moment.
+#[test]
+fn a_restart_keeps_the_carrier_until_the_administrator_answers() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (a, b, c) = lab.three();
+    let (sa, _, gid) = start_administrator([a, b, c]);
+    let path = a.write_config(&with_administrator(&gid));
+    let service = a.start_service_with(64, &["--config", &path]);
+    b.start_config(&with_administrator(&gid));
+    for host in [&*a, &*b] {
+        host.configure("ib0");
+    }
+    a.reaches(b);
+    let changes = || a.ok("cat /sys/class/net/ib0/carrier_changes");
+    let before = changes();
+    for signal in [Signal::TERM, Signal::KILL] {
+        service.restart_by(signal);
+        eventually(SOON, "the answer", || {
+            (a.show("ib0")["carrier"] == true).then_some(())
+        });
+        a.reaches(b);
+        assert_eq!(changes(), before, "after {signal:?}");
+    }
+    // An administrator that does not answer ends the carrier, too.
+    drop(sa);
+    service.restart_by(Signal::TERM);
+    eventually(3 * SOON, "the carrier to go", || {
+        (changes() != before).then_some(())
     });
 }

@@ -586,3 +586,21 @@ fn set_and_fabric_agree_in_the_end() {
         assert_eq!((set.next(), set.missing()), (None, None));
     }
 }
+
+#[test]
+fn the_required_group_is_awaited_until_its_first_answer() {
+    let mut set = set(MANY);
+    assert!(!set.is_awaited());
+    set.want(Some(group(1)), [group(1), group(2)]);
+    assert!(set.is_awaited());
+    ask(&mut set, 0, &Joined::Pending);
+    assert!(set.is_awaited());
+    set.outcome(Time(0), group(2), full());
+    assert!(set.is_awaited());
+    set.outcome(Time(0), group(1), full());
+    assert!(!set.is_awaited());
+    ask(&mut set, 16_000, &Joined::Pending);
+    assert!(!set.is_awaited());
+    set.outcome(Time(0), group(1), given());
+    assert!(!set.is_awaited());
+}

@@ -1,13 +1,9 @@
 //! Events of ports and data threads for VNICs, and their timers.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use fabric::{EndpointId, PortEvent};
 use vnic::port::Event;
 
 use crate::datapath::LinkId;
-use crate::ethernet::{Ethernet, now};
 use crate::interface::InterfaceId;
 use crate::interfaces::{Context, Interfaces, management};
 use crate::port::PortId;
@@ -87,25 +83,6 @@ impl Interfaces {
         self.update_lanes(&cx.ports, id);
         self.sync_vnic_groups(cx, id);
         management::sync_agent_of(self, cx, id);
-    }
-
-    /// Time until [`Interfaces::tick_vnic_carriers`] is due.
-    pub fn next_vnic_carrier_tick(&self) -> Option<Duration> {
-        let now = now();
-        let all = self.ethernets();
-        let all = all.filter_map(|(_, ethernet)| ethernet.carrier_left);
-        all.map(|until| Duration::from_millis(until.since(now)))
-            .min()
-    }
-
-    /// Switches off the former carrier of VNICs that no manager has configured in time.
-    pub fn tick_vnic_carriers(&mut self, cx: &mut Context) {
-        let now = now();
-        let is_due = |e: &Ethernet| e.carrier_left.is_some_and(|until| until <= now);
-        let all = self.ethernets();
-        let due = all.filter(|(_, ethernet)| is_due(ethernet));
-        let due: BTreeSet<PortId> = due.map(|(interface, _)| interface.port).collect();
-        due.into_iter().for_each(|at| self.set_carriers(cx, at));
     }
 
     /// Follows the size of UD payloads, which the port and the group of the switch limit.
