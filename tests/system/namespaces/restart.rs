@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{await_place, beside, carry, configure, meet};
-use crate::lab::{Done, Lab, SOON, Station, eventually};
+use crate::lab::{Background, Done, Host, Lab, SOON, Station, eventually};
 
 /// State that a restart must not change.
 fn state(station: &Station, interface: &str) -> Value {
@@ -143,32 +143,33 @@ fn queues_that_a_service_manager_keeps_are_taken_over_there() {
     }
 }
 
-/// A container has a namespace without a name, and often names its interfaces itself.
+/// A container, and a new child of `ib0` there, with this name. A container has a namespace without a name, and often
+/// names its interfaces itself. Returns the process and its id.
+fn contain(host: &Host, pkey: &str, name: &str) -> (Background, u32) {
+    // The program is in the test's namespace first, then in the host's.
+    let before = [
+        Done::of(Command::new("readlink").arg("/proc/self/ns/net")).out,
+        host.ok("readlink /proc/self/ns/net"),
+    ];
+    let sleeping = host.spawn("unshare --net sleep 600");
+    let pid = sleeping.0.id();
+    eventually(SOON, "a container", || {
+        let theirs = host.run(&format!("readlink /proc/{pid}/ns/net")).out;
+        (!theirs.is_empty() && !before.contains(&theirs)).then_some(())
+    });
+    let child = host.ibtap(&format!("child add ib0 {pkey}")).out;
+    let child = child.trim();
+    host.ok(&format!("ip link set {child} netns {pid} name {name}"));
+    host.ok(&format!("nsenter -n -t {pid} ip link set {name} up"));
+    (sleeping, pid)
+}
+
 #[test]
 fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let service = a.start_service(64, &[]);
-    // The program is in the test's namespace first, then in the host's.
-    let before = [
-        Done::of(Command::new("readlink").arg("/proc/self/ns/net")).out,
-        a.ok("readlink /proc/self/ns/net"),
-    ];
-    let containers = ["0x8001", "0x8002"].map(|pkey| {
-        let sleeping = a.spawn("unshare --net sleep 600");
-        let pid = sleeping.0.id();
-        eventually(SOON, "a container", || {
-            let theirs = a.run(&format!("readlink /proc/{pid}/ns/net")).out;
-            (!theirs.is_empty() && !before.contains(&theirs)).then_some(())
-        });
-        let child = a.ibtap(&format!("child add ib0 {pkey}")).out;
-        a.ok(&format!(
-            "ip link set {} netns {pid} name eth1",
-            child.trim()
-        ));
-        a.ok(&format!("nsenter -n -t {pid} ip link set eth1 up"));
-        (sleeping, pid)
-    });
+    let containers = ["0x8001", "0x8002"].map(|pkey| contain(a, pkey, "eth1"));
     let link = |pid: u32| {
         let link = a.json(&format!("nsenter -n -t {pid} ip -j link show eth1"))[0].clone();
         (link["ifindex"].clone(), link["address"].clone())
@@ -198,4 +199,33 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
     service.restart_by(Signal::TERM);
     eventually(SOON, "the other child", || (pkeys() == rest).then_some(()));
     assert_eq!(link(pid), before[1]);
+}
+
+#[test]
+fn a_child_in_a_container_is_not_the_configured_interface_of_its_name() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let one = |name: &str| format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\n");
+    let path = a.write_config(&(one("ib0") + &one("ib1")));
+    let service = a.start_service_with(64, &["--config", &path]);
+    let _container = contain(a, "0x8001", "ib1");
+    let called_ib1 = || {
+        let all = a.ask("show").into_iter();
+        let all = all.filter(|i| i["name"] == "ib1");
+        all.map(|i| i["parent"].clone()).collect::<Vec<_>>()
+    };
+    let await_called = |count: usize| {
+        eventually(SOON, "the interfaces ib1", || {
+            (called_ib1().len() == count).then_some(())
+        });
+    };
+    await_called(2);
+    service.restart_by(Signal::TERM);
+    await_called(2);
+    a.ok("ip link del ib1");
+    await_called(1);
+    assert_eq!(called_ib1(), ["ib0"], "the child");
+    let done = a.ibtap("reload");
+    assert!(done.out.contains("ib1: created"), "{done:?}");
+    assert!(a.has_link("ib1"));
 }
