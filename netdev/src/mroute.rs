@@ -42,15 +42,6 @@ pub struct MulticastRoutes {
     pub groups: BTreeSet<IpAddr>,
 }
 
-/// Reads the multicast routing of the interface `name` of the calling thread's network namespace. A kernel
-/// without multicast routing lacks the files; nothing is routed then.
-///
-/// # Errors
-/// A file exists and cannot be read.
-pub fn routes(name: &str) -> io::Result<MulticastRoutes> {
-    Ok(Tables::read()?.of(name))
-}
-
 /// The multicast routing of a network namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
@@ -59,10 +50,11 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Reads the tables of the calling thread's network namespace.
+    /// Reads the tables of the calling thread's network namespace. A kernel without multicast routing lacks the
+    /// files; nothing is routed then.
     ///
     /// # Errors
-    /// As [`routes`].
+    /// A file exists and cannot be read.
     pub fn read() -> io::Result<Tables> {
         let mut tables = Tables::default();
         for files in &FILES {

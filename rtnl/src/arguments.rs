@@ -1,19 +1,9 @@
-//! Checks of names and addresses from callers.
-
-use std::fs::File;
-use std::io;
-use std::net::IpAddr;
-use std::path::Path;
-
-use netlink_packet_route::address::AddressScope;
+//! Checks of names from callers.
 
 use crate::Error;
 
 /// The longest interface name in bytes (IFNAMSIZ without its NUL, netdevice(7)).
 pub const NAME_MAX: usize = 15;
-
-/// The directory of iproute2's named network namespaces (ip-netns(8)).
-const NAMED_NAMESPACES: &str = "/run/netns";
 
 /// The reason why an interface cannot have this name, if any. The kernel has the same rules
 /// (net/core/dev.c, dev_valid_name and dev_alloc_name), but some of its calls silently cut a long name, and
@@ -42,42 +32,6 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
             reason: format!("{name:?} cannot be an interface name: {fault}"),
         }),
     }
-}
-
-/// The scope that `ip address add` chooses.
-pub(crate) fn scope_of(ip: IpAddr) -> AddressScope {
-    let link_local = match ip {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    if link_local {
-        AddressScope::Link
-    } else if ip.is_loopback() {
-        AddressScope::Host
-    } else {
-        AddressScope::Universe
-    }
-}
-
-pub(crate) fn open_namespace(what: &str, name: &str) -> Result<File, Error> {
-    if name.is_empty() || name == "." || name == ".." || name.contains('/') {
-        return Err(Error::Invalid {
-            what: what.to_owned(),
-            reason: format!(
-                "{name:?} is not a namespace name; list the names with `ip netns list`"
-            ),
-        });
-    }
-    File::open(Path::new(NAMED_NAMESPACES).join(name)).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Error::NotFound {
-            what: what.to_owned(),
-            reason: format!(" (create it: ip netns add {name})"),
-        },
-        _ => Error::Invalid {
-            what: what.to_owned(),
-            reason: format!("cannot open {NAMED_NAMESPACES}/{name}: {e}"),
-        },
-    })
 }
 
 #[cfg(test)]

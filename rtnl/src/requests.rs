@@ -1,17 +1,15 @@
 //! Requests that read and change interfaces.
 
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::Error;
 use crate::address::{self, Address};
-use crate::arguments::{check_name, open_namespace, scope_of};
+use crate::arguments::check_name;
 use crate::link::{self, Link};
 use crate::stacking::{self, Stacking};
 use crate::transport::{Message, Transport};
@@ -206,49 +204,6 @@ impl Requests {
         Ok(())
     }
 
-    /// Sets the transmit queue length in packets. For a TAP this also sizes the rings.
-    ///
-    /// # Errors
-    /// As [`Requests::set_up`].
-    pub fn set_tx_queue_len(&mut self, ifindex: u32, packets: u32) -> Result<(), Error> {
-        self.set(
-            ifindex,
-            format!("set the transmit queue length of interface {ifindex} to {packets}"),
-            [LinkAttribute::TxQueueLen(packets)],
-        )
-    }
-
-    /// Adds an address. Link-local and loopback addresses get their scopes.
-    ///
-    /// # Errors
-    /// [`Error::Exists`] if the interface has the address; [`Error::Invalid`] if the prefix is too long;
-    /// else as [`Requests::set_up`].
-    pub fn add_address(&mut self, ifindex: u32, ip: IpAddr, prefix_len: u8) -> Result<(), Error> {
-        let what = format!("add {ip}/{prefix_len} to interface {ifindex}");
-        let (family, bits) = match ip {
-            IpAddr::V4(_) => (AddressFamily::Inet, 32),
-            IpAddr::V6(_) => (AddressFamily::Inet6, 128),
-        };
-        if prefix_len > bits {
-            let reason = format!("a prefix of this address family has at most {bits} bits");
-            return Err(Error::Invalid { what, reason });
-        }
-        let mut change = AddressMessage::default();
-        change.header = AddressHeader {
-            family,
-            prefix_len,
-            scope: scope_of(ip),
-            index: ifindex,
-            ..AddressHeader::default()
-        };
-        change.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
-        self.transport.change(
-            &what,
-            RouteNetlinkMessage::NewAddress(change),
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
-    }
-
     /// Deletes an interface.
     ///
     /// # Errors
@@ -257,17 +212,6 @@ impl Requests {
         let request = RouteNetlinkMessage::DelLink(link_message(ifindex));
         self.transport
             .change(&format!("delete interface {ifindex}"), request, 0)
-    }
-
-    /// Moves an interface into a namespace made by `ip netns add`. Keeps no reference to the namespace.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if the namespace does not exist; [`Error::Exists`] if it has an interface of
-    /// this name; else as [`Requests::set_up`].
-    pub fn set_netns_by_name(&mut self, ifindex: u32, name: &str) -> Result<(), Error> {
-        let what = format!("move interface {ifindex} to network namespace {name}");
-        let file = open_namespace(&what, name)?;
-        self.set(ifindex, what, [LinkAttribute::NetNsFd(file.as_raw_fd())])
     }
 
     /// Moves an interface into the namespace `ns`, a descriptor. Afterwards the interface is down,
