@@ -44,15 +44,15 @@ pub fn read_all() -> io::Result<BTreeMap<u32, BTreeSet<IpAddr>>> {
     Ok(all)
 }
 
-/// The Ethernet group addresses that the interface `ifindex` of the calling thread's network namespace
-/// receives, for IP groups and others; empty if the interface does not exist.
+/// The Ethernet group addresses that each interface of the calling thread's network namespace receives, for IP
+/// groups and others, by interface index.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn read_link(ifindex: u32) -> io::Result<BTreeSet<[u8; 6]>> {
+pub fn read_links() -> io::Result<BTreeMap<u32, BTreeSet<[u8; 6]>>> {
     let text = fs::read_to_string(DEV_MCAST)
         .map_err(|e| io::Error::new(e.kind(), format!("cannot read {DEV_MCAST}: {e}")))?;
-    Ok(parse_dev_mcast(&text, ifindex))
+    Ok(parse_dev_mcast(&text))
 }
 
 /// Parses the groups of an interface in the text of `/proc/net/igmp`.
@@ -96,19 +96,23 @@ fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     })
 }
 
-/// Parses the group addresses of an interface in the text of `/proc/net/dev_mcast`: a line for each, with
+/// Parses the group addresses of all interfaces in the text of `/proc/net/dev_mcast`: a line for each, with
 /// the interface's index, its name, two counts, and the address in hexadecimal digits. Unknown lines and
 /// addresses other than Ethernet's are skipped.
-pub fn parse_dev_mcast(text: &str, ifindex: u32) -> BTreeSet<[u8; 6]> {
+pub fn parse_dev_mcast(text: &str) -> BTreeMap<u32, BTreeSet<[u8; 6]>> {
     let address = |line: &str| {
         let mut fields = line.split_whitespace();
         let index: u32 = fields.next()?.parse().ok()?;
         let digits = fields.nth(3).filter(|digits| digits.len() == 12)?;
         let number = u64::from_str_radix(digits, 16).ok()?;
         let [_, _, mac @ ..] = number.to_be_bytes();
-        (index == ifindex && mac[0] & 1 != 0).then_some(mac)
+        (mac[0] & 1 != 0).then_some((index, mac))
     };
-    text.lines().filter_map(address).collect()
+    let mut all: BTreeMap<u32, BTreeSet<[u8; 6]>> = BTreeMap::new();
+    for (index, mac) in text.lines().filter_map(address) {
+        all.entry(index).or_default().insert(mac);
+    }
+    all
 }
 
 #[cfg(test)]
@@ -159,9 +163,9 @@ mod tests {
             [0x01, 0x80, 0xc2, 0, 0, 0x21],
             [0x33, 0x33, 0, 0, 0, 1],
         ];
-        assert_eq!(parse_dev_mcast(text, 3), own.into());
-        assert_eq!(parse_dev_mcast(text, 5), BTreeSet::new());
-        assert_eq!(parse_dev_mcast(text, 6), BTreeSet::new());
+        let all = parse_dev_mcast(text);
+        assert_eq!(all[&3], own.into());
+        assert!(!all.contains_key(&5) && !all.contains_key(&6));
     }
 
     #[test]
@@ -226,7 +230,8 @@ mod tests {
             let mut groups = parse_igmp(&text, ifindex);
             groups.append(&mut parse_igmp6(&text, ifindex));
             prop_assert!(groups.iter().all(IpAddr::is_multicast));
-            prop_assert!(parse_dev_mcast(&text, ifindex).iter().all(|mac| mac[0] & 1 == 1));
+            let all = parse_dev_mcast(&text);
+            prop_assert!(all.values().flatten().all(|mac| mac[0] & 1 == 1));
         }
     }
 }

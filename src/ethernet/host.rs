@@ -1,10 +1,8 @@
 //! The host's use of a VNIC: stacked interfaces and group memberships.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::IpAddr;
 
-use netdev::membership;
 use rtnl::{Requests, Stacking};
 use vnic::Mac;
 
@@ -28,28 +26,16 @@ impl Ethernet {
         });
     }
 
-    /// Reads the host's memberships on the interface; true if they changed. The VNIC's manager gets their
-    /// MACs. A VNIC with a configured switch needs none.
-    pub fn read_groups(&mut self, interface: &mut Interface, netlink: &mut Requests) -> bool {
-        if self.spec.switch.is_some() {
-            return false;
-        }
-        match interface.inside(netlink, |i, _| listened(i.ifindex)) {
-            Some(Ok(groups)) if self.host_groups != groups => {
-                self.host_groups = groups;
-                true
-            }
-            _ => false,
-        }
+    /// Takes the host's memberships on the interface: IP groups, and the group addresses that the interface
+    /// receives, for groups of other protocols (`ip maddr add`). True if the MACs changed. The VNIC's manager gets
+    /// them; a VNIC with a configured switch needs none.
+    pub fn take_groups(&mut self, groups: &BTreeSet<IpAddr>, links: BTreeSet<Mac>) -> bool {
+        let multicast = groups.iter().copied().filter(IpAddr::is_multicast);
+        let mut macs: BTreeSet<Mac> = multicast.map(ipoib::group_mac).collect();
+        macs.extend(links);
+        let macs: Vec<Mac> = macs.into_iter().collect();
+        let changed = self.host_groups != macs;
+        self.host_groups = macs;
+        changed
     }
-}
-
-/// The MACs of the groups of an interface in the calling thread's network namespace, in ascending order: of
-/// IP groups, and of others (`ip maddr add`).
-fn listened(ifindex: u32) -> io::Result<Vec<Mac>> {
-    let groups = membership::read(ifindex)?.into_iter();
-    let groups = groups.filter(IpAddr::is_multicast);
-    let mut macs: BTreeSet<Mac> = groups.map(ipoib::group_mac).collect();
-    macs.extend(membership::read_link(ifindex)?);
-    Ok(macs.into_iter().collect())
 }

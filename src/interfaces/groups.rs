@@ -1,16 +1,19 @@
 //! The multicast groups of interfaces: which are joined on the fabric.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use fabric::EndpointId;
 use netdev::membership;
+use vnic::Mac;
 
 use crate::datapath::{Command, LinkId, now};
 use crate::ethernet::Ethernet;
 use crate::interface::groups::GroupSet;
 use crate::interface::{Interface, InterfaceId, Place};
-use crate::interfaces::{Context, Interfaces, Payload};
+use crate::interfaces::{Context, Interfaces, Payload, management};
 use crate::ip::{IpLink, groups_with_guests_max};
 use crate::port::PortId;
 
@@ -37,7 +40,10 @@ impl Interfaces {
             };
             let (id, place) = (interface.id, interface.place);
             match payload {
-                Payload::Ethernet(_) => self.read_vnic_groups(cx, id),
+                Payload::Ethernet(ethernet) if ethernet.spec.switch.is_some() => {}
+                Payload::Ethernet(_) => {
+                    by_place.entry(place).or_default().insert(id);
+                }
                 // The groups of a VLAN are known from reports only.
                 Payload::Ip(_) if id.link() != link => self.sync_link_groups(cx, link),
                 Payload::Ip(_) => {
@@ -46,18 +52,46 @@ impl Interfaces {
             }
         }
         for (place, ids) in by_place {
-            let joined = self.at_place(cx, place, |_| membership::read_all());
-            if let Some(Err(e)) = &joined {
-                log::warn!("cannot read the group memberships: {e}");
-            }
+            let has_vnic = ids.iter().any(|id| self.ethernet(*id).is_some());
+            let read = || {
+                let links = has_vnic.then(membership::read_links);
+                (membership::read_all(), links)
+            };
+            let (groups, links) = self.at_place(cx, place, |_| read()).unzip();
+            let read = (logged(groups), logged(links.flatten()));
             for id in ids {
-                if let Some(Ok(joined)) = &joined
-                    && let Some((interface, ip)) = self.ip_mut(id)
-                {
-                    let host = joined.get(&interface.ifindex).cloned();
-                    ip.link.host_groups = host.unwrap_or_default();
+                self.take_groups(cx, id, &read);
+            }
+        }
+    }
+
+    /// Joins and leaves groups for the host's memberships as read: IP groups, and group addresses that interfaces
+    /// receive.
+    fn take_groups(
+        &mut self,
+        cx: &mut Context,
+        id: InterfaceId,
+        (groups, links): &(Option<OfAll<IpAddr>>, Option<OfAll<Mac>>),
+    ) {
+        let Some((interface, payload)) = self.both_mut(id) else {
+            return;
+        };
+        let groups = groups.as_ref().map(|all| of(all, interface));
+        match payload {
+            Payload::Ip(ip) => {
+                if let Some(groups) = groups {
+                    ip.link.host_groups = groups;
                 }
                 self.sync_link_groups(cx, id.link());
+            }
+            Payload::Ethernet(ethernet) => {
+                let links = links.as_ref().map(|all| of(all, interface));
+                if let Some((groups, links)) = groups.zip(links)
+                    && ethernet.take_groups(&groups, links)
+                {
+                    self.sync_vnic_groups(cx, id);
+                    management::sync_agent_of(self, cx, id);
+                }
             }
         }
     }
@@ -146,4 +180,19 @@ impl Interfaces {
             }
         }
     }
+}
+
+/// Memberships of all interfaces in a namespace, by index.
+type OfAll<T> = BTreeMap<u32, BTreeSet<T>>;
+
+/// The memberships of one interface.
+fn of<T: Clone>(all: &OfAll<T>, interface: &Interface) -> BTreeSet<T> {
+    all.get(&interface.ifindex).cloned().unwrap_or_default()
+}
+
+/// Memberships, if they could be read.
+fn logged<T>(read: Option<io::Result<T>>) -> Option<T> {
+    read?
+        .inspect_err(|e| log::warn!("cannot read the group memberships: {e}"))
+        .ok()
 }

@@ -51,16 +51,6 @@ impl Interfaces {
         }
     }
 
-    /// Reads the host's memberships on a VNIC's interface.
-    pub fn read_vnic_groups(&mut self, cx: &mut Context, id: InterfaceId) {
-        if let Some((interface, ethernet)) = self.ethernet_mut(id)
-            && ethernet.read_groups(interface, &mut cx.host.netlink)
-        {
-            self.sync_vnic_groups(cx, id);
-            management::sync_agent_of(self, cx, id);
-        }
-    }
-
     /// Limits a VNIC's MTU to what its switch and its port carry. The MTU never grows by itself.
     pub fn keep_vnic_mtu(&mut self, cx: &mut Context, id: InterfaceId) {
         let Some((interface, payload)) = self.both(id) else {
