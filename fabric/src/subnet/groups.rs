@@ -622,6 +622,10 @@ impl Subnet {
                 }
             };
         }
+        // As in the kernel, an interface joins its broadcast group, and packets do not.
+        if mgid::broadcast_of(mgid) == Some(mgid) {
+            return refused(NO_BROADCAST_GROUP.into());
+        }
         let senders = self.groups.values().filter(|m| !m.receives).count();
         if senders >= SENDERS_MAX {
             return refused(format!("the port sends to {SENDERS_MAX} groups already"));

@@ -73,22 +73,36 @@ fn other_groups_are_created_if_they_do_not_exist() {
 #[test]
 fn a_packet_creates_no_group_without_the_parameters_of_a_broadcast_group() {
     let mut world = World::new(1, 1, Faults::default());
-    let managers: Gid = "ff15:beef::1".parse().unwrap();
+    let gid: Gid = "ff15:beef::1".parse().unwrap();
+    let destination = Destination {
+        gid,
+        pkey: PKey::DEFAULT,
+    };
     let of_broadcast = world.sa.groups[&broadcast()].record;
     world.sa.groups.clear();
-    for gid in [broadcast(), managers] {
-        let pkey = PKey::DEFAULT;
-        assert!(world.path(0, Destination { gid, pkey }).is_err());
-        assert!(world.sa.groups.is_empty());
-        // A group that exists is joined, whatever its Q_Key is.
-        world.sa.create(sa::McMemberRecord {
-            mgid: gid,
-            ..of_broadcast
-        });
-        assert!(world.path(0, Destination { gid, pkey }).is_ok());
-        assert_eq!(world.sa.member(gid, 0), 8);
-        world.sa.groups.clear();
-    }
+    assert!(world.path(0, destination).is_err());
+    assert!(world.sa.groups.is_empty());
+    // A group that exists is joined, whatever its Q_Key is.
+    world.sa.create(sa::McMemberRecord {
+        mgid: gid,
+        ..of_broadcast
+    });
+    assert!(world.path(0, destination).is_ok());
+    assert_eq!(world.sa.member(gid, 0), 8);
+}
+
+#[test]
+fn a_packet_joins_no_broadcast_group() {
+    let mut world = World::new(1, 1, Faults::default());
+    let destination = Destination {
+        gid: broadcast(),
+        pkey: PKey::DEFAULT,
+    };
+    assert!(world.path(0, destination).is_err());
+    assert_eq!(world.sa.member(broadcast(), 0), 0);
+    world.joined(0, broadcast());
+    assert!(world.path(0, destination).is_ok());
+    assert_eq!(world.sa.member(broadcast(), 0), 1);
 }
 
 #[test]

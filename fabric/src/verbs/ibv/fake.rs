@@ -121,7 +121,7 @@ macro_rules! fake {
     (@one ibv_destroy_qp $($rest:tt)*) => { fake!(@device ibv_destroy_qp $($rest)*); };
     (@one ibv_req_notify_cq $($rest:tt)*) => { fake!(@succeeds ibv_req_notify_cq $($rest)*); };
     (@one ibv_modify_qp $($rest:tt)*) => { fake!(@device ibv_modify_qp $($rest)*); };
-    (@one ibv_attach_mcast $($rest:tt)*) => { fake!(@succeeds ibv_attach_mcast $($rest)*); };
+    (@one ibv_attach_mcast $($rest:tt)*) => { fake!(@device ibv_attach_mcast $($rest)*); };
     (@one ibv_detach_mcast $($rest:tt)*) => { fake!(@succeeds ibv_detach_mcast $($rest)*); };
     (@one ibv_get_device_list $($rest:tt)*) => { fake!(@device ibv_get_device_list $($rest)*); };
     (@one ibv_free_device_list $($rest:tt)*) => { fake!(@device ibv_free_device_list $($rest)*); };

@@ -274,6 +274,7 @@ mod tests {
         let _ns = Namespace::loopback("attach");
         let fake = Arc::new(Fake::default());
         fake.queue().takes = usize::MAX;
+        fake.device().refuses_attachments = true;
         let mut port = VerbsPort::open_with(fake, VerbsConfig::new("fake", 1)).unwrap();
         let sa = Arc::new(Mutex::new(Administrator::new(1)));
         let of_fake = Arc::clone(&sa);

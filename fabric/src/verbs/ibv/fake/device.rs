@@ -32,6 +32,8 @@ pub struct Device {
     pub refuses_queue_pairs: bool,
     /// Whether controlled Q_Keys are refused, as by the kernel without CAP_NET_RAW.
     pub refuses_controlled: bool,
+    /// Whether queue pairs cannot be attached to groups.
+    pub refuses_attachments: bool,
     /// Whether queries of ports and queue pairs fail.
     pub fails_queries: bool,
     /// Identifiers of the posted sends, in order.
@@ -54,6 +56,7 @@ impl Default for Device {
             cm_events: VecDeque::new(),
             refuses_queue_pairs: false,
             refuses_controlled: false,
+            refuses_attachments: false,
             fails_queries: false,
             sends: Vec::new(),
             completions: Vec::new(),
@@ -243,6 +246,14 @@ pub unsafe fn ibv_modify_qp(
         device.forget(qp_num);
     }
     0
+}
+
+pub unsafe fn ibv_attach_mcast(fake: &Fake, _: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
+    if fake.device().refuses_attachments {
+        libc::ENOMEM
+    } else {
+        0
+    }
 }
 
 pub unsafe fn ibv_destroy_qp(fake: &Fake, qp: *mut ibv_qp) -> c_int {
