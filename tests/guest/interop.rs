@@ -247,15 +247,11 @@ fn multicast_goes_both_ways() {
         let peer = "mckey --group 239.1.2.3 --count 4";
         sides.machine_asks(peer, "joined", &format!("{program} -s"));
 
-        // The device has the MAC of the MGID ::ffff:239.1.2.3 while a queue pair is attached (rxe_mcast_add of Linux).
-        let attached = "ip maddr show dev eth0 | grep -q 33:33:ef:01:02:03";
-        stage
-            .machine
-            .ok(&format!("while {attached}; do sleep 0.1; done"));
         let mut receiver = stage.machine.spawn(&format!("exec {program}"));
+        // The queue pair is attached immediately after.
         stage
             .machine
-            .ok(&format!("until {attached}; do sleep 0.1; done"));
+            .ok("until ip maddr show dev eth0 | grep -q 239.1.2.3; do sleep 0.1; done; sleep 1");
         sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
         let output = receiver.succeeds(LIMIT);
         assert!(output.contains("data transfers complete"), "{output}");
