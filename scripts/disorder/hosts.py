@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -184,16 +185,20 @@ class Hosts:
         """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If that
         is later than LATE, prints what both hosts know about the peer."""
         begin = last = time.monotonic()
-        waits = {}
+        waits, descriptions = {}, []
         for link in self.links:
             what = f"an answer over {link.name}"
             try:
                 self.lab.wait(what, link.answers, begin + LATE - time.monotonic())
             except Failure:
-                self.describe(link)
+                # The wait goes on meanwhile.
+                descriptions.append(threading.Thread(target=self.describe, args=(link,)))
+                descriptions[-1].start()
                 self.lab.wait(what, link.answers, seconds)
             waits[link.name] = time.monotonic() - last
             last = time.monotonic()
+        for description in descriptions:
+            description.join()
         return last - begin, max(waits, key=waits.get)
 
     def describe(self, link):
