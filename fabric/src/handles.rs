@@ -359,13 +359,12 @@ impl<H> AddressHandles<H> {
             }
             entry.backoff.succeeded();
             let attributes = entry.attributes;
-            match std::mem::replace(&mut entry.state, State::Failed) {
-                State::Making => {
-                    entry.state = State::Making;
-                    self.want(at, attributes, false);
-                }
-                State::Ready(object, _) => self.ended.push(object),
-                State::Failed => {}
+            if let State::Making = entry.state {
+                self.want(at, attributes, false);
+            } else if let State::Ready(object, _) =
+                std::mem::replace(&mut entry.state, State::Failed)
+            {
+                self.ended.push(object);
             }
         }
         self.idle.clear();

@@ -13,7 +13,7 @@ from faults import Faults  # noqa: E402
 from hosts import Hosts  # noqa: E402
 from lab import Failure  # noqa: E402
 
-# After the last fault, connections that nobody uses any more end.
+# After the last fault, the daemons may take so many seconds to release what the faults have ended.
 QUIET = 60
 # How much more the daemons may hold after the faults: what the allocator keeps.
 SLACK = {"memory, KiB": 24 * 1024}
