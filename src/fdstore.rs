@@ -55,7 +55,7 @@ impl Inherited {
         match netdev::inherited::descriptors() {
             Ok(fds) => Inherited::new(fds),
             Err(e) => {
-                log::warn!("cannot take the service manager's descriptors: {e}");
+                log::warn!("cannot take the descriptors that systemd has kept: {e}");
                 Inherited::default()
             }
         }
@@ -192,7 +192,7 @@ fn of_socket(label: &str) -> Option<(&str, usize)> {
 fn store(label: &str, fds: &[BorrowedFd<'_>]) {
     let message = format!("FDSTORE=1\nFDNAME={label}\n");
     if let Err(e) = notify_with(&message, fds) {
-        log::warn!("{label}: cannot store it with the service manager: {e}");
+        log::warn!("{label}: cannot put the descriptors into systemd's store: {e}");
     }
 }
 
@@ -200,7 +200,7 @@ fn store(label: &str, fds: &[BorrowedFd<'_>]) {
 pub fn remove(label: &str) {
     let message = format!("FDSTOREREMOVE=1\nFDNAME={label}\n");
     if let Err(e) = notify_with(&message, &[]) {
-        log::debug!("{label}: cannot remove it from the service manager's store: {e}");
+        log::debug!("{label}: cannot remove the descriptors from systemd's store: {e}");
     }
 }
 

@@ -245,7 +245,9 @@ impl Interface {
         if comes_up {
             step("state", netlink.set_up(self.ifindex))?;
         } else if setup.up && !link.up {
-            log::info!("{name}: interface was down at start; left down");
+            log::info!(
+                "{name}: the interface was down before the start and stays down; set it up with ip link"
+            );
         }
         self.up = link.up;
         Ok(link.up || comes_up)

@@ -221,7 +221,7 @@ impl Node {
         };
         match NotifyState::monotonic_usec_now() {
             Ok(now) => notify(&[NotifyState::Reloading, now]),
-            Err(e) => log::debug!("cannot read the clock for the service manager: {e}"),
+            Err(e) => log::debug!("cannot read the clock for a notification to systemd: {e}"),
         }
         let now = now();
         let (old, own) = (&self.config.em, &new.em);
@@ -314,6 +314,6 @@ fn bind_failure(error: &BindError) -> String {
 /// Notifies systemd, if it listens.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
-        log::debug!("cannot notify the service manager: {e}");
+        log::debug!("cannot notify systemd: {e}");
     }
 }

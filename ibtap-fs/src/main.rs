@@ -170,7 +170,7 @@ fn first(results: &Receiver<Result<(), Failure>>) -> Result<(), Failure> {
 /// Notifies systemd, if it listens.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        let what = format_args!("cannot notify the service manager: {error}");
+        let what = format_args!("cannot notify systemd: {error}");
         complain("ibtap-fs", what);
     }
 }

@@ -183,7 +183,7 @@ impl Tap {
         let offloads = set_offloads(first).map_err(failed("turn segmentation offload on"))?;
         // TUNSETOFFLOAD turns all of them on, as `ethtool -K ... on` does.
         if let Err(e) = turned_off.and_then(|turned_off| turned_off.restore(name)) {
-            log::warn!("{name}: what ethtool has turned off may be on again: {e}");
+            log::warn!("{name}: offloads that ethtool had switched off may be on again: {e}");
         }
         if persist {
             sys::set_persist(first, true).map_err(failed("make the interface persistent"))?;

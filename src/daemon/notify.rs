@@ -11,7 +11,7 @@ use crate::interfaces::Interfaces;
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(e) => log::debug!("cannot read the clock for the service manager: {e}"),
+        Err(e) => log::debug!("cannot read the clock for a notification to systemd: {e}"),
     }
 }
 
@@ -58,7 +58,7 @@ impl Watchdog {
         match &silent {
             None => notify(&[NotifyState::Watchdog]),
             Some(port) if self.is_well => log::error!(
-                "a data thread of {port} does not answer; if it stays silent, the service manager restarts ibtapd"
+                "a data thread of {port} does not answer; if it stays silent, systemd restarts ibtapd"
             ),
             Some(_) => {}
         }
@@ -74,6 +74,6 @@ pub fn stopping() {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
-        log::debug!("cannot notify the service manager: {e}");
+        log::debug!("cannot notify systemd: {e}");
     }
 }

@@ -83,7 +83,7 @@ pub fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, InterfaceError> {
         None => Ok(TAP_MTU.min(most)),
         Some(mtu) if mtu <= most => Ok(mtu),
         Some(mtu) => Err(InterfaceError::Mtu(format!(
-            "the MTU {mtu} of {name} is over the switch's or the port's {most}; use at most {most}, or raise \
+            "the MTU {mtu} of {name} is above the maximum of the switch or the port, {most}; use at most {most}, or raise \
              the MTU of the network below"
         ))),
     }
@@ -112,7 +112,7 @@ mod tests {
         let refused = wanted_mtu(&spec(Some(9000), false), 4053).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "the MTU 9000 of vnic0 is over the switch's or the port's 4053; use at most 4053, or raise the MTU of the \
+            "the MTU 9000 of vnic0 is above the maximum of the switch or the port, 4053; use at most 4053, or raise the MTU of the \
              network below"
         );
         assert!(wanted_mtu(&spec(None, false), 67).is_err());

@@ -102,10 +102,10 @@ impl Interface {
             if !now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
                 return;
             }
-            let name = &interface.name;
-            log::warn!("{name}: the MTU {wrong} is {fault} {right}; set to {right}");
-            if let Err(e) = netlink.set_mtu(interface.ifindex, right) {
-                log::warn!("{name}: cannot set the MTU: {e}");
+            let fault = format!("{}: the MTU {wrong} is {fault} {right}", interface.name);
+            match netlink.set_mtu(interface.ifindex, right) {
+                Ok(()) => log::warn!("{fault}; ibtapd has set {right}"),
+                Err(e) => log::warn!("{fault}; cannot set {right}: {e}"),
             }
         });
     }

@@ -223,7 +223,7 @@ impl Opened {
                 .visit(take)
                 .map_err(|e| closed(spec.netns.as_deref(), &e))??,
         };
-        log::info!("{name}: taken over with the {kept} queue(s) that the service manager kept");
+        log::info!("{name}: taken over with the {kept} queue(s) that systemd has kept");
         if kept != most {
             let used = queues.len();
             log::info!("{name}: {used} queue(s) are used; the configuration asks for {most}");

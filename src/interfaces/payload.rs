@@ -67,13 +67,13 @@ impl Payload {
         let allowed = self.allowed_mtu();
         let (least, most) = (*allowed.start(), *allowed.end());
         match (self, mtu < least) {
-            (Payload::Ip(_), true) => ("under IPoIB's", least),
+            (Payload::Ip(_), true) => ("below the minimum of IPoIB,", least),
             (Payload::Ip(ip), false) => match ip.mode {
-                Mode::Datagram => ("over the link's", most),
-                Mode::Connected => ("over connected mode's", most),
+                Mode::Datagram => ("above the link MTU", most),
+                Mode::Connected => ("above the maximum of connected mode,", most),
             },
-            (Payload::Ethernet(_), true) => ("under Ethernet's", least),
-            (Payload::Ethernet(_), false) => ("over the switch's or the port's", most),
+            (Payload::Ethernet(_), true) => ("below the minimum of Ethernet,", least),
+            (Payload::Ethernet(_), false) => ("above the maximum of the switch or the port,", most),
         }
     }
 

@@ -98,7 +98,7 @@ impl MtuLimits {
         let name = &spec.name;
         if mtu < MTU_MIN {
             return Err(InterfaceError::Mtu(format!(
-                "the MTU {mtu} of {name} is under {MTU_MIN}; use {MTU_MIN} to {most}"
+                "the MTU {mtu} of {name} is below the minimum of IPoIB, {MTU_MIN}; use {MTU_MIN} to {most}"
             )));
         }
         if mtu <= most {
@@ -106,11 +106,11 @@ impl MtuLimits {
         }
         Err(InterfaceError::Mtu(match mode {
             Mode::Datagram => format!(
-                "the MTU {mtu} of {name} is over the link's {most}; use at most {most}, raise the \
+                "the MTU {mtu} of {name} is above the link MTU {most}; use at most {most}, raise the \
                  MTU of the network below, or use mode \"connected\""
             ),
             Mode::Connected => format!(
-                "the MTU {mtu} of {name} is over connected mode's {most}; use at most {most}"
+                "the MTU {mtu} of {name} is above the maximum of connected mode, {most}; use at most {most}"
             ),
         }))
     }
@@ -226,7 +226,7 @@ mod tests {
             |limits: MtuLimits, mode, mtu| limits.wanted(&spec(mtu), mode).unwrap_err().to_string();
         assert_eq!(
             refused(LIMITS, Mode::Datagram, Some(9000)),
-            "the MTU 9000 of ib0 is over the link's 4092; use at most 4092, raise the MTU of the \
+            "the MTU 9000 of ib0 is above the link MTU 4092; use at most 4092, raise the MTU of the \
              network below, or use mode \"connected\""
         );
         let short = MtuLimits {
@@ -235,11 +235,11 @@ mod tests {
         };
         assert_eq!(
             refused(short, Mode::Connected, Some(9000)),
-            "the MTU 9000 of ib0 is over connected mode's 8188; use at most 8188"
+            "the MTU 9000 of ib0 is above the maximum of connected mode, 8188; use at most 8188"
         );
         assert_eq!(
             refused(LIMITS, Mode::Connected, Some(71)),
-            "the MTU 71 of ib0 is under 72; use 72 to 65520"
+            "the MTU 71 of ib0 is below the minimum of IPoIB, 72; use 72 to 65520"
         );
         let without = MtuLimits {
             connected: 0,

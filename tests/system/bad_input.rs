@@ -330,7 +330,7 @@ fn modes_mtus_and_connections_that_there_are_not() {
     for (options, expected) in [
         (&["--mode", "rc"][..], "datagram, connected"),
         (&["--mode", "connected", "--mtu", "65521"], "72 to 65520"),
-        (&["--mtu", "9000"], "over the link's 4092"),
+        (&["--mtu", "9000"], "above the link MTU 4092"),
         (&["--connections", "16385"], "0 to 16384"),
     ] {
         let all = [&["--underlay", "eth0"], options].concat();

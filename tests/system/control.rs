@@ -267,7 +267,10 @@ fn mtus_names_and_macs_that_the_administrator_changes_are_followed() {
     eventually(SOON, "the link's MTU again", || {
         (a.mtu("ib0") == u64::from(LINK_MTU)).then_some(())
     });
-    assert!(a.daemon().log().contains("over the link's 4092"));
+    eventually(SOON, "a line on it", || {
+        let line = "ib0: the MTU 9000 is above the link MTU 4092; ibtapd has set 4092";
+        a.daemon().log().contains(line).then_some(())
+    });
     a.ok("ip link set ib0 mtu 1400");
     eventually(SOON, "the smaller MTU", || {
         (a.show("ib0")["mtu"] == 1400).then_some(())

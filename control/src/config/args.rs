@@ -161,9 +161,8 @@ pub struct Described {
     #[arg(value_parser = super::values::parse_link_mtu)]
     pub link_mtu: LinkMtu,
 
-    /// On an RDMA device: do not advertise connections in the interface's address. Use it if peers
-    /// run the kernel's IPoIB: their connection requests do not reach ibtapd on an RDMA device
-    /// [default: advertised in connected mode]
+    /// On a RoCE port: do not advertise connections in the address, because peers run the kernel's
+    /// IPoIB. No effect on InfiniBand: see --cm [default: advertised in connected mode]
     #[arg(long)]
     pub kernel_peers: bool,
 
@@ -232,7 +231,7 @@ pub struct Described {
     #[arg(long)]
     pub refuse_requests: bool,
 
-    /// Claims of the address of a live neighbour: "warn" reports them, "enforce" also refuses them, "off"
+    /// Claims of the address of a live neighbour: "warn" reports them, "enforce" also drops them, "off"
     /// follows them
     #[arg(long, value_name = "off|warn|enforce", value_enum, default_value_t)]
     #[arg(hide_possible_values = true)]

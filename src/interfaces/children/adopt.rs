@@ -138,7 +138,7 @@ impl ChildCandidates {
         }
         let logged = (name.to_owned(), why.to_owned());
         if self.left_alone.insert(key, logged.clone()) != Some(logged) {
-            log::info!("{name}: left alone: {why}");
+            log::info!("{name}: not used as a child: {why}");
         }
     }
 }

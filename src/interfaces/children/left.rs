@@ -96,7 +96,7 @@ pub fn adopt_left(interfaces: &mut Interfaces, cx: &mut Context, at: PortId, lef
         namespace: left.namespace,
     };
     if let Err(e) = interfaces.serve_ipoib(cx, at, &spec, Some(parent), Some(stray)) {
-        log::info!("{described}: left alone: {e}");
+        log::info!("{described}: not used as a child: {e}");
     }
 }
 

@@ -59,10 +59,13 @@ impl Interfaces {
         if payload.allowed_mtu().contains(&interface.mtu) {
             return;
         }
-        let (wrong, name) = (interface.mtu, &interface.name);
+        let wrong = interface.mtu;
         let (fault, right) = payload.mtu_fault(wrong);
-        log::warn!("{name}: the MTU {wrong} is {fault} {right}; set to {right}");
-        self.try_mtu(cx, id, right);
+        let fault = format!("{}: the MTU {wrong} is {fault} {right}", interface.name);
+        match self.set_mtu(cx, id, right) {
+            Ok(()) => log::warn!("{fault}; ibtapd has set {right}"),
+            Err(e) => log::warn!("{fault}; cannot set {right}: {e}"),
+        }
     }
 
     /// The state of a VNIC changed: up or down, carrier on or off.

@@ -127,7 +127,7 @@ fn taps_that_cannot_be_children_are_left_alone_and_logged_once() {
     a.ok("ip tuntap add dev ib0.8003 mode tun");
     a.ok("ip link add ib0.8004 type veth peer name other1");
     let lines = |host: &mut Host, name: &str| {
-        let line = format!("{name}: left alone: ");
+        let line = format!("{name}: not used as a child: ");
         host.daemon().log().matches(&line).count()
     };
     for name in names {
@@ -167,7 +167,7 @@ fn a_tap_that_another_program_holds_is_not_taken() {
     eventually(SOON, "a line on it", || {
         a.daemon()
             .log()
-            .contains("ib0.8001: left alone: ")
+            .contains("ib0.8001: not used as a child: ")
             .then_some(())
     });
     assert!(!is_served(a, "ib0.8001"));
@@ -179,7 +179,11 @@ fn a_tap_that_another_program_holds_is_not_taken() {
         let number = refused(a, "ChildAdd", asked);
         assert_eq!(number, i64::from(Errno::BUSY.raw_os_error()));
     }
-    let lines = a.daemon().log().matches("ib0.8001: left alone: ").count();
+    let lines = a
+        .daemon()
+        .log()
+        .matches("ib0.8001: not used as a child: ")
+        .count();
     assert_eq!(lines, 1);
     // A TAP left behind can be taken over.
     drop(holder);
@@ -200,7 +204,7 @@ fn a_tap_that_was_left_alone_is_taken_when_what_was_in_the_way_is_gone() {
     let holder = a.spawn(&format!("python3 {} ib0.8002", script.display()));
     for name in ["ib0.8001", "ib0.8002"] {
         eventually(SOON, &format!("a line on {name}"), || {
-            let line = format!("{name}: left alone: ");
+            let line = format!("{name}: not used as a child: ");
             a.daemon().log().contains(&line).then_some(())
         });
     }

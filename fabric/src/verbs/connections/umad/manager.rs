@@ -44,7 +44,7 @@ pub enum Fault {
     #[error("the connection does not exist")]
     Gone,
     /// The path, or the peer's reply, is missing.
-    #[error("the connection is not that far yet")]
+    #[error("the state of the connection does not permit this yet")]
     TooEarly,
     /// The P_Key of a request is not in the table.
     #[error("the request's P_Key is not in the port's table")]
