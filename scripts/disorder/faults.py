@@ -11,7 +11,7 @@ WIRE = Path(__file__).with_name("wire.py")
 
 
 class Faults:
-    """What can be done to two hosts with daemons."""
+    """What can be done to two hosts with daemons. A fault can return the time of its end."""
 
     def __init__(self, hosts, chance):
         self.hosts, self.lab, self.chance = hosts, hosts.lab, chance
@@ -33,17 +33,19 @@ class Faults:
 
     def do_kill(self):
         """kill -9 of a daemon, which starts again."""
-        self.end(signal.SIGKILL)
+        return self.end(signal.SIGKILL)
 
     def do_restart(self):
         """SIGTERM of a daemon, which starts again."""
-        self.end(signal.SIGTERM)
+        return self.end(signal.SIGTERM)
 
     def end(self, how):
         side = self.side()
         self.hosts.end(side, how)
         self.pause(0, 1)
+        begin = time.monotonic()
         self.hosts.start(side)
+        return begin
 
     def do_stop(self):
         """A daemon is stopped for a while, as on a machine that swaps."""
@@ -79,7 +81,11 @@ class Faults:
         relay = self.lab.start(
             "f", sys.executable, "-B", WIRE, "relay", *self.hosts.ports, percent, self.seed()
         )
+        before = self.hosts.frames()
         self.pause(1, 3)
+        passed = min(now - then for now, then in zip(self.hosts.frames(), before, strict=True))
+        if relay.poll() is not None or not passed:
+            raise Failure(f"the relay passed no frames: {relay.log.read_text().strip()}")
         self.lab.kill(relay)
         self.hosts.attach()
 
@@ -89,7 +95,14 @@ class Faults:
             "f", sys.executable, "-B", WIRE, "forge", *self.hosts.ports,
             self.chance.uniform(0.5, 2), self.seed(),
         )  # fmt: skip
-        self.hosts.forged += int(self.lab.finish(flood, 30))
+        # Then messages of connection management are on the wire, too.
+        side = self.side()
+        for mode in ("datagram", "connected"):
+            self.hosts.ask(side, "mode", "ib1", mode)
+        sent = int(self.lab.finish(flood, 30))
+        if not sent:
+            raise Failure("no packet was forged")
+        self.hosts.forged += sent
 
     def do_reload(self):
         """The configuration changes and comes back."""
@@ -135,6 +148,7 @@ class Faults:
         except OSError:
             pass
         self.hosts.ask(self.side(), "log", "debug")
+        self.hosts.ask(self.side(), "reload")
         self.pause(0.2, 1)
         full.unlink()
         for side in "ab":
@@ -144,7 +158,8 @@ class Faults:
         """A program that watches events is stopped."""
         side = self.side()
         watcher = self.lab.start(side, *self.hosts.ibtap(side), "monitor")
-        time.sleep(0.1)
+        # Then the program watches.
+        watcher.stdout.readline()
         # The command is a child of "ip netns exec" or has replaced it.
         watcher.send_signal(signal.SIGSTOP)
         self.do_children()

@@ -1,6 +1,7 @@
 """Two hosts with daemons, whose wire, configuration and disk the faults disturb."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -51,7 +52,9 @@ class Hosts:
     def __init__(self, programs):
         self.programs = programs
         self.lab = Lab(9000, forwarder=True)
-        self.daemons, self.logs = {}, {}
+        self.daemons = {}
+        # How much of each log was searched.
+        self.searched = {"a": 0, "b": 0}
         self.forged = 0
 
     def __enter__(self):
@@ -84,22 +87,23 @@ class Hosts:
             self.link_local(side)
             self.write_config(side)
             self.start(side)
-        self.links = [Link(self.lab, name, subnet) for subnet, name in enumerate(("ib0", "ib1", "vnic0"), 1)]
-        for link in self.links:
-            link.configure()
         ns = self.lab.ns("a")
-        self.lab.ip("-n", ns, "link", "add", "storm0", "type", "veth", "peer", "name", "storm", "netns", self.lab.ns("f"))
+        self.lab.ip("-n", ns, "link", "add", "storm0", "mtu", 9000, "type", "veth", "peer", "name", "storm", "netns", self.lab.ns("f"))
         self.lab.ip("-n", ns, "link", "add", "br1", "type", "bridge")
         for port in ("storm0", "vnic1"):
             self.lab.ip("-n", ns, "link", "set", port, "master", "br1", "up")
         self.lab.ip("-n", ns, "link", "set", "br1", "up")
         self.lab.ip("-n", self.lab.ns("f"), "link", "set", "storm", "up")
-        self.lab.ip("-n", self.lab.ns("b"), "link", "set", "vnic1", "up")
+        self.links = [Link(self.lab, name, subnet) for subnet, name in enumerate(("ib0", "ib1", "vnic0"), 1)]
+        self.links.append(Link(self.lab, "vnic1", 4, device_of_a="br1", has_streams=False))
+        for link in self.links:
+            link.configure()
 
     def start_traffic(self):
         server = [sys.executable, "-B", str(Path(__file__).with_name("traffic.py")), "serve"]
-        self.lab.start("b", *server)
-        self.lab.wait_listening("b", "tcp", 7007)
+        for side in "ab":
+            self.lab.start(side, *server)
+            self.lab.wait_listening(side, "tcp", 7007)
         for link in self.links:
             link.start_traffic()
 
@@ -109,17 +113,18 @@ class Hosts:
         return CONFIG.format(busy_poll=busy_poll)
 
     def config_path(self, side):
-        return self.lab.path(f"{side}.toml")
+        return self.disk / f"{side}.toml"
 
     def write_config(self, side, text=None):
         self.config_path(side).write_text(text or self.config(side))
 
     def start(self, side):
-        """Starts a daemon that logs to the small file system."""
-        log = open(self.disk / f"{side}.log", "ab")
+        """Starts a daemon. Its log and its configuration are on the small file system."""
+        log = open(self.log_path(side), "ab")
         command = self.lab.command(
-            side, self.programs / "ibtapd", "--config", self.config_path(side), "--socket", self.socket(side)
-        )
+            side, "setpriv", "--pdeathsig", "KILL",
+            self.programs / "ibtapd", "--config", self.config_path(side), "--socket", self.socket(side),
+        )  # fmt: skip
         self.daemons[side] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.lab.wait(f"the daemon of host {side}", lambda: self.ask(side, "show", check=False).returncode == 0, 60)
 
@@ -127,18 +132,33 @@ class Hosts:
         self.check_daemons()
         process = self.daemons[side]
         process.send_signal(how)
-        process.wait(timeout=20)
+        status = process.wait(timeout=20)
+        self.check_log(side)
+        if status != (0 if how == signal.SIGTERM else -how):
+            raise Failure(f"the daemon of host {side} has ended with {status}:\n{self.log(side)}")
+
+    def log_path(self, side):
+        return self.disk / f"{side}.log"
 
     def log(self, side):
-        lines = (self.disk / f"{side}.log").read_text(errors="replace").splitlines()
+        lines = self.log_path(side).read_text(errors="replace").splitlines()
         return "\n".join(lines[-20:])
+
+    def check_log(self, side):
+        """Searches the lines since the last time."""
+        with self.log_path(side).open("rb") as log:
+            log.seek(self.searched[side])
+            lines = log.read()
+        # A line may not be complete yet.
+        self.searched[side] += lines.rfind(b"\n") + 1
+        if b"panicked" in lines:
+            raise Failure(f"the daemon of host {side} has panicked:\n{self.log(side)}")
 
     def check_daemons(self):
         for side, process in self.daemons.items():
             if process.poll() is not None:
                 raise Failure(f"the daemon of host {side} has ended with {process.returncode}:\n{self.log(side)}")
-            if "panicked" in self.log(side):
-                raise Failure(f"the daemon of host {side} has panicked:\n{self.log(side)}")
+            self.check_log(side)
 
     def socket(self, side):
         return self.lab.path(f"{side}.sock")
@@ -163,6 +183,11 @@ class Hosts:
         for port in self.ports:
             self.lab.ip("-n", self.lab.ns("f"), "link", "set", port, "master", "br0")
 
+    def frames(self):
+        """The frames that each port of the wire has sent."""
+        counts = [f"/sys/class/net/{port}/statistics/tx_packets" for port in self.ports]
+        return [int(count) for count in self.lab.run("f", "cat", *counts).split()]
+
     def link_local(self, side):
         def address():
             found = json.loads(self.lab.run(side, "ip", "-j", "-6", "addr", "show", "dev", "eth0", "scope", "link"))
@@ -181,10 +206,10 @@ class Hosts:
 
     # Checks.
 
-    def await_traffic(self, seconds):
-        """Waits until all interfaces pass packets; returns the time that it took, and the interface that was last. If that
-        is later than LATE, prints what both hosts know about the peer."""
-        begin = last = time.monotonic()
+    def await_traffic(self, begin, seconds):
+        """Waits until all interfaces pass full packets; returns the time since `begin`, and the interface that was last.
+        If that is later than LATE, prints what both hosts know about the peer."""
+        last = begin
         waits, descriptions = {}, []
         for link in self.links:
             what = f"an answer over {link.name}"
@@ -226,6 +251,7 @@ class Hosts:
                 "descriptors": len(list((proc / "fd").iterdir())),
                 "threads": int(status["Threads"]),
                 "interfaces": len(shown),
+                "network interfaces of the host": len(self.lab.run(side, "ls", "/sys/class/net").split()),
                 "datagram queue pairs": sum(pair["type"] == "UD" for port in ports for pair in port["queue_pairs"]),
                 "groups": sum(len(port["groups"]) for port in ports),
                 "memory, KiB": int(status["VmRSS"].split()[0]),
