@@ -168,7 +168,7 @@ class Lab:
         log = self.path(f"{len(self.processes)}.log")
         command = self.command(side, *arguments) if side else [str(a) for a in arguments]
         process = subprocess.Popen(
-            command,
+            ["setpriv", "--pdeathsig", "KILL", *command],
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if unread else subprocess.PIPE,
             stderr=open(log, "w"),

@@ -36,7 +36,8 @@ fn a_command_of_a_guest_returns_its_status_and_both_outputs_and_has_a_limit() {
             (done.code, done.out.as_str(), done.err.as_str()),
             (Some(3), "one\n", "two\n")
         );
-        let late = machine.run_for("echo begun; sleep 1000", Duration::from_secs(2));
+        // While other virtual machines start, a shell needs seconds to start, too.
+        let late = machine.run_for("echo begun; sleep 1000", Duration::from_secs(20));
         assert_eq!((late.code, late.out.as_str()), (Some(124), "begun\n"));
         let mut begun = machine.spawn("echo begun; exec sleep 1001");
         begun.await_output("begun");

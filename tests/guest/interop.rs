@@ -248,11 +248,11 @@ fn multicast_goes_both_ways() {
         sides.machine_asks(peer, "joined", &format!("{program} -s"));
 
         let mut receiver = stage.machine.spawn(&format!("exec {program}"));
-        // The queue pair is attached immediately after.
-        stage
-            .machine
-            .ok("until ip maddr show dev eth0 | grep -q 239.1.2.3; do sleep 0.1; done; sleep 1");
-        sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
+        // Nothing tells when its queue pair is attached.
+        eventually(LIMIT, "the receiver to get all packets", || {
+            sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
+            (!receiver.is_running()).then_some(())
+        });
         let output = receiver.succeeds(LIMIT);
         assert!(output.contains("data transfers complete"), "{output}");
     });
