@@ -2,14 +2,24 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::LazyLock;
 
 use super::{Load, Station};
 
 const BYTES: usize = 32 << 20;
 const PORT: u16 = 7007;
 
+/// The bytes of every transfer, computed once: tests are compiled without optimization. The period of the pattern is
+/// not a multiple of a segment: a lost or moved segment shows.
+static SENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 11) as u8;
+    (0..BYTES).map(pattern).collect()
+});
+
 /// Sends 32 MiB from one station to an address of another, which must receive them unchanged.
 pub fn arrives_whole(from: &Station, to: &Station, address: &str) {
+    // Before the turn: other tests with load need not wait for this.
+    let sent: &[u8] = &SENT;
     let _turn = Load::begin();
     let address: IpAddr = address.parse().expect("an address");
     let listener = to
@@ -19,20 +29,15 @@ pub fn arrives_whole(from: &Station, to: &Station, address: &str) {
         .namespace()
         .within(|| TcpStream::connect((address, PORT)).expect("a connection"));
     let (mut receiver, _) = listener.accept().expect("accepted");
-    // The pattern's period is not a multiple of a segment: a lost or moved segment shows.
-    let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 11) as u8;
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let data: Vec<u8> = (0..BYTES).map(pattern).collect();
-            sender.write_all(&data).expect("sent");
-        });
+        scope.spawn(move || sender.write_all(sent).expect("sent"));
         let mut got = Vec::with_capacity(BYTES);
         receiver.read_to_end(&mut got).expect("received");
         assert_eq!(got.len(), BYTES);
-        let wrong = got
-            .iter()
-            .enumerate()
-            .find(|&(at, &byte)| byte != pattern(at));
-        assert_eq!(wrong, None);
+        assert!(
+            got == sent,
+            "the first wrong byte: {:?}",
+            got.iter().zip(sent).position(|(got, sent)| got != sent)
+        );
     });
 }
