@@ -75,7 +75,7 @@ fn tcp_between_guests_runs_both_ways_and_arrives_whole() {
     let [three, _] = &net.right;
     for address in [three.v4(), three.v6()] {
         arrives_whole(one, three, &address);
-        for options in ["-t 1", "-t 1 -R"] {
+        for options in ["-n 64M", "-n 64M -R"] {
             iperf_above(one, three, &address, options, 100e6);
         }
     }

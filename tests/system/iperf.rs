@@ -32,7 +32,7 @@ fn tcp_runs_both_ways_over_both_families_without_errors() {
     };
     let (a, b) = lab.two();
     for address in [b.v4(), b.v6()] {
-        for options in ["-t 1", "-t 1 -R", "-t 1 -P 4"] {
+        for options in ["-n 64M", "-n 64M -R", "-n 64M -P 4"] {
             iperf_above(a, b, &address, options, FLOOR);
         }
     }
@@ -61,7 +61,7 @@ fn one_queue_and_four_queues_carry_tcp() {
         host.configure("ib0");
     }
     a.reaches(b);
-    for options in ["-t 1 -P 4", "-t 1 -P 4 -R"] {
+    for options in ["-n 64M -P 4", "-n 64M -P 4 -R"] {
         iperf_above(a, b, &b.v4(), options, FLOOR);
     }
 }

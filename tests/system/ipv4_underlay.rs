@@ -23,7 +23,7 @@ fn arp_nd_ping_and_tcp_work_between_ipv4_gids() {
         "ping -M do -q -c 50 -i 0.01 -W 2 -s {size} {}",
         b.v4()
     ));
-    for options in ["-t 1", "-t 1 -R"] {
+    for options in ["-n 64M", "-n 64M -R"] {
         iperf_above(a, b, &b.v6(), options, 100e6);
     }
     for host in [a, b] {

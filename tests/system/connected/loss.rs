@@ -25,7 +25,7 @@ fn with_loss(test: impl FnOnce(&Host, &Host, &Loss<'_>)) {
 fn tcp_goes_on_when_each_hundredth_packet_is_lost() {
     with_loss(|a, b, loss| {
         loss.per_mille(10);
-        for options in ["-t 3", "-t 3 -R", "-t 3 -P 4"] {
+        for options in ["-n 24M", "-n 24M -R", "-n 24M -P 4"] {
             iperf_above(a, b, &b.v4(), options, FLOOR);
         }
         assert!(loss.lost() > 100, "{} packets lost", loss.lost());

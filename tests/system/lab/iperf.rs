@@ -9,6 +9,8 @@ use super::{Background, Host, Load, SOON, Station, eventually};
 /// Results of both ends.
 #[derive(Debug)]
 pub struct IperfReport {
+    /// Received bytes.
+    pub bytes: u64,
     /// Received bits per second.
     pub bits_per_second: f64,
     /// Percentage of datagrams lost (UDP only).
@@ -87,6 +89,7 @@ pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -
         received => (received, end["sum"]["lost_percent"].as_f64()),
     };
     IperfReport {
+        bytes: received["bytes"].as_u64().expect("a number"),
         bits_per_second: received["bits_per_second"].as_f64().expect("a rate"),
         lost_percent,
     }
@@ -113,16 +116,18 @@ pub fn iperf_above(
     panic!("iperf3 {address} {options}: not above {floor} in any of {slow:?}")
 }
 
-/// UDP datagrams of each of the lengths in bytes arrive over both families, sent at a rate in Mbit/s.
+/// UDP datagrams of each of the lengths in bytes arrive over both families, sent at a rate in Mbit/s for a quarter of a
+/// second.
 pub fn udp_arrives(from: &Host, to: &Host, rate: u32, lengths: &[usize]) {
     let _turn = Load::begin();
+    let bytes = rate * 1_000_000 / 8 / 4;
     for address in [to.v4(), to.v6()] {
         for length in lengths {
             // Another load on the machine sometimes overruns the TAP's ring; a fault of ibtap loses in every
             // run.
             let what = format!("{length} bytes to {address} unlost");
             eventually(4 * SOON, &what, || {
-                let options = format!("-u -b {rate}M -l {length} -t 1");
+                let options = format!("-u -b {rate}M -l {length} -n {bytes}");
                 let report = iperf(from, to, &address, &options);
                 let lost = report.lost_percent.expect("iperf3 counts UDP losses");
                 (lost < 1.0).then_some(())

@@ -44,7 +44,7 @@ fn tcp_and_udp_run_both_ways_uncut_and_coalesced() {
     };
     let (a, b) = lab.two();
     for address in [b.v4(), b.v6()] {
-        for options in ["-t 1", "-t 1 -R", "-t 1 -P 4"] {
+        for options in ["-n 64M", "-n 64M -R", "-n 64M -P 4"] {
             iperf_above(a, b, &address, options, FLOOR);
         }
     }
