@@ -30,14 +30,8 @@ fn each_once(from: (&Station, &str), to: &UdpSocket, group: &Group) {
     group::each_once(&sending, to, &what);
 }
 
-/// Properties of a bridge and its guests.
-struct Setting {
-    snooping: bool,
-    /// The guests' kernels use IGMPv2 and MLDv1.
-    old: bool,
-}
-
-fn join_send_leave(group: &Group, setting: Setting) {
+/// A guest joins a group of each family and leaves it. With `old`, the guest's kernel uses IGMPv2 and MLDv1.
+fn join_send_leave(snooping: bool, old: bool) {
     let Some(mut net) = Bridged::start(&[]) else {
         return;
     };
@@ -45,76 +39,58 @@ fn join_send_leave(group: &Group, setting: Setting) {
     let [three, _] = &net.right;
     let (a, b, c) = net.lab.three();
     for host in [&*a, &*b] {
-        let on = u8::from(setting.snooping);
+        let on = u8::from(snooping);
         host.ok(&format!("ip link set br0 type bridge mcast_snooping {on}"));
     }
-    if setting.old {
+    if old {
         one.ok("sysctl -qw net.ipv4.conf.eth0.force_igmp_version=2");
         one.ok("sysctl -qw net.ipv6.conf.eth0.force_mld_version=1");
     }
-    let listening = receiver(one, "eth0", group);
-    await_member(a, group, true);
-    assert!(!is_full_member(b, group) && !is_full_member(c, group));
-    for from in [
-        (&**c, "ib0"),
-        (&**b, "br0"),
-        (&**three, "eth0"),
-        (&**two, "eth0"),
-    ] {
-        each_once(from, &listening, group);
+    for group in [&V4, &V6] {
+        let listening = receiver(one, "eth0", group);
+        await_member(a, group, true);
+        assert!(!is_full_member(b, group) && !is_full_member(c, group));
+        for from in [
+            (&**c, "ib0"),
+            (&**b, "br0"),
+            (&**three, "eth0"),
+            (&**two, "eth0"),
+        ] {
+            each_once(from, &listening, group);
+        }
+        assert!(
+            c.groups("ib0", |g| g["send_only"] == true)
+                .iter()
+                .any(|mgid| mgid == group.mgid),
+            "the sender's group is a send-only one"
+        );
+        drop(listening);
+        await_member(a, group, false);
+        // A left group can be joined again.
+        let listening = receiver(one, "eth0", group);
+        await_member(a, group, true);
+        each_once((three, "eth0"), &listening, group);
     }
-    assert!(
-        c.groups("ib0", |g| g["send_only"] == true)
-            .iter()
-            .any(|mgid| mgid == group.mgid),
-        "the sender's group is a send-only one"
-    );
-    drop(listening);
-    await_member(a, group, false);
-    // A left group can be joined again.
-    let listening = receiver(one, "eth0", group);
-    await_member(a, group, true);
-    each_once((three, "eth0"), &listening, group);
 }
 
 #[test]
-fn a_guest_joins_an_ipv4_group_through_a_bridge_that_floods() {
-    let (snooping, old) = (false, false);
-    join_send_leave(&V4, Setting { snooping, old });
+fn a_guest_joins_groups_through_a_bridge_that_floods() {
+    join_send_leave(false, false);
 }
 
 #[test]
-fn a_guest_joins_an_ipv4_group_through_a_bridge_that_snoops() {
-    let (snooping, old) = (true, false);
-    join_send_leave(&V4, Setting { snooping, old });
+fn a_guest_joins_groups_through_a_bridge_that_snoops() {
+    join_send_leave(true, false);
 }
 
 #[test]
-fn a_guest_joins_an_ipv6_group_through_a_bridge_that_floods() {
-    let (snooping, old) = (false, false);
-    join_send_leave(&V6, Setting { snooping, old });
-}
-
-#[test]
-fn a_guest_joins_an_ipv6_group_through_a_bridge_that_snoops() {
-    let (snooping, old) = (true, false);
-    join_send_leave(&V6, Setting { snooping, old });
-}
-
-#[test]
-fn a_guest_that_speaks_igmp_version_2_joins() {
-    let (snooping, old) = (true, true);
-    join_send_leave(&V4, Setting { snooping, old });
-}
-
-#[test]
-fn a_guest_that_speaks_mld_version_1_joins() {
-    let (snooping, old) = (true, true);
-    join_send_leave(&V6, Setting { snooping, old });
+fn a_guest_that_speaks_igmp_version_2_and_mld_version_1_joins() {
+    join_send_leave(true, true);
 }
 
 /// A snooping bridge must still send a guest's packets to `ib0` if the group also has members on the bridge.
-fn members_on_both_sides(group: &Group) {
+#[test]
+fn groups_with_members_on_both_sides_of_a_snooping_bridge() {
     let Some(mut net) = Bridged::start(&[]) else {
         return;
     };
@@ -124,38 +100,30 @@ fn members_on_both_sides(group: &Group) {
     for host in [&*a, &*b] {
         host.ok("ip link set br0 type bridge mcast_snooping 1");
     }
-    let members = [
-        receiver(two, "eth0", group),
-        receiver(three, "eth0", group),
-        receiver(c, "ib0", group),
-    ];
-    for host in [&*a, &*b, &*c] {
-        await_member(host, group, true);
+    for group in [&V4, &V6] {
+        let members = [
+            receiver(two, "eth0", group),
+            receiver(three, "eth0", group),
+            receiver(c, "ib0", group),
+        ];
+        for host in [&*a, &*b, &*c] {
+            await_member(host, group, true);
+        }
+        for member in &members {
+            each_once((one, "eth0"), member, group);
+            members
+                .iter()
+                .for_each(|other| while receive(other).is_some() {});
+        }
+        each_once((c, "ib0"), &members[0], group);
+        let own = sender(two, "eth0", group);
+        heard(&own, &members[1], "the member's own packet at another");
+        while receive(&members[0]).is_some() {}
+        own.0.send_to(b"once", own.1).expect("sent");
+        // The kernel's loopback gives the sender one copy; neither bridge nor fabric adds another.
+        assert_eq!(received(&members[0], "the sender's copy"), b"once");
+        assert_eq!(receive(&members[0]), None);
     }
-    for member in &members {
-        each_once((one, "eth0"), member, group);
-        members
-            .iter()
-            .for_each(|other| while receive(other).is_some() {});
-    }
-    each_once((c, "ib0"), &members[0], group);
-    let own = sender(two, "eth0", group);
-    heard(&own, &members[1], "the member's own packet at another");
-    while receive(&members[0]).is_some() {}
-    own.0.send_to(b"once", own.1).expect("sent");
-    // The kernel's loopback gives the sender one copy; neither bridge nor fabric adds another.
-    assert_eq!(received(&members[0], "the sender's copy"), b"once");
-    assert_eq!(receive(&members[0]), None);
-}
-
-#[test]
-fn an_ipv4_group_with_members_on_both_sides_of_a_snooping_bridge() {
-    members_on_both_sides(&V4);
-}
-
-#[test]
-fn an_ipv6_group_with_members_on_both_sides_of_a_snooping_bridge() {
-    members_on_both_sides(&V6);
 }
 
 /// Reports are sent once; a restarted daemon has to query.
