@@ -60,7 +60,7 @@ pub fn parts(facts: &Facts) -> Vec<Part> {
         part(
             "versions.txt",
             "versions of the programs and of the daemon",
-            versions(facts),
+            versions(),
         ),
         part(
             "system.txt",
@@ -146,13 +146,8 @@ fn files(paths: &str) -> Vec<Source> {
         .collect()
 }
 
-fn versions(facts: &Facts) -> Vec<Source> {
-    let running = facts
-        .processes
-        .iter()
-        .map(|pid| Run(words(&format!("/proc/{pid}/exe --version"))));
+fn versions() -> Vec<Source> {
     let mut sources = vec![Ibtap(words("--version")), Ask(words("version"))];
-    sources.extend(running);
     sources.extend(run(
         "ibtapd --version|ibtap-em --version|ibtap-fs --version",
     ));
@@ -226,12 +221,16 @@ fn process(pid: u32) -> Part {
     let names = ["cmdline", "status", "limits", "cgroup", "oom_score_adj"];
     let paths = names.map(|name| Source::File(format!("{proc}/{name}").into()));
     let mut sources = Vec::from(paths);
+    // Any user can start a program with the name of the daemon: the report shows where the program is, and never runs
+    // the program.
+    sources.push(Run(words(&format!("ls -l {proc}/exe"))));
     sources.push(Run(words(&format!("ls {proc}/fd --format=commas"))));
     sources.push(Run(words(&format!(
         "grep -EH ^(Name|State|Cap...|Seccomp|NoNewPrivs|(non)?voluntary_ctxt_switches): -r {proc}/task \
          --include=status"
     ))));
-    let about = "process of ibtapd: command line, state, limits, threads with capabilities";
+    let about =
+        "process of ibtapd: command line, program, state, limits, threads with capabilities";
     part(&format!("process-{pid}.txt"), about, sources)
 }
 
@@ -263,6 +262,22 @@ fn interface(interface: &Interface) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_of_a_process_never_runs() {
+        let facts = Facts {
+            processes: vec![1],
+            ..Facts::default()
+        };
+        let parts = parts(&facts);
+        let sources: Vec<_> = parts.iter().flat_map(|part| &part.sources).collect();
+        for source in &sources {
+            if let Run(words) | Lines(words, _) = source {
+                assert!(!words[0].contains('/'), "{source:?}");
+            }
+        }
+        assert!(sources.contains(&&Run(words("ls -l /proc/1/exe"))));
+    }
 
     #[test]
     fn the_name_of_an_interface_is_never_a_program() {
