@@ -109,9 +109,7 @@ clean_up_lab() {
     for namespace in "${NAMESPACES[@]}"; do
         end_namespace "$namespace" 2>/dev/null
     done
-    # clean_up exits with this status.
-    (exit "$status")
-    clean_up
+    clean_up "$status"
 }
 
 make_host() { # SIDE

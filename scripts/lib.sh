@@ -253,8 +253,9 @@ show_logs() {
     done
 }
 
+# clean_up [STATUS]: ends the script with this status, or with that of the last command.
 clean_up() {
-    local status=$? pid namespace
+    local status=${1:-$?} pid namespace
     trap - EXIT ERR
     # A second Ctrl-C would interrupt the clean-up.
     trap '' INT TERM HUP
