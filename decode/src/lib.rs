@@ -139,16 +139,19 @@ pub fn run(args: &DecodeArgs, format: Format) -> u8 {
         }
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let status = match decode(source, format, &mut out) {
-        Ok(summary) => {
+    let mut summary = Summary::default();
+    let status = match decode_and_count(source, format, &mut out, &mut summary) {
+        Ok(()) => {
             // JSON output is only the array.
             if format != Format::Text {
                 report(format_args!("{summary}"));
             }
             summary.exit_status()
         }
-        // The reader closed the output, as `head` does.
-        Err(DecodeError::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => EXIT_GOOD,
+        // The reader closed the output, as `head` does. The packets before that count.
+        Err(DecodeError::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => {
+            summary.exit_status()
+        }
         Err(e @ DecodeError::Write(_)) => {
             report(format_args!("ibtap: {e}"));
             EXIT_UNREADABLE
@@ -202,13 +205,24 @@ pub fn decode(
     format: Format,
     out: &mut impl Write,
 ) -> Result<Summary, DecodeError> {
+    let mut summary = Summary::default();
+    decode_and_count(source, format, out, &mut summary)?;
+    Ok(summary)
+}
+
+/// Counts in `summary`, also before an error.
+fn decode_and_count(
+    source: impl Read,
+    format: Format,
+    out: &mut impl Write,
+    summary: &mut Summary,
+) -> Result<(), DecodeError> {
     let mut capture = Capture::open(source).map_err(DecodeError::Read)?;
     let mut printer = Printer {
         format,
         first: true,
         out,
     };
-    let mut summary = Summary::default();
     let mut joiner = Joiner::default();
     let end = loop {
         match capture.next_frame() {
@@ -220,11 +234,11 @@ pub fn decode(
                     printer.print(&record).map_err(DecodeError::Write)?;
                 }
             }
-            Ok(None) => break Ok(summary),
+            Ok(None) => break Ok(()),
             Err(e) => break Err(DecodeError::Read(e)),
         }
     };
-    printer.finish(&summary).map_err(DecodeError::Write)?;
+    printer.finish(summary).map_err(DecodeError::Write)?;
     end
 }
 

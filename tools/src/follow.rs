@@ -34,22 +34,27 @@ pub fn monitor(
     }
 }
 
-/// Prints answers, and a summary at the end or at Ctrl-C. Status 1 without answers.
+/// Prints answers, and a summary at the end, at Ctrl-C, or when the reader has closed the output. Status 1 without
+/// answers.
 pub fn ping(client: ControlClient, args: &PingArgs, format: Format) -> Result<u8, Failure> {
     let interrupt = interrupt()?;
     let mut replies = client.stream(methods::PING, &request(args))?;
     if format == Format::Text {
-        print_line(format, args, |args| {
+        let printed = print_line(format, args, |args| {
             let (target, interface) = (&args.target, &args.interface);
             format!("PING {target} on {interface}: {} bytes\n", args.size)
-        })?;
+        });
+        after(printed, EXIT_OK)?;
     }
     let mut seen = Seen::default();
     let summary = loop {
         match replies.next(interrupt.as_fd(), Some(patience(args)))? {
             Next::Reply(reply) => {
                 seen.add(&reply);
-                print_line(format, &reply, text::ping_reply)?;
+                match print_line(format, &reply, text::ping_reply) {
+                    Err(Failure::Closed) => break seen.summary(),
+                    printed => printed?,
+                }
             }
             Next::Last(PingReply::Summary(summary)) => break summary,
             Next::Last(reply) => {
