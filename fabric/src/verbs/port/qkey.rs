@@ -27,7 +27,7 @@ impl VerbsPort {
             // drivers/infiniband/core/uverbs_cmd.c, modify_qp
             std::io::ErrorKind::PermissionDenied => format!(
                 "the group's Q_Key {qkey} is controlled, and the kernel refuses it: start ibtapd with CAP_NET_RAW, \
-                 or run `rdma system set privileged-qkey on` (since Linux 6.7); see docs/privileges.md"
+                 or run `rdma system set privileged-qkey on` (since Linux 6.7); see man ibtap-privileges"
             ),
             _ => format!("cannot use the group's Q_Key {qkey}: {e}"),
         })

@@ -6,7 +6,8 @@ use crate::doctor::finding::{Finding, Level};
 
 /// What to do if the subnet administrator refuses the broadcast group of an interface; `None` if it does not.
 pub fn refused(interface: &InterfaceInfo) -> Option<&'static str> {
-    let is_group = |reason: &str| reason.contains("broadcast group");
+    // If the kernel refuses the group's Q_Key, the reason has its own advice.
+    let is_group = |reason: &str| reason.contains("broadcast group") && !reason.contains("Q_Key");
     let refused = interface.link_layer == LinkLayer::InfiniBand
         && interface.state == PortState::Active
         && interface.reason.as_deref().is_some_and(is_group);
@@ -82,6 +83,12 @@ mod tests {
         let found = crate::doctor::daemon::state(&served);
         assert_eq!(found.advice.as_deref(), Some(advice));
         assert!(found.found.contains("denied"), "{}", found.found);
+        // The subnet administrator has accepted the join, and the kernel refuses the group's Q_Key.
+        served.reason = Some(
+            "cannot join its broadcast group, retrying: the group's Q_Key 0x80000b1b is controlled"
+                .into(),
+        );
+        assert_eq!(refused(&served), None);
         // Another reason, and another fabric.
         served.reason = Some("its parent ib0 is down".into());
         assert_eq!(refused(&served), None);
