@@ -228,9 +228,13 @@ impl Report {
             Source::Run(words) => run(words),
             Source::Lines(words, wanted) => run(words).map(|text| chosen(&text, wanted)),
             // NUL separates the words of a command line.
-            Source::File(path) => Ok(collect::file(path, limit)?.replace('\0', " ")),
-            Source::Configuration(path) => {
-                configuration::without_secrets(&collect::file(path, limit)?)
+            Source::File(path) => {
+                let path = path.clone();
+                Ok(collect::file(|| File::open(path), limit)?.replace('\0', " "))
+            }
+            Source::Configuration(file) => {
+                let file = file.clone();
+                configuration::without_secrets(&collect::file(move || file.open(), limit)?)
             }
         }
     }

@@ -10,6 +10,7 @@ mod gid;
 mod host;
 mod modules;
 mod multicast;
+mod named_file;
 mod namespace;
 mod rdma;
 mod rights;
@@ -40,6 +41,7 @@ use finding::{Finding, Level, any_failed};
 use target::Target;
 
 pub use daemon::pid as process_at;
+pub use named_file::NamedFile;
 pub use target::{file_of_process as file_of, of_process as config_of, of_unit as unit_file};
 
 /// Time that a daemon on a loaded machine has to answer.

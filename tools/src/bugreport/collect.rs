@@ -2,9 +2,8 @@
 //! stops a report.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -34,9 +33,11 @@ fn started<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Recei
 ///
 /// # Errors
 /// The reason in words.
-pub fn file(path: &Path, limit: Duration) -> Result<String, String> {
-    let path = path.to_owned();
-    let read = within(limit, move || File::open(path).and_then(contents));
+pub fn file(
+    open: impl FnOnce() -> io::Result<File> + Send + 'static,
+    limit: Duration,
+) -> Result<String, String> {
+    let read = within(limit, move || open().and_then(contents));
     match read {
         Some(text) => text.map_err(|error| error.to_string()),
         None => Err(late(limit)),
@@ -102,7 +103,7 @@ fn late(limit: Duration) -> String {
     format!("no end within {} seconds", limit.as_secs())
 }
 
-fn contents(from: impl Read) -> std::io::Result<String> {
+fn contents(from: impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     let size = from.take(SIZE).read_to_end(&mut bytes)?;
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
@@ -166,19 +167,20 @@ mod tests {
     fn an_endless_output_is_cut() {
         let printed = shell("yes", PATIENCE).unwrap();
         assert!(printed.contains("(cut after 512 KiB)"), "{}", printed.len());
-        let read = file(Path::new("/dev/zero"), PATIENCE).unwrap();
+        let read = file(|| File::open("/dev/zero"), PATIENCE).unwrap();
         assert!(read.ends_with("(cut after 512 KiB)\n"));
     }
 
     #[test]
     fn a_file_that_cannot_be_read() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(file(&folder.path().join("none"), PATIENCE).is_err());
+        let none = folder.path().join("none");
+        file(|| File::open(none), PATIENCE).unwrap_err();
         // Nobody writes to this one: to open it takes forever.
         let fifo = folder.path().join("fifo");
         let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());
-        let late = file(&fifo, Duration::from_millis(100)).unwrap_err();
+        let late = file(|| File::open(fifo), Duration::from_millis(100)).unwrap_err();
         assert_eq!(late, "no end within 0 seconds");
     }
 }

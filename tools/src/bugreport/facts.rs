@@ -10,7 +10,7 @@ use control::api::{Selection, methods};
 use control::config::{Config, PortName};
 
 use super::collect::within;
-use crate::doctor;
+use crate::doctor::{self, NamedFile};
 
 /// The folder of configuration files.
 const CONFIGURATION: &str = "/etc/ibtap";
@@ -49,7 +49,7 @@ pub struct Facts {
     /// The interfaces, without repeats.
     pub interfaces: Vec<Interface>,
     /// Configuration files.
-    pub files: Vec<PathBuf>,
+    pub files: Vec<NamedFile>,
 }
 
 /// Asks the daemon, or looks for its traces.
@@ -85,7 +85,10 @@ pub fn gather(socket: &Path, limit: Duration) -> Facts {
         .processes
         .iter()
         .filter_map(|pid| doctor::file_of(*pid));
-    facts.files = started.chain(installed()).take(MANY).collect();
+    facts.files = started
+        .chain(installed().into_iter().map(NamedFile::here))
+        .take(MANY)
+        .collect();
     facts
 }
 

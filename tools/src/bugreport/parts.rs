@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::facts::{Facts, Interface, Kind};
+use crate::doctor::NamedFile;
 
 /// A file of the report.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub enum Source {
     /// A file.
     File(PathBuf),
     /// A configuration file, without secrets.
-    Configuration(PathBuf),
+    Configuration(NamedFile),
 }
 
 impl Source {
@@ -47,7 +48,8 @@ impl Source {
             Lines(words, wanted) => {
                 format!("{}, lines with {}", words.join(" "), wanted.join(" or "))
             }
-            Source::File(path) | Source::Configuration(path) => path.display().to_string(),
+            Source::File(path) => path.display().to_string(),
+            Source::Configuration(file) => file.path().display().to_string(),
         }
     }
 }
@@ -93,7 +95,8 @@ pub fn parts(facts: &Facts) -> Vec<Part> {
     parts.extend(facts.processes.iter().map(|pid| process(*pid)));
     parts.extend(facts.interfaces.iter().map(interface));
     parts.extend(facts.files.iter().enumerate().map(|(number, file)| {
-        let name = file
+        let path = file.path();
+        let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
         let name = format!("config/{number}-{}", name.unwrap_or_default());

@@ -1,9 +1,8 @@
 //! The ports to check, with their settings and interfaces.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -12,6 +11,8 @@ use control::config::args::{Action, Args};
 use control::config::{Config, GidChoice, PortConfig, PortName};
 use fabric::{Gid, PKey};
 use rtnl::Link;
+
+use super::named_file::NamedFile;
 
 /// A port to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,46 +145,51 @@ pub fn guess(links: &[Link]) -> Option<&Link> {
 }
 
 /// The configuration of a running daemon, from its command line (proc_pid_cmdline(5)). The file may have
-/// changed since the start.
+/// changed since the start. Key files are not read.
 pub fn of_process(pid: u32) -> Option<Config> {
-    match args_of(pid)?.action().ok()? {
-        Action::Run(config, _) => Some(config),
-        Action::Checked(..) => None,
+    let args = args_of(pid)?;
+    match &args.config {
+        Some(file) => of_file(&NamedFile::of_process(&folder(pid), file)),
+        None if args.check_config.is_some() => None,
+        None => match args.action().ok()? {
+            Action::Run(config, _) => Some(config),
+            Action::Checked(..) => None,
+        },
     }
 }
 
 /// The configuration file of a running daemon, from its command line.
-pub fn file_of_process(pid: u32) -> Option<PathBuf> {
-    args_of(pid)?.config
+pub fn file_of_process(pid: u32) -> Option<NamedFile> {
+    let file = args_of(pid)?.config?;
+    Some(NamedFile::of_process(&folder(pid), &file))
+}
+
+/// The folder of a process (proc(5)).
+fn folder(pid: u32) -> PathBuf {
+    format!("/proc/{pid}").into()
 }
 
 fn args_of(pid: u32) -> Option<Args> {
-    let text = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = fs::read(folder(pid).join("cmdline")).ok()?;
     let words = text
         .split(|&b| b == 0)
         .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned());
-    let mut args = Args::try_parse_from(words).ok()?;
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    args.config = args.config.map(|file| path_of_process(&process, file));
-    Some(args)
+    Args::try_parse_from(words).ok()
 }
 
-/// Where this program finds a file that a process names. `process` is the folder of the process (proc(5)). In a
-/// container, the file may differ from the one with the same path here.
-fn path_of_process(process: &Path, file: PathBuf) -> PathBuf {
-    let Ok(below_root) = file.strip_prefix("/") else {
-        return process.join("cwd").join(file);
-    };
-    let there = process.join("root").join(below_root);
-    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
-    match (identity(&there), identity(&file)) {
-        // The short path is the better one in messages.
-        (Ok(there), Ok(here)) if there == here => file,
-        // Only root may look. Mostly the daemon has the files of the host.
-        (Err(error), _) if error.kind() == ErrorKind::PermissionDenied => file,
-        _ => there,
+fn of_file(file: &NamedFile) -> Option<Config> {
+    /// More than any configuration has: another user may have started the process with an endless file.
+    const SIZE: u64 = 1 << 20;
+    let text = io::read_to_string(file.open().ok()?.take(SIZE)).ok()?;
+    let mut table = text.parse::<toml::Table>().ok()?;
+    // In a container, the path of a key is not that of the same file here.
+    let ports = table.get_mut("port").and_then(toml::Value::as_table_mut);
+    for port in ports.into_iter().flat_map(toml::Table::iter_mut) {
+        port.1.as_table_mut()?.remove("management_key");
     }
+    let name = file.path().display().to_string();
+    Config::parse(&toml::to_string(&table).ok()?, &name).ok()
 }
 
 /// The file of the packaged unit, if it exists.
@@ -197,21 +203,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_a_container_are_not_those_of_the_host() {
+    fn the_configuration_of_a_process_needs_no_key_file() {
         let folder = tempfile::tempdir().unwrap();
-        let (here, process) = (folder.path().join("conf"), folder.path().join("process"));
-        let there = process.join("root").join(here.strip_prefix("/").unwrap());
-        let path_of = |file: &Path| path_of_process(&process, file.to_owned());
-        fs::write(&here, "host").unwrap();
-        // The process has no such file.
-        assert_eq!(path_of(&here), there);
-        fs::create_dir_all(there.parent().unwrap()).unwrap();
-        fs::write(&there, "container").unwrap();
-        assert_eq!(path_of(&here), there);
-        // Without a container, both paths are of one file.
-        fs::remove_file(&there).unwrap();
-        fs::hard_link(&here, &there).unwrap();
-        assert_eq!(path_of(&here), here);
-        assert_eq!(path_of(Path::new("conf")), process.join("cwd/conf"));
+        let path = folder.path().join("conf");
+        let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+                    [port.eth0]\nlink_mtu = 1024\nmanagement_key = \"/nonexistent/key\"\n";
+        fs::write(&path, text).unwrap();
+        let config = of_file(&NamedFile::here(path)).unwrap();
+        let port = &config.ports[&PortName::Underlay("eth0".into())];
+        assert_eq!(port.link_mtu.to_string(), "1024");
     }
 }
