@@ -334,6 +334,9 @@ fn look_at(
     let none = Vec::new();
     let neighbours = view.neighbours.get(&name).unwrap_or(&none);
     let mut host = host::gather(interface, neighbours.len(), requests)?;
+    if host.link.is_none() && daemon::is_gone(socket, TIMEOUT, &name) {
+        return Ok(Vec::new());
+    }
     host.guests = view.guests.get(&name).copied().unwrap_or(0);
     let mut findings = host::judge(interface, &host);
     if let Some(netns) = &interface.netns {

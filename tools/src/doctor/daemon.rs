@@ -123,6 +123,14 @@ fn ask(
     })
 }
 
+/// Whether the daemon does not have the interface any more: somebody has removed it since the daemon listed it.
+pub fn is_gone(socket: &Path, timeout: Duration, interface: &str) -> bool {
+    let of_one = Selection::of(Some(interface));
+    let asked = ControlClient::connect(socket, timeout)
+        .and_then(|mut client| client.call(methods::SHOW, &of_one));
+    matches!(asked, Err(ClientError::NoSuchInterface { .. }))
+}
+
 /// The process that listens. (The process id in [`VersionInfo`] is of the daemon's process namespace.)
 pub fn pid(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).ok()?;

@@ -195,6 +195,9 @@ fn another_queue_pair_with_our_gid_is_a_duplicate() {
     assert_eq!(found, []);
 }
 
+/// The name of the second interface of [`serve`].
+const REMOVED: &str = "removed0";
+
 /// A daemon that lists two interfaces; the second is away when somebody asks for it.
 fn serve(listener: &UnixListener) {
     let (mut stream, _) = listener.accept().unwrap();
@@ -208,13 +211,13 @@ fn serve(listener: &UnixListener) {
         let request: Value = serde_json::from_slice(request).unwrap();
         let method = request["method"].as_str().unwrap();
         let second = InterfaceInfo {
-            name: "ib1".into(),
+            name: REMOVED.into(),
             ..interface()
         };
         let reply = match method.rsplit('.').next().unwrap() {
-            _ if request["parameters"]["interface"] == "ib1" => json!({
+            _ if request["parameters"]["interface"] == REMOVED => json!({
                 "error": "org.ibtap.Daemon.NoSuchInterface",
-                "parameters": { "interface": "ib1" },
+                "parameters": { "interface": REMOVED },
             }),
             "Version" => json!({ "parameters": view().version }),
             "Show" => json!({ "parameters": { "interfaces": [interface(), second] } }),
@@ -242,11 +245,30 @@ fn an_interface_that_goes_during_the_requests_is_left_out() {
     let seen = ask(&mut client, None, None).unwrap();
     let names: Vec<_> = seen.interfaces.iter().map(|i| &i.name).collect();
     assert_eq!(names, ["ib0"]);
-    let error = ask(&mut client, Some("ib1"), None).unwrap_err();
+    let error = ask(&mut client, Some(REMOVED), None).unwrap_err();
     assert!(
         matches!(error, ClientError::NoSuchInterface { .. }),
         "{error}"
     );
     drop(client);
+    server.join().unwrap();
+}
+
+#[test]
+fn an_interface_that_goes_during_the_checks_has_no_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || [(), ()].map(|()| serve(&listener)));
+    let found = ["elsewhere0", REMOVED].map(|name| {
+        let one = InterfaceInfo {
+            name: name.into(),
+            ..interface()
+        };
+        let mut requests = rtnl::Requests::new().unwrap();
+        let found = crate::doctor::look_at(&one, Some(&view()), &socket, &mut requests).unwrap();
+        found.iter().map(|f| f.level).collect::<Vec<_>>()
+    });
+    assert_eq!(found, [vec![Level::Fail], vec![]]);
     server.join().unwrap();
 }
