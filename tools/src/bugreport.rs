@@ -26,7 +26,6 @@ use netdev::netns::Namespace;
 use serde::Serialize;
 
 use crate::doctor;
-use crate::follow::interrupt;
 use crate::output::{Failure, Format, print};
 use facts::Facts;
 use interruption::Unfinished;
@@ -84,7 +83,7 @@ pub fn run(args: &BugreportArgs, socket: &Path, format: Format) -> Result<u8, Fa
             _ => format!("cannot write {}: {error}", path.display()),
         })
     };
-    let unfinished = Unfinished::watch(interrupt()?);
+    let unfinished = Unfinished::watch(interruption::signals()?);
     // First of all, because the rest takes a while.
     let file = unfinished.create(&path).map_err(cannot)?;
     let pseudonyms = match args.full {

@@ -93,8 +93,13 @@ fn request(args: &PingArgs) -> PingRequest {
 
 /// SIGINT and SIGTERM, which end a stream.
 pub fn interrupt() -> Result<Signals, Failure> {
+    catch(&[SIGINT, SIGTERM])
+}
+
+/// Catches these signals.
+pub fn catch(signals: &[i32]) -> Result<Signals, Failure> {
     let caught = |e| Failure::System(format!("cannot catch signals: {e}"));
-    Signals::catch(&[SIGINT, SIGTERM]).map_err(caught)
+    Signals::catch(signals).map_err(caught)
 }
 
 /// Totals of the replies so far, for the summary at Ctrl-C, which the daemon does not send. Unanswered

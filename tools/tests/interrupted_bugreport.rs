@@ -31,12 +31,20 @@ fn hanging(folder: &Path, name: &str) {
 
 #[test]
 fn an_interrupted_report_leaves_nothing() {
-    for signal in [Signal::INT, Signal::TERM] {
+    // Of nohup(1), SIGHUP is ignored. The tests may run under nohup, too.
+    let (by_default, ignored) = ("--default-signal=HUP", "--ignore-signal=HUP");
+    for (signal, of_hang_up) in [
+        (Signal::INT, by_default),
+        (Signal::TERM, ignored),
+        (Signal::HUP, by_default),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let archive = folder.path().join("report.tar.gz");
         hanging(folder.path(), "ibtapd");
         let path = std::env::var("PATH").unwrap();
-        let report = Command::new(env!("CARGO_BIN_EXE_ibtap"))
+        let report = Command::new("env")
+            .arg(of_hang_up)
+            .arg(env!("CARGO_BIN_EXE_ibtap"))
             .arg("--socket")
             .arg(folder.path().join("none"))
             .args(["bugreport", "--output"])
@@ -49,6 +57,13 @@ fn an_interrupted_report_leaves_nothing() {
         let file = folder.path().join("pid");
         await_that("no program runs", || file.exists());
         assert!(archive.exists());
+        let status = fs::read_to_string(format!("/proc/{}/status", report.id())).unwrap();
+        let mask = status
+            .lines()
+            .find_map(|l| l.strip_prefix("SigIgn:\t"))
+            .unwrap();
+        let mask = u64::from_str_radix(mask, 16).unwrap();
+        assert_eq!(mask & 1 != 0, of_hang_up == ignored, "{status}");
         kill_process(Pid::from_child(&report), signal).unwrap();
         let done = report.wait_with_output().unwrap();
         assert_eq!(done.status.code(), Some(2), "{done:?}");

@@ -1,4 +1,4 @@
-//! Ctrl-C during a report: neither half an archive nor a running program stays.
+//! Ctrl-C or the end of the terminal during a report: neither half an archive nor a running program stays.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,10 +8,30 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use control::signals::Signals;
+use control::signals::{SIGHUP, SIGINT, SIGTERM, Signals};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::follow::catch;
 use crate::output::Failure;
+
+/// The signals that interrupt a report.
+///
+/// # Errors
+/// Errors of the operating system.
+pub fn signals() -> Result<Signals, Failure> {
+    let all = [SIGINT, SIGTERM, SIGHUP];
+    // Under nohup(1), a report goes on.
+    let ends = if ignores_hang_up() { &all[..2] } else { &all };
+    catch(ends)
+}
+
+/// Whether SIGHUP, signal 1, is ignored (proc_pid_status(5)).
+fn ignores_hang_up() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 != 0)
+}
 
 /// What an interruption ends.
 #[derive(Debug, Default)]
