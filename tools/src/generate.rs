@@ -69,6 +69,11 @@ The daemon, the system or the subnet administrator reported an error. reload: a 
 .TP
 .B 3
 No daemon answers. sa: there is no subnet manager, or no answer.
+.PP
+Three commands have other exit statuses:
+.BR ibtap\-decode (8),
+.BR ibtap\-doctor (8),
+.BR ibtap\-bugreport (8).
 .SH FILES
 .TP
 .I /run/ibtap/ibtapd.sock
@@ -257,6 +262,22 @@ A fault keeps ibtap from working; a line that begins with FAIL describes it.
 .BR nft (8)
 "#;
 
+const BUGREPORT_SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+The archive is complete, or lists what is missing.
+.TP
+.B 1
+The command line is wrong.
+.TP
+.B 2
+The file cannot be written, or a signal interrupted the program.
+.SH "SEE ALSO"
+.BR ibtap (8),
+.BR ibtap\-doctor (8),
+.BR ibtap\-troubleshooting (7)
+"#;
+
 /// Writes all pages and completions below `directory`, which gets the layout of `/usr/share`.
 pub fn write(directory: &Path) -> Result<(), Failure> {
     try_write(directory).map_err(|error| {
@@ -297,6 +318,7 @@ fn pages(command: &Command, sections: &str, directory: &Path) -> io::Result<()> 
         let sections = match sub.get_name() {
             "decode" => DECODE_SECTIONS,
             "doctor" => DOCTOR_SECTIONS,
+            "bugreport" => BUGREPORT_SECTIONS,
             _ => sections,
         };
         pages(sub, sections, directory)?;
@@ -387,6 +409,23 @@ mod tests {
             assert!(page.contains(".SH \"EXIT STATUS\""), "{name}");
             lint(&manuals.join(&name));
         }
+    }
+
+    #[test]
+    fn commands_that_need_no_daemon_have_their_own_exit_statuses() {
+        let directory = tempfile::tempdir().unwrap();
+        try_write(directory.path()).unwrap();
+        let page = |name: &str| {
+            let file = format!("man/man8/{name}.8");
+            fs::read_to_string(directory.path().join(file)).unwrap()
+        };
+        for name in ["decode", "doctor", "bugreport"] {
+            let of_command = page(&format!("ibtap-{name}"));
+            assert!(!of_command.contains("No daemon answers"), "{of_command}");
+            let reference = format!("\n.BR ibtap\\-{name} (8)");
+            assert!(page("ibtap").contains(&reference), "{name}");
+        }
+        assert!(page("ibtap-bugreport").contains("a signal interrupted"));
     }
 
     #[test]
