@@ -192,9 +192,9 @@ const SIGNS: [Sign; 31] = [
     ),
     sign(
         "mac_clashes",
-        Level::Warn,
-        "guests with the MAC of a neighbour",
-        "give the guest another MAC",
+        Level::Note,
+        "neighbours whose synthetic MAC was that of a guest or of the interface",
+        "no action: the neighbour got another MAC",
     ),
     sign(
         "address_conflicts",
@@ -306,6 +306,22 @@ mod tests {
         let found = judged(9);
         assert_eq!((found.len(), found[0].level), (2, Level::Warn));
         assert!(found[0].found.starts_with("tx_errors is 2"));
+    }
+
+    /// ibtapd has given the neighbour another MAC.
+    #[test]
+    fn a_mac_that_two_hosts_had_needs_no_action() {
+        for name in ["mac_collisions", "mac_clashes"] {
+            let stats = InterfaceStats {
+                name: "ib0".into(),
+                protocol: Counters(vec![(name.into(), 1)]),
+                ..InterfaceStats::default()
+            };
+            let found = judge("ib0", &stats);
+            assert_eq!((found.len(), found[0].level), (1, Level::Note), "{name}");
+            let advice = found[0].advice.as_deref().unwrap();
+            assert!(advice.starts_with("no action: "), "{advice}");
+        }
     }
 
     #[test]
