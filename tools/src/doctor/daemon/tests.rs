@@ -1,8 +1,8 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 
-use control::api::{LinkAddress, LogLevel, Mode, QueuePairInfo, ResourcesInfo};
-use fabric::{Gid, PKey, QKey, Qpn};
+use control::api::{LinkAddress, LogLevel, QueuePairInfo, ResourcesInfo};
+use fabric::{Gid, PKey, Qpn};
 use serde_json::{Value, json};
 
 use super::*;
@@ -10,42 +10,11 @@ use super::*;
 /// An interface of a healthy daemon.
 pub fn interface() -> InterfaceInfo {
     InterfaceInfo {
-        name: "ib0".into(),
-        ifindex: 5,
-        port: "soft/eth0".into(),
-        underlay: Some("eth0".into()),
-        link_layer: LinkLayer::Ethernet,
-        lid: None,
-        sm_lid: None,
-        sm_sl: None,
-        sa_gid: None,
         state: PortState::Active,
         reason: None,
-        up: true,
         carrier: true,
-        mode: Mode::Datagram,
-        connections: None,
-        connections_max: 4096,
-        pkey: PKey::DEFAULT,
-        parent: None,
-        netns: None,
-        qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x1234),
-        gid: Gid([0xfe; 16]),
-        address: LinkAddress([0; 20]),
-        mac: LinkAddress([2; 6]),
-        broadcast: Gid([0xff; 16]),
-        broadcast_record: None,
-        mtu: 4092,
-        link_mtu: 4096,
-        queues: 2,
-        persist: false,
-        dhcp: control::api::DhcpMode::default(),
-        reflect: false,
-        umcast: false,
-        vlan_pkey: false,
-        pid: 7,
-        version: env!("CARGO_PKG_VERSION").into(),
+        ..crate::text::tests::interface()
     }
 }
 
