@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::cli::{Cli, Command};
 use crate::follow;
-use crate::output::{Failure, Format, after, print};
+use crate::output::{Failure, Format, after, print, print_for_programs};
 use crate::resources::{self, Query};
 use crate::text;
 pub use vnics::both;
@@ -79,7 +79,7 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         Command::Metrics => {
             let text = connect()?.call(methods::METRICS, &Nothing {})?;
             let text = control::metrics::classic(&text);
-            print(format, &[Metrics { text }], |all| {
+            print_for_programs(format, &[Metrics { text }], |all| {
                 all.iter().map(|one| one.text.as_str()).collect()
             })
         }

@@ -1,5 +1,7 @@
 //! Output to the user: text or JSON on stdout, one sentence on stderr, an exit status.
 
+use std::io::IsTerminal;
+
 use control::ClientError;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
 use control::output::{self, OutputError};
@@ -110,6 +112,18 @@ pub fn print_coloured<T: Serialize>(
     text: impl FnOnce(&[T]) -> String,
 ) -> Result<(), Failure> {
     finish(as_made(format, items, text))
+}
+
+/// The same for a text that programs read: only a terminal gets other names.
+pub fn print_for_programs<T: Serialize>(
+    format: Format,
+    items: &[T],
+    text: impl FnOnce(&[T]) -> String,
+) -> Result<(), Failure> {
+    match std::io::stdout().is_terminal() {
+        true => write(format, items, text),
+        false => finish(as_made(format, items, text)),
+    }
 }
 
 /// The exit status of a command after its output. A reader that has closed the output, such as `head`, does not change
