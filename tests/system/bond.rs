@@ -104,12 +104,13 @@ fn active_backup(fail_over_mac: &str) {
         (a.show("ib0")["mac"] == a.link("ib0")["address"]).then_some(())
     });
     goes_on(a, b, |turn| {
-        let slave = ["wire0", "ib0"][turn % 2];
-        a.ok(&format!("ip link set bond0 type bond active_slave {slave}"));
-    });
-    goes_on(a, b, |turn| {
-        let state = ["down", "up"][turn % 2];
-        a.ok(&format!("ip link set wire0 {state}"));
+        let fail_over = [
+            "bond0 type bond active_slave wire0",
+            "bond0 type bond active_slave ib0",
+            "ib0 down",
+            "ib0 up",
+        ][turn];
+        a.ok(&format!("ip link set {fail_over}"));
     });
 }
 
