@@ -88,7 +88,7 @@ impl<D: Device> Engine<D> {
             service,
         };
         let device = self.device.as_mut();
-        let device = device.ok_or(ConnectError::NoGid)?;
+        let device = device.ok_or(ConnectError::Unreachable(peer))?;
         let mut failure = None;
         let (id, local) = (ConnectionId(self.next_id), self.view.gid);
         let made = self.table.insert(|key| {

@@ -479,7 +479,7 @@ fn a_device_that_goes_takes_everything_along_and_listens_again_when_it_is_back()
     assert_eq!(closed, [(id, gone), (asked, gone)]);
     assert!(matches!(
         w.engine.connect(w.now, ME, &asks(SERVICE)),
-        Err(ConnectError::NoGid)
+        Err(ConnectError::Unreachable(_))
     ));
     assert_eq!(w.engine.next_deadline(), None);
     // The endpoints are no members meanwhile.

@@ -360,8 +360,8 @@ impl Connections for VerbsWorker {
     ) -> Result<ConnectionId, ConnectError> {
         self.follow();
         if self.lane.is_none() {
-            // The peer has nothing to do with it.
-            return Err(io::Error::from(io::ErrorKind::NotConnected).into());
+            // The RDMA device is away, and the port has no GID without it.
+            return Err(ConnectError::NoGid);
         }
         self.counts.verbs_calls += 2;
         self.connections.connect(clock(), endpoint, request)

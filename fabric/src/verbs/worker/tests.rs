@@ -303,7 +303,7 @@ fn a_peer_is_not_unreachable_because_the_device_has_failed() {
     let failed: io::Result<()> = Err(io::Error::other("it fails"));
     w.worker.check("for a test", failed);
     let refused = w.request();
-    assert!(matches!(&refused, Err(ConnectError::Os(_))), "{refused:?}");
+    assert!(matches!(&refused, Err(ConnectError::NoGid)), "{refused:?}");
 }
 
 /// Of four peers that take nothing, one gives its places: that of the first message.
