@@ -114,12 +114,23 @@ impl Subnet {
             .push_back(SubnetEvent::Path { destination, path });
     }
 
-    /// A port joined or left the subnet: its paths are gone.
+    /// A port joined or left the subnet: its paths are gone. An answer on its way may be from before the change.
     pub(super) fn port_changed(&mut self, gid: Gid) {
-        let known = self.paths.0.extract_if(|destination, entry| {
-            destination.gid == gid && matches!(entry, Entry::Known(..))
+        let mut ended = Vec::new();
+        self.paths.0.retain(|destination, entry| {
+            if destination.gid != gid {
+                return true;
+            }
+            match entry {
+                Entry::Known(..) => ended.push(*destination),
+                Entry::Asked(before, changed) => {
+                    *changed = true;
+                    ended.extend(before.take().map(|_| *destination));
+                }
+            }
+            matches!(entry, Entry::Asked(..))
         });
-        for (destination, _) in known {
+        for destination in ended {
             let why = "the subnet administrator reported a change of the port";
             let path = Err(Unreachable::Refused(why.to_owned()));
             self.events

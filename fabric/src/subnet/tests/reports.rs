@@ -58,3 +58,47 @@ fn a_report_about_a_port_ends_a_path_that_a_silent_administrator_did_not_confirm
     world.sa.faults.silent = false;
     assert!(world.path(0, to(2)).is_ok());
 }
+
+/// The question is older than the Report, and gets no answer.
+#[test]
+fn a_report_about_a_port_ends_a_path_whose_question_is_open() {
+    let mut world = World::new(3, 1, Faults::default());
+    world.path(0, to(2)).unwrap();
+    world.now = world.now.after(Duration::from_secs(61));
+    world.sa.faults.silent = true;
+    world.events[0].clear();
+    let now = world.now;
+    assert_eq!(world.ports[0].resolve(now, to(2)), None);
+    let notice = sa::Notice::of_gid(sa::trap::GID_IN_SERVICE, port_gid(2), Lid(1), port_gid(0));
+    for _ in 0..2 {
+        world.ports[0].reported(now, &notice);
+    }
+    world.run(Duration::from_secs(30));
+    let [
+        SubnetEvent::Path { path: ended, .. },
+        SubnetEvent::Path { path: answer, .. },
+    ] = &world.events[0][..]
+    else {
+        panic!("{:?}", world.events[0]);
+    };
+    assert!(matches!(ended, Err(Unreachable::Refused(_))));
+    assert_eq!(*answer, Err(Unreachable::NoAnswer));
+    assert_eq!(world.ports[0].path(to(2)), None);
+}
+
+/// The answer may be from before the Report: the next use asks again.
+#[test]
+fn a_path_answered_after_a_report_about_the_port_is_old() {
+    let mut world = World::new(3, 1, Faults::default());
+    let now = world.now;
+    assert_eq!(world.ports[0].resolve(now, to(2)), None);
+    let notice = sa::Notice::of_gid(sa::trap::GID_IN_SERVICE, port_gid(2), Lid(1), port_gid(0));
+    world.ports[0].reported(now, &notice);
+    for _ in 0..2 {
+        assert_eq!(world.ports[0].resolve(world.now, to(2)), None);
+        world.run(Duration::from_secs(1));
+        let last = world.events[0].last();
+        assert!(matches!(last, Some(SubnetEvent::Path { path: Ok(_), .. })));
+    }
+    assert!(world.ports[0].resolve(world.now, to(2)).is_some());
+}
