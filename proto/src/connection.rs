@@ -213,7 +213,7 @@ pub enum CloseReason {
     TimedOut,
     /// The queue pair failed. Messages without acknowledgement may or may not have arrived.
     Failed(WcStatus),
-    /// The port lost the connection's address, or no longer carries packets of its size.
+    /// The port lost the connection's address, or its RDMA device.
     PortGone,
     /// The network no longer carries packets of the connection's path MTU, or carries larger ones.
     PathMtu,

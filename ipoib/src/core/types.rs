@@ -233,7 +233,7 @@ impl fmt::Display for Ended {
                 write!(f, "the queue pair failed: {status}")
             }
             Ended::Closed(CloseReason::PortGone) => f.write_str("the port lost its address"),
-            Ended::Closed(CloseReason::PathMtu) => f.write_str("the underlay's MTU changed"),
+            Ended::Closed(CloseReason::PathMtu) => f.write_str("the port's MTU changed"),
             Ended::Closed(CloseReason::PKeyChange) => {
                 f.write_str("the P_Key's entry in the P_Key table changed")
             }

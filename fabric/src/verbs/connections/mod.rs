@@ -198,7 +198,7 @@ impl<D: Device> Engine<D> {
         let moved = view.gid != self.view.gid
             || view.scope != self.view.scope
             || view.services != self.view.services;
-        self.view = view;
+        let former = std::mem::replace(&mut self.view, view).path_mtu;
         if moved {
             self.listeners.close(now);
         }
@@ -213,16 +213,22 @@ impl<D: Device> Engine<D> {
         if device.is_some() {
             listeners.retain(|e| view.members.contains_key(&e));
         }
+        // A larger path MTU ends connections that the former one limited.
+        let limited = former.filter(|_| former < view.path_mtu);
         let mut over = Vec::new();
         for (key, c) in table.iter() {
             let reason = match view.members.get(&c.endpoint) {
                 None => CloseReason::PortGone,
                 Some(_) if c.local != view.gid => CloseReason::PortGone,
                 Some(member) if member.entry != Some(c.entry) => CloseReason::PKeyChange,
-                Some(_) if view.path_mtu.is_none_or(|m| m.bytes() < c.path_mtu) => {
-                    CloseReason::PortGone
-                }
-                Some(_) => continue,
+                Some(_) => match view.path_mtu {
+                    None => CloseReason::PortGone,
+                    Some(m) if m.bytes() < c.path_mtu => CloseReason::PathMtu,
+                    Some(_) if limited.is_some_and(|m| m.bytes() == c.path_mtu) => {
+                        CloseReason::PathMtu
+                    }
+                    Some(_) => continue,
+                },
             };
             over.push((key, reason));
         }

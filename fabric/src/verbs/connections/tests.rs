@@ -6,7 +6,9 @@ mod random;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{ConnectError, ConnectionId, EndpointId, PKey, Qpn, RejectReason, ServiceId, Services};
+use proto::{
+    ConnectError, ConnectionId, EndpointId, IbMtu, PKey, Qpn, RejectReason, ServiceId, Services,
+};
 use zerocopy::IntoBytes;
 
 use self::fake::{Fake, FakeId, asks, view};
@@ -461,6 +463,25 @@ fn a_port_that_changes_ends_what_stood_on_it() {
         w.engine.follow(w.now, other);
         assert_eq!(w.closed(), Some((id, reason)));
     }
+}
+
+/// The port's MTU falls and grows again.
+#[test]
+fn connections_end_when_the_port_carries_larger_packets() {
+    let with = |path_mtu| View {
+        path_mtu: Some(path_mtu),
+        ..view()
+    };
+    let mut w = World::new();
+    let (id, _) = w.open();
+    w.engine.follow(w.now, with(IbMtu::B4096));
+    assert_eq!(w.closed(), None, "the path has 1024, the port had 2048");
+    w.engine.follow(w.now, with(IbMtu::B512));
+    assert_eq!(w.closed(), Some((id, CloseReason::PathMtu)));
+    w.fake().path.path_mtu = 512;
+    let (id, _) = w.open();
+    w.engine.follow(w.now, with(IbMtu::B1024));
+    assert_eq!(w.closed(), Some((id, CloseReason::PathMtu)));
 }
 
 #[test]
