@@ -142,6 +142,10 @@ impl Subnet {
         let wanted = Membership::new(now, pkey, qkey, true);
         let membership = self.groups.entry(mgid).or_insert(wanted);
         let was_receiver = std::mem::replace(&mut membership.receives, true);
+        if !was_receiver {
+            // The receiver may create the group.
+            membership.qkey = qkey;
+        }
         match (membership.state, &membership.record) {
             (State::Member(_), Some(record)) if was_receiver => match parameters(record) {
                 Some(parameters) => Joined::Now(parameters),
@@ -350,10 +354,8 @@ impl Subnet {
             membership.held |= left;
         }
         let Some(id) = self.ask(now, request, Purpose::Join(mgid)) else {
-            return self.failed(
-                mgid,
-                "too many requests to the subnet administrator wait".into(),
-            );
+            let why = "too many requests to the subnet administrator wait";
+            return self.failed(mgid, why.into());
         };
         if let Some(membership) = self.groups.get_mut(&mgid) {
             membership.state = State::Asked(id, attempt);
@@ -667,10 +669,8 @@ impl Subnet {
 
     /// The groups whose joins wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = Gid> {
-        let waiting = self
-            .groups
-            .iter()
-            .filter(|(_, m)| m.state == State::Waiting);
+        let groups = self.groups.iter();
+        let waiting = groups.filter(|(_, m)| m.state == State::Waiting);
         waiting.map(|(mgid, _)| *mgid)
     }
 

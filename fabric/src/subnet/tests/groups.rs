@@ -91,6 +91,27 @@ fn a_packet_creates_no_group_without_the_parameters_of_a_broadcast_group() {
     assert_eq!(world.sa.member(gid, 0), 8);
 }
 
+/// The membership to send has no Q_Key; the receiver, which may create the group, has one.
+#[test]
+fn a_group_is_created_with_the_receivers_q_key_after_the_port_has_only_sent() {
+    let mut world = World::new(1, 1, Faults::default());
+    let gid: Gid = "ff15:beef::1".parse().unwrap();
+    let destination = Destination {
+        gid,
+        pkey: PKey::DEFAULT,
+    };
+    let of_broadcast = world.sa.groups[&broadcast()].record;
+    world.sa.create(sa::McMemberRecord {
+        mgid: gid,
+        ..of_broadcast
+    });
+    assert!(world.path(0, destination).is_ok());
+    world.sa.groups.clear();
+    world.ports[0].changed(world.now, true);
+    assert!(is_now(&world.joined(0, gid)));
+    assert_eq!(world.sa.groups[&gid].record.qkey, QKEY);
+}
+
 #[test]
 fn a_packet_joins_no_broadcast_group() {
     let mut world = World::new(1, 1, Faults::default());
