@@ -109,15 +109,15 @@ impl<H> Default for AddressHandles<H> {
 }
 
 impl<H> AddressHandles<H> {
-    /// A handle with these attributes, existing or new. A handle that had no users is made again when it is used: its
-    /// peer may have come back with another MAC or path.
+    /// A handle with these attributes, existing or new. An existing one is made again when it is used: its peer may have
+    /// come back with another MAC or path, before the former user has released the handle.
     ///
     /// # Errors
     /// ENOSPC if the table is full.
     pub fn create(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
         if let Some(&at) = self.by_attributes.get(attributes) {
             let handle = AddressHandle(at);
-            if let Some(entry) = self.entry(handle).filter(|e| e.users == 0)
+            if let Some(entry) = self.entry(handle)
                 && let State::Ready(_, Some(until)) = &mut entry.state
             {
                 *until = Instant(0);
@@ -622,6 +622,19 @@ mod tests {
         let a = t.create(&to(1)).unwrap();
         make_all(&mut t);
         t.release(a);
+        assert_eq!(t.create(&to(1)).unwrap(), a);
+        for _ in 0..2 {
+            assert!(matches!(t.find(a, || Instant(0)), Found::Ready(_)));
+        }
+        assert_eq!(t.take_wanted().len(), 1);
+    }
+
+    /// Its peer came back with another queue pair, and the neighbour of the former one is not forgotten yet.
+    #[test]
+    fn a_handle_is_made_again_for_a_further_user() {
+        let mut t = AddressHandles::<u32>::default();
+        let a = t.create(&to(1)).unwrap();
+        make_all(&mut t);
         assert_eq!(t.create(&to(1)).unwrap(), a);
         for _ in 0..2 {
             assert!(matches!(t.find(a, || Instant(0)), Found::Ready(_)));
