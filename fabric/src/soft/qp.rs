@@ -236,13 +236,6 @@ impl QueuePair {
         self.sqd_notify = attributes.sqd_notify.unwrap_or(self.sqd_notify);
     }
 
-    /// Handles a failed send: RTS becomes SQE (IBA vol. 1, 10.3.1.6).
-    pub fn send_failed(&mut self) {
-        if self.state == State::Rts {
-            self.state = State::Sqe;
-        }
-    }
-
     /// The effect on a posted send request.
     pub const fn post_send(&self) -> Posted {
         self.state.post_send()

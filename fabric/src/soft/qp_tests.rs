@@ -317,12 +317,3 @@ fn a_wrong_belief_about_the_state_is_refused() {
         }
     }
 }
-
-#[test]
-fn a_failed_send_leads_to_sqe_and_back() {
-    let mut qp = in_state(Service::Ud, Rts);
-    qp.send_failed();
-    assert_eq!(qp.state(), Sqe);
-    qp.modify(Rts, &Attributes::default()).unwrap();
-    assert_eq!(qp.state(), Rts);
-}

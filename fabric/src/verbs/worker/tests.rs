@@ -266,6 +266,20 @@ fn a_failed_train_counts_once_and_not_as_a_message() {
     assert_eq!(w.counter("rc_stray_completions"), 0);
 }
 
+#[test]
+fn c41_after_a_failed_send_the_queue_pair_sends_again() {
+    let mut w = World::new(true, 2);
+    let ah = w.make(&AhAttributes::to(PEER.gid, PEER.pkey));
+    assert_eq!(w.send_packets(ah, 1), Sent::Done);
+    let packet = w.fake.device().sends[0];
+    let queue = &w.opened.first.send_cq;
+    w.fake.complete(queue, packet, w.qpn, IBV_WC_LOC_QP_OP_ERR);
+    assert!(w.worker.poll(8).unwrap().is_empty());
+    assert_eq!(w.counter("qp_restarts"), 1);
+    assert_eq!(w.send_packets(ah, 1), Sent::Done);
+    assert_eq!(w.fake.device().sends.len(), 2);
+}
+
 /// No completion follows for what the queue pair had.
 #[test]
 fn a_restarted_queue_pair_makes_room() {
