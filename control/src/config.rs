@@ -2,6 +2,7 @@
 //! or from the command line ([`args::Args::action`]).
 
 pub mod args;
+pub mod fault;
 mod file;
 mod interface;
 pub mod ipoib;
@@ -56,15 +57,8 @@ impl Config {
     /// # Errors
     /// One sentence with the name of the file, and with line and column of an error in it.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
-        let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Config::parse(&text, &name),
-            Err(error) => Err(ConfigError {
-                message: format!(
-                    "cannot read the configuration {name}: {error}; name a readable TOML file"
-                ),
-            }),
-        }
+        let text = fault::read(path).map_err(|message| ConfigError { message })?;
+        Config::parse(&text, &path.display().to_string())
     }
 
     /// The numbers of interfaces of each kind, in words.
@@ -78,10 +72,7 @@ impl Config {
     /// See [`Config::from_file`].
     pub fn parse(text: &str, name: &str) -> Result<Config, ConfigError> {
         file::parse(text).map_err(|fault| {
-            let message = match fault.at.map(|at| position(text, at)) {
-                Some((line, column)) => format!("{name}:{line}:{column}: {}", fault.what),
-                None => format!("{name}: {}", fault.what),
-            };
+            let message = fault.sentence(text, name);
             ConfigError { message }
         })
     }
@@ -125,14 +116,6 @@ pub fn interfaces(ipoib: usize, vnics: usize) -> String {
         (0, vnics) => format!("{vnics} VNIC(s)"),
         (ipoib, vnics) => format!("{ipoib} IPoIB interface(s) and {vnics} VNIC(s)"),
     }
-}
-
-/// Line and column (in characters), both from 1, of byte `at`.
-fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let line = before.matches('\n').count() + 1;
-    (line, before[line_start..].chars().count() + 1)
 }
 
 /// A wrong setting.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use control::api::LogLevel;
+use control::config::fault;
 use proto::{Gid, Mac, PKey};
 use vnic::Lid;
 use vnic::attribute::ServiceClasses;
@@ -141,13 +142,8 @@ impl Config {
     /// # Errors
     /// One sentence with the file's name, line and column.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            ConfigError(format!(
-                "cannot read the configuration {name}: {error}; name a readable TOML file"
-            ))
-        })?;
-        Config::parse(&text, &name)
+        let text = fault::read(path).map_err(ConfigError)?;
+        Config::parse(&text, &path.display().to_string())
     }
 
     /// Parses and checks the text of a TOML file. `name` is the file name in errors.
@@ -155,12 +151,7 @@ impl Config {
     /// # Errors
     /// As [`Config::from_file`].
     pub fn parse(text: &str, name: &str) -> Result<Config, ConfigError> {
-        file::parse(text).map_err(|fault| {
-            ConfigError(match fault.at.map(|at| position(text, at)) {
-                Some((line, column)) => format!("{name}:{line}:{column}: {}", fault.what),
-                None => format!("{name}: {}", fault.what),
-            })
-        })
+        file::parse(text).map_err(|fault| ConfigError(fault.sentence(text, name)))
     }
 
     /// The switch with this id.
@@ -168,14 +159,6 @@ impl Config {
     pub fn switch(&self, id: u16) -> Option<&SwitchConfig> {
         self.switches.iter().find(|switch| switch.id == id)
     }
-}
-
-/// Line and column (in characters), both from 1, of byte `at`.
-fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let line = before.matches('\n').count() + 1;
-    (line, before[line_start..].chars().count() + 1)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use proto::{CmChoice, GidChoice, GidPrefix, LinkMtu, PKey, SaChoice};
 use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
+use super::fault::Fault;
 use super::values::{BusyPoll, GroupAccess};
 use super::{
     Config, IpoibConfig, KeyFault, ManagementKeys, MetricsAddress, PortConfig, PortName, VnicConfig,
@@ -22,46 +23,6 @@ use crate::DEFAULT_SOCKET;
 use crate::api::{LogLevel, Moderation};
 use ipoib::Ipoib;
 use scalar::{ModerationValue, Peer, Value};
-
-/// An error in a file.
-#[derive(Debug)]
-pub(super) struct Fault {
-    /// One sentence for the user.
-    pub what: String,
-    /// Byte of the text.
-    pub at: Option<usize>,
-}
-
-impl Fault {
-    fn at<T>(place: &Spanned<T>, what: impl Into<String>) -> Fault {
-        Fault {
-            what: what.into(),
-            at: Some(place.span().start),
-        }
-    }
-}
-
-impl From<toml::de::Error> for Fault {
-    fn from(error: toml::de::Error) -> Fault {
-        let message = error.message();
-        // Earlier versions named the table `[[device]]`.
-        if message.starts_with("unknown field `device`, expected one of `socket`") {
-            return Fault {
-                what: "[[device]] is named [[ipoib]] now; rename the table".into(),
-                at: error.span().map(|span| span.start),
-            };
-        }
-        // serde calls a struct's members fields; TOML calls them keys.
-        let what = message
-            .replace("unknown field", "unknown key")
-            .replace("missing field", "missing key")
-            .replace('\n', ", ");
-        Fault {
-            what,
-            at: error.span().map(|span| span.start),
-        }
-    }
-}
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,7 +64,7 @@ struct Port {
 
 /// Parses and checks the text of a file.
 pub(super) fn parse(text: &str) -> Result<Config, Fault> {
-    let file: File = toml::from_str(text)?;
+    let file: File = toml::from_str(text).map_err(unreadable)?;
     let mut ports = BTreeMap::new();
     let mut named = Vec::new();
     for (written, port) in &file.port {
@@ -145,6 +106,17 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
         ipoib,
         vnics,
     })
+}
+
+fn unreadable(error: toml::de::Error) -> Fault {
+    // Earlier versions named the table `[[device]]`.
+    let is_former = "unknown field `device`, expected one of `socket`";
+    let is_former = error.message().starts_with(is_former);
+    let mut fault = Fault::from(error);
+    if is_former {
+        fault.what = "[[device]] is named [[ipoib]] now; rename the table".into();
+    }
+    fault
 }
 
 /// The ports of the interfaces.

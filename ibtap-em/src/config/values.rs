@@ -3,10 +3,9 @@
 use std::ops::RangeInclusive;
 
 use control::api::LinkAddress;
+use control::config::fault::Fault;
 use proto::Mac;
 use toml::{Spanned, Value};
-
-use super::file::Fault;
 
 /// A value and its place in the text.
 pub(super) type Written = Spanned<Value>;
