@@ -77,6 +77,12 @@ impl Address {
     pub fn is_usable(&self) -> bool {
         !self.dadfailed && (!self.tentative || self.optimistic)
     }
+
+    /// Whether duplicate address detection has found no other owner, or is not necessary. Before that, a host
+    /// must not replace other hosts' entries for the address (RFC 4862, 5.4; RFC 4429, 3.3).
+    pub fn is_unique(&self) -> bool {
+        !self.dadfailed && !self.tentative
+    }
 }
 
 /// Decodes the payload of RTM_NEWADDR or RTM_DELADDR.

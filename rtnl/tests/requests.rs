@@ -270,7 +270,7 @@ fn settled(requests: &mut Requests, ifindex: u32) -> Vec<Address> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let found = requests.addresses(ifindex).unwrap();
-        if !found.is_empty() && found.iter().all(Address::is_usable) {
+        if !found.is_empty() && found.iter().all(Address::is_unique) {
             return found;
         }
         assert!(Instant::now() < deadline, "{found:?}");
@@ -305,6 +305,26 @@ fn addresses_are_added_and_listed() {
         assert_eq!(found.len(), 3);
         let v4_found = found.iter().find(|found| found.ip == v4).unwrap();
         assert_eq!((v4_found.scope, v4_found.prefix_len), (Scope::Global, 24));
+    });
+}
+
+#[test]
+fn an_optimistic_address_is_usable_before_it_is_unique() {
+    in_namespace(|| {
+        run("ip link add east type veth peer name west");
+        for name in ["east", "west"] {
+            run(&format!("ip link set {name} up"));
+        }
+        let mut requests = Requests::new().unwrap();
+        let east = requests.link_by_name("east").unwrap().index;
+        settled(&mut requests, east);
+        run("sysctl -qw net.ipv6.conf.east.optimistic_dad=1");
+        run("ip addr add 2001:db8::1/64 dev east optimistic");
+        let global =
+            |all: &[rtnl::Address]| *all.iter().find(|a| a.scope == Scope::Global).unwrap();
+        let new = global(&requests.addresses(east).unwrap());
+        assert!(new.is_usable() && !new.is_unique(), "{new:?}");
+        assert!(global(&settled(&mut requests, east)).is_unique());
     });
 }
 

@@ -36,8 +36,8 @@ impl Interfaces {
             }
             Event::AddressAdded(a) => {
                 cx.adoption.candidates.touched(place, a.ifindex);
-                let usable = self.ips_mut().filter(|_| a.is_usable());
-                let here = usable.filter(|(i, _)| i.place == place);
+                let unique = self.ips_mut().filter(|_| a.is_unique());
+                let here = unique.filter(|(i, _)| i.place == place);
                 for (interface, ip) in here.filter(|(i, ip)| ip.announces_for(i, a.ifindex)) {
                     ip.address_added(interface, &cx.ports[interface.port], a.ip);
                 }

@@ -29,7 +29,7 @@ impl Ip {
             let mut found = BTreeSet::new();
             for ifindex in [Some(interface.ifindex), bridge].into_iter().flatten() {
                 let all = netlink.addresses(ifindex)?;
-                found.extend(all.iter().filter(|a| a.is_usable()).map(|a| a.ip));
+                found.extend(all.iter().filter(|a| a.is_unique()).map(|a| a.ip));
             }
             Ok::<_, rtnl::Error>(found)
         });
