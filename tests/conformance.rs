@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The tables: the prefix of their statements' ids, and the number of the last statement.
 const TABLES: [(&str, u32); 7] = [
-    ("C", 124),
+    ("C", 125),
     ("VC", 30),
     ("VT", 20),
     ("VM", 26),

@@ -32,7 +32,7 @@ use crate::group::{BROADCAST, Groups};
 use crate::guests::{Guests, Standing};
 use crate::multicast::mgid;
 use crate::neighbour::{Link, Neighbours};
-use crate::own::{Announcer, write_announcement, write_question};
+use crate::own::{Announcement, Announcer, write_announcement, write_question};
 use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
 use crate::source_limits::SourceLimits;
 use crate::too_big;
@@ -296,9 +296,9 @@ impl Ipoib {
             return Some((to, self.services.echo.current()));
         }
         let local = self.config.local;
-        let written = if let Some(ip) = self.announcer.next(now) {
+        let written = if let Some(Announcement { ip, router }) = self.announcer.next(now) {
             self.counters.announcements_sent += 1;
-            write_announcement(&mut self.scratch, &local, ip)
+            write_announcement(&mut self.scratch, &local, ip, router)
         } else {
             let (target, source) = self.resolver.next_question(now)?;
             self.counters.resolutions_sent += 1;
@@ -346,10 +346,11 @@ impl Ipoib {
     }
 
     /// Announces an IP address of the host on the link, now and again a second later: a gratuitous ARP
-    /// request or an unsolicited neighbour advertisement. Ignores addresses other than unicast.
-    pub fn announce(&mut self, ip: IpAddr) {
+    /// request or an unsolicited neighbour advertisement. `router`: the host is an IPv6 router there. Ignores
+    /// addresses other than unicast.
+    pub fn announce(&mut self, ip: IpAddr, router: bool) {
         if learning::is_claimable(ip) {
-            self.announcer.announce(ip);
+            self.announcer.announce(Announcement { ip, router });
         }
     }
 

@@ -31,6 +31,7 @@ use std::net::IpAddr;
 use foldhash::fast::RandomState;
 
 use crate::address::mac_key;
+use crate::own::Announcement;
 use proto::lru::{Lru, Place, Placed};
 use proto::{Mac, Time};
 
@@ -68,6 +69,8 @@ pub struct Guest {
     pub ip: IpAddr,
     pub mac: Mac,
     pub standing: Standing,
+    /// Its last advertisement was that of an IPv6 router; `None`: it sent none yet.
+    pub router: Option<bool>,
     /// Time of the last packet, to about a second.
     pub used: Time,
     /// Time of the last update for other replicas.
@@ -87,6 +90,19 @@ impl Guest {
 
     pub fn idle_ms(&self, now: Time) -> u64 {
         now.0.saturating_sub(self.used.0)
+    }
+
+    /// The announcement of the address. `None` while it is not known whether its owner is an IPv6 router:
+    /// with a wrong flag, hosts delete their default route.
+    pub fn announcement(&self) -> Option<Announcement> {
+        let router = match self.ip {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(_) => self.router?,
+        };
+        Some(Announcement {
+            ip: self.ip,
+            router,
+        })
     }
 
     fn ends(&self) -> Time {
@@ -193,20 +209,26 @@ impl Guests {
         }
     }
 
+    /// Notes the kind of an advertisement by the owner of an address.
+    pub fn set_router(&mut self, ip: IpAddr, router: bool) {
+        if let Some(slot) = self.by_ip.get(&ip) {
+            self.slots[*slot as usize].router = Some(router);
+        }
+    }
+
     /// Assigns an address to a guest or to the host itself. `None` if the table is full of more reliable
     /// addresses; otherwise the evicted entry.
     pub fn set(&mut self, now: Time, ip: IpAddr, mac: Mac, standing: Standing) -> Option<Evicted> {
-        let evicted = match self.by_ip.get(&ip).copied() {
-            Some(slot) => {
-                self.remove(slot);
-                None
-            }
+        let former = self.forget(ip);
+        let evicted = match former {
+            Some(_) => None,
             None => self.make_room(standing)?,
         };
         let new = Guest {
             ip,
             mac,
             standing,
+            router: former.filter(|g| g.mac == mac).and_then(|g| g.router),
             used: now,
             published: now,
             place: Place::default(),

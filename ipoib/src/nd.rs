@@ -219,6 +219,15 @@ impl<'p> Message<'p> {
         }
     }
 
+    /// Whether an advertisement is that of a router (RFC 4861, 4.2 and 4.4). Other messages do not show it.
+    pub fn router(&self) -> Option<bool> {
+        match self.kind {
+            Kind::RouterAdvertisement => Some(true),
+            Kind::NeighbourAdvertisement => Some(self.packet[IPV6_LEN + 4] & 0x80 != 0),
+            _ => None,
+        }
+    }
+
     /// The type of the option with the address, and the IP address (RFC 4861, 4.1-4.5).
     pub fn claim(&self) -> (u8, IpAddr) {
         match (self.kind, self.target()) {

@@ -28,6 +28,10 @@ const ARP_LEN: usize = ENCAP_LEN + INFINIBAND_ARP_LEN;
 /// IPv6 header, fixed part of a solicitation or advertisement, an option.
 const ND_LEN: usize = ENCAP_LEN + 40 + 24 + INFINIBAND_OPTION_LEN;
 
+/// Flags of an advertisement (RFC 4861, section 4.4): its sender is a router; the address replaces a known one.
+const ROUTER: u8 = 0x80;
+const OVERRIDE: u8 = 0x20;
+
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// A complete IB payload in `out`, for a group.
@@ -75,11 +79,11 @@ fn solicitation<'a>(source: Ipv6Addr, target: Ipv6Addr, option: &'a [u8]) -> Nd<
     }
 }
 
-/// An unsolicited advertisement with the override flag (RFC 4861, section 7.2.6).
-fn advertisement<'a>(ip: Ipv6Addr, option: &'a [u8]) -> Nd<'a> {
+/// An unsolicited advertisement (RFC 4861, section 7.2.6).
+fn advertisement<'a>(ip: Ipv6Addr, flags: u8, option: &'a [u8]) -> Nd<'a> {
     Nd {
         icmp_type: 136,
-        flags: 0x20,
+        flags,
         option,
         source: ip,
         destination: ALL_NODES,
@@ -146,12 +150,19 @@ pub fn write_question(
 }
 
 /// Writes a gratuitous ARP request (RFC 5227, section 3) or an unsolicited advertisement, for the fabric.
-pub fn write_announcement(out: &mut [u8], local: &HardwareAddress, ip: IpAddr) -> Written {
+/// `router`: the owner of the address is an IPv6 router.
+pub fn write_announcement(
+    out: &mut [u8],
+    local: &HardwareAddress,
+    ip: IpAddr,
+    router: bool,
+) -> Written {
     match ip {
         IpAddr::V4(ip) => write_fabric_arp(out, local, ip, ip),
         IpAddr::V6(ip) => {
             let option = fabric_option(OPTION_TARGET, local);
-            write_fabric_nd(out, &advertisement(ip, &option))
+            let flags = if router { OVERRIDE | ROUTER } else { OVERRIDE };
+            write_fabric_nd(out, &advertisement(ip, flags, &option))
         }
     }
 }
@@ -204,18 +215,27 @@ pub fn write_host_question(out: &mut Vec<u8>, mac: Mac, source: IpAddr, target: 
 }
 
 /// Writes an announcement of the MAC of a peer's IP address, for the host side.
+///
+/// The core does not know whether the peer is a router. Without the Router flag, hosts delete a default
+/// route through the peer. Such routes have link-local addresses (RFC 4861, section 4.2), so an advertisement of
+/// these has no Override flag: a host that knows another MAC checks that MAC, and keeps the route.
 pub fn write_host_announcement(out: &mut Vec<u8>, mac: Mac, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => write_host_arp(out, mac, ip, ip),
         IpAddr::V6(ip) => {
             let option = host_option(OPTION_TARGET, mac);
-            write_host_nd(out, mac, &advertisement(ip, &option));
+            let flags = match ip.is_unicast_link_local() {
+                true => 0,
+                false => OVERRIDE,
+            };
+            write_host_nd(out, mac, &advertisement(ip, flags, &option));
         }
     }
 }
 
 /// Writes the correction for `to`, which sends to the MAC `stale`, that a guest has the IP address: an ARP
-/// reply or an unsolicited advertisement, for the host side. False if the address families differ.
+/// reply or a query in the guest's name, for the host side. The query does not change what `to` knows about
+/// routers (RFC 4861, section 7.2.3). False if the address families differ.
 pub fn write_host_correction(out: &mut Vec<u8>, stale: Mac, guest: Holder, to: Holder) -> bool {
     match (guest.ip, to.ip) {
         (IpAddr::V4(ip), IpAddr::V4(to_ip)) => {
@@ -232,10 +252,10 @@ pub fn write_host_correction(out: &mut Vec<u8>, stale: Mac, guest: Holder, to: H
             out.extend_from_slice(&packet);
         }
         (IpAddr::V6(ip), IpAddr::V6(to_ip)) => {
-            let option = host_option(OPTION_TARGET, guest.mac);
+            let option = host_option(OPTION_SOURCE, guest.mac);
             let nd = Nd {
                 destination: to_ip,
-                ..advertisement(ip, &option)
+                ..solicitation(ip, to_ip, &option)
             };
             write_host_nd(out, stale, &nd);
             out[..6].copy_from_slice(&to.mac);
@@ -271,8 +291,17 @@ pub enum HostSide {
     },
 }
 
+/// An IP address to announce.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Announcement {
+    pub ip: IpAddr,
+    /// The owner is an IPv6 router. Without the Router flag, hosts delete a default route through the address
+    /// (RFC 4861, section 7.2.5).
+    pub router: bool,
+}
+
 struct Pending {
-    ip: IpAddr,
+    what: Announcement,
     due: Time,
     left: u8,
 }
@@ -288,26 +317,26 @@ pub struct Announcer {
 
 impl Announcer {
     /// Announces an address of the host, now and again later.
-    pub fn announce(&mut self, ip: IpAddr) {
-        self.add(ip, REPEATS, PENDING_MAX);
+    pub fn announce(&mut self, what: Announcement) {
+        self.add(what, REPEATS, PENDING_MAX);
     }
 
     /// Cancels the announcements of an address that is no longer here: they would take it from its present
     /// owner.
     pub fn withdraw(&mut self, ip: IpAddr) {
-        self.pending.retain(|p| p.ip != ip);
+        self.pending.retain(|p| p.what.ip != ip);
     }
 
     /// Announces an address of a guest, now and again later if it was a peer's. A flood of guests delays
     /// neither the link nor the host's own announcements.
-    pub fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) {
+    pub fn announce_guest(&mut self, now: Time, what: Announcement, again: bool) {
         if now >= self.second.after(1000) {
             self.second = now;
             self.guests = 0;
         }
         if self.guests < GUESTS_PER_SECOND {
             self.guests += 1;
-            self.add(ip, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
+            self.add(what, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
         }
     }
 
@@ -316,27 +345,27 @@ impl Announcer {
         self.pending.clear();
     }
 
-    fn add(&mut self, ip: IpAddr, left: u8, max: usize) {
-        self.pending.retain(|p| p.ip != ip);
+    fn add(&mut self, what: Announcement, left: u8, max: usize) {
+        self.withdraw(what.ip);
         if self.pending.len() < max {
             self.pending.push(Pending {
-                ip,
+                what,
                 due: Time(0),
                 left,
             });
         }
     }
 
-    pub fn next(&mut self, now: Time) -> Option<IpAddr> {
+    pub fn next(&mut self, now: Time) -> Option<Announcement> {
         let at = self.pending.iter().position(|p| p.due <= now)?;
         let p = &mut self.pending[at];
-        let ip = p.ip;
+        let what = p.what;
         p.left -= 1;
         p.due = now.after(REPEAT_MS);
         if p.left == 0 {
             self.pending.swap_remove(at);
         }
-        Some(ip)
+        Some(what)
     }
 
     pub fn next_deadline(&self) -> Option<Time> {

@@ -19,6 +19,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_AF_SPEC: u16 = 26;
 const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_CARRIER: u16 = 33;
 const IFLA_LINK_NETNSID: u16 = 37;
@@ -31,6 +32,11 @@ const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_GRO_MAX_SIZE: u16 = 58;
 const IFLA_ALLMULTI: u16 = 61;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+/// In IFLA_AF_SPEC, attributes are numbered by address family.
+const AF_INET6: u16 = 10;
+/// The interface's IPv6 settings as an array of `int`, indexed by DEVCONF_ numbers (kernel
+/// include/uapi/linux/ipv6.h). The first, DEVCONF_FORWARDING, is `forwarding`.
+const IFLA_INET6_CONF: u16 = 2;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_MACVLAN_MODE: u16 = 1;
@@ -260,6 +266,20 @@ pub(crate) fn decode(payload: &[u8]) -> Option<LinkMessage> {
         message.link.link = None;
     }
     Some(message)
+}
+
+/// The setting `net.ipv6.conf.IF.forwarding` in the payload of RTM_NEWLINK; `None` without IPv6.
+pub(crate) fn forwards_ipv6(payload: &[u8]) -> Option<bool> {
+    let settings = nested(payload.get(HEADER_LEN..)?, IFLA_AF_SPEC)
+        .and_then(|families| nested(families, AF_INET6))
+        .and_then(|family| nested(family, IFLA_INET6_CONF))?;
+    u32_of(settings).map(|forwarding| forwarding != 0)
+}
+
+/// The value of an attribute.
+fn nested(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut all = attributes(bytes);
+    all.find_map(|(kind, value)| (kind == wanted).then_some(value))
 }
 
 fn from_header(header: &LinkHeader) -> Link {

@@ -70,6 +70,23 @@ impl Requests {
         })
     }
 
+    /// Whether the host forwards IPv6 packets from an interface (`net.ipv6.conf.IF.forwarding`), so that it is a
+    /// router there; false without IPv6. The kernel does not announce changes with those of interfaces.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; errors of the socket.
+    pub fn forwards_ipv6(&mut self, ifindex: u32) -> Result<bool, Error> {
+        let what = format!("read the IPv6 settings of interface {ifindex}");
+        let query = RouteNetlinkMessage::GetLink(link_message(ifindex));
+        let mut forwards = None;
+        self.transport.ask(&what, query, |message| {
+            if message.kind == RTM_NEWLINK {
+                forwards = forwards.or_else(|| link::forwards_ipv6(message.payload));
+            }
+        })?;
+        Ok(forwards.unwrap_or_default())
+    }
+
     /// All interfaces, by index.
     ///
     /// # Errors

@@ -329,6 +329,20 @@ fn an_optimistic_address_is_usable_before_it_is_unique() {
 }
 
 #[test]
+fn forwarding_is_a_setting_of_the_interface() {
+    in_namespace(|| {
+        run("ip link add east type veth peer name west");
+        run("sysctl -qw net.ipv6.conf.east.forwarding=1");
+        let mut requests = Requests::new().unwrap();
+        for (name, forwards) in [("east", true), ("west", false)] {
+            let index = requests.link_by_name(name).unwrap().index;
+            assert_eq!(requests.forwards_ipv6(index).unwrap(), forwards, "{name}");
+        }
+        assert!(requests.forwards_ipv6(99).unwrap_err().is_not_found());
+    });
+}
+
+#[test]
 fn duplicate_address_detection_shows() {
     in_namespace(|| {
         run("ip link add east type veth peer name west");

@@ -60,8 +60,8 @@ pub enum Command {
     SendManagement(LinkId, Gid, fabric::Qpn, Box<[u8]>),
     /// Set the groups that the endpoint is attached to, for status tables.
     SetJoined(LinkId, Vec<Gid>),
-    /// Announce an address of the host on the link.
-    Announce(LinkId, IpAddr),
+    /// Announce an address of the host on the link; true: the host is an IPv6 router there.
+    Announce(LinkId, IpAddr, bool),
     /// Stop announcing an address: the host no longer has it.
     Withdraw(LinkId, IpAddr),
     /// The host itself has this address on the TAP. Sent only if the TAP has stacked interfaces.

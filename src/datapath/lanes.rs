@@ -287,7 +287,7 @@ mod tests {
         assert!(used(&lanes).is_empty());
         let announce = |lanes: &mut Lanes<IpLane>, at| {
             let lane = lanes.get_mut(at).unwrap();
-            lane.core.announce([10, 0, 0, 1].into());
+            lane.core.announce([10, 0, 0, 1].into(), false);
             while lane.core.poll_transmit(Time(500)).is_some() {}
         };
         announce(&mut lanes, 40);

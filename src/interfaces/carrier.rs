@@ -123,7 +123,7 @@ impl Interfaces {
 
     /// An interface was set up or down. The carrier of children follows their parent.
     pub fn up_changed(&mut self, cx: &mut Context, id: InterfaceId) {
-        let Some((interface, payload)) = self.both(id) else {
+        let Some((interface, payload)) = self.both_mut(id) else {
             return;
         };
         let (word, what) = match interface.up {
@@ -135,7 +135,8 @@ impl Interfaces {
         match payload {
             Payload::Ip(ip) => {
                 let at = interface.port;
-                ip.up_changed(interface, &cx.ports[at], &mut cx.pending);
+                let netlink = &mut cx.host.netlink;
+                ip.up_changed(interface, netlink, &cx.ports[at], &mut cx.pending);
                 self.set_carriers(cx, at);
             }
             Payload::Ethernet(_) => {

@@ -39,7 +39,8 @@ impl Interfaces {
                 let unique = self.ips_mut().filter(|_| a.is_unique());
                 let here = unique.filter(|(i, _)| i.place == place);
                 for (interface, ip) in here.filter(|(i, ip)| ip.announces_for(i, a.ifindex)) {
-                    ip.address_added(interface, &cx.ports[interface.port], a.ip);
+                    let port = &cx.ports[interface.port];
+                    ip.address_added(interface, &mut cx.host.netlink, port, a.ip);
                 }
             }
             Event::AddressRemoved(a) => {
@@ -95,7 +96,7 @@ impl Interfaces {
                         .for_each(|(_, set)| set.port_returned(now()));
                 }
                 self.set_carriers(cx, at);
-                self.announce_all(&cx.ports, at);
+                self.announce_all(cx, at);
             }
             PortEvent::Down(why) => {
                 log::warn!("{name}: port down: {why}");
@@ -114,7 +115,7 @@ impl Interfaces {
                 }
                 self.readdress_links(&cx.ports, at, Some(*gid));
                 self.renew_aliases_elsewhere(cx, at);
-                self.announce_all(&cx.ports, at);
+                self.announce_all(cx, at);
             }
             PortEvent::MtuChange(_) => {
                 for id in self.ip_ids(|interface, _| interface.port == at) {
@@ -122,7 +123,7 @@ impl Interfaces {
                 }
             }
             PortEvent::PKeyChange(changed) => self.pkeys_changed(cx, at, changed),
-            PortEvent::QpnChange(_) => self.qpns_changed(&cx.ports, at),
+            PortEvent::QpnChange(_) => self.qpns_changed(cx, at),
             PortEvent::Group {
                 endpoint,
                 mgid,
@@ -145,9 +146,10 @@ impl Interfaces {
     }
 
     /// Has the links of a port announce their addresses.
-    fn announce_all(&self, ports: &Ports, at: PortId) {
-        let on_port = self.ips().filter(|(i, _)| i.port == at);
-        on_port.for_each(|(interface, ip)| ip.announce(interface, &ports[at]));
+    fn announce_all(&mut self, cx: &mut Context, at: PortId) {
+        let (netlink, port) = (&mut cx.host.netlink, &cx.ports[at]);
+        let on_port = self.ips_mut().filter(|(i, _)| i.port == at);
+        on_port.for_each(|(interface, ip)| ip.announce(interface, netlink, port));
     }
 
     /// Follows the size of UD payloads, which the port and the broadcast group limit. In datagram mode the
@@ -162,8 +164,8 @@ impl Interfaces {
 
     /// Queue pair numbers of a port changed, and with them the links' addresses. The links announce them to
     /// peers.
-    fn qpns_changed(&mut self, ports: &Ports, at: PortId) {
-        let port = &ports[at];
+    fn qpns_changed(&mut self, cx: &mut Context, at: PortId) {
+        let port = &cx.ports[at];
         let on_port = self.iter_mut().filter(|(i, _)| i.port == at);
         for (interface, payload) in on_port {
             if let Payload::Ip(ip) = payload {
@@ -176,9 +178,9 @@ impl Interfaces {
                 }
             }
         }
-        self.readdress_links(ports, at, None);
-        self.sync_siblings(ports);
-        self.announce_all(ports, at);
+        self.readdress_links(&cx.ports, at, None);
+        self.sync_siblings(&cx.ports);
+        self.announce_all(cx, at);
     }
 
     /// The addresses of a port's links changed, because its GID or queue pair numbers changed.

@@ -186,10 +186,12 @@ impl Interfaces {
         let port = &cx.ports[at];
         port.send(|| Command::Flush(id));
         if let Some((interface, ip)) = self.with_link_mut(id)
-            && let Some(link) = ip.link_mut(id)
             && interface.up
         {
-            link.announce(port);
+            let router = ip.is_router(interface, &mut cx.host.netlink);
+            if let Some(link) = ip.link_mut(id) {
+                link.announce(port, router);
+            }
         }
         self.sync_groups(cx, id);
     }

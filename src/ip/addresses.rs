@@ -17,6 +17,22 @@ impl Ip {
         interface.ifindex == ifindex || self.bridge == Some(ifindex)
     }
 
+    /// Whether the host is an IPv6 router on the interface. Announcements must say so: otherwise hosts delete their
+    /// default route (RFC 4861, section 7.2.5). Packets of a bridge's port come from the bridge, so the
+    /// setting of the bridge counts. The setting is read for each announcement, because it changes unnoticed.
+    pub fn is_router(&self, interface: &mut Interface, netlink: &mut Requests) -> bool {
+        let ifindex = self.bridge.unwrap_or(interface.ifindex);
+        let read = interface.inside(netlink, |_, netlink| netlink.forwards_ipv6(ifindex));
+        match read {
+            Some(Ok(forwards)) => forwards,
+            Some(Err(e)) => {
+                log::debug!("{}: {e}", interface.name);
+                false
+            }
+            None => false,
+        }
+    }
+
     /// Reads the addresses of the interface and of the bridge above it. The link follows.
     pub fn read_addresses(
         &mut self,
@@ -46,7 +62,7 @@ impl Ip {
             .for_each(|ip| self.address_removed(interface, port, ip));
         found
             .into_iter()
-            .for_each(|ip| self.address_added(interface, port, ip));
+            .for_each(|ip| self.address_added(interface, netlink, port, ip));
     }
 
     /// An address was removed. The link must not announce it again, even if the link's own address changes:
@@ -60,17 +76,25 @@ impl Ip {
 
     /// An address was added. The link announces it, so that peers learn the link's address for it at once.
     /// An interface that is down announces its addresses when it comes up.
-    pub fn address_added(&mut self, interface: &Interface, port: &PortRuntime, address: IpAddr) {
+    pub fn address_added(
+        &mut self,
+        interface: &mut Interface,
+        netlink: &mut Requests,
+        port: &PortRuntime,
+        address: IpAddr,
+    ) {
         if self.link.addresses.insert(address) && interface.up {
             log::debug!("{}: announces {address}", interface.name);
-            port.send_first(Command::Announce(self.link.id(), address));
+            let router = address.is_ipv6() && self.is_router(interface, netlink);
+            port.send_first(Command::Announce(self.link.id(), address, router));
         }
     }
 
     /// All links announce all their addresses, because the links' own addresses changed.
-    pub fn announce(&self, interface: &Interface, port: &PortRuntime) {
+    pub fn announce(&self, interface: &mut Interface, netlink: &mut Requests, port: &PortRuntime) {
         if interface.up {
-            self.links().for_each(|link| link.announce(port));
+            let router = self.is_router(interface, netlink);
+            self.links().for_each(|link| link.announce(port, router));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! drivers/infiniband/ulp/ipoib/ipoib_main.c, `ipoib_open` and `ipoib_stop`).
 
 use fabric::PortAttributes;
+use rtnl::Requests;
 
 use super::{Ip, IpLink};
 use crate::datapath::Command;
@@ -47,7 +48,13 @@ impl Ip {
 
     /// The interface was set up or down. An interface that is down leaves all groups, the broadcast group too,
     /// and forgets neighbours, paths and connections.
-    pub fn up_changed(&self, interface: &Interface, port: &PortRuntime, pending: &mut Pending) {
+    pub fn up_changed(
+        &self,
+        interface: &mut Interface,
+        netlink: &mut Requests,
+        port: &PortRuntime,
+        pending: &mut Pending,
+    ) {
         if !interface.up {
             for address in &self.link.addresses {
                 port.send_first(Command::Withdraw(self.link.id(), *address));
@@ -57,6 +64,6 @@ impl Ip {
             }
         }
         pending.membership.extend(self.links().map(IpLink::id));
-        self.announce(interface, port);
+        self.announce(interface, netlink, port);
     }
 }

@@ -130,10 +130,12 @@ impl IpLink {
         }
     }
 
-    /// Announces all addresses, because the link's own address changed.
-    pub fn announce(&self, port: &PortRuntime) {
+    /// Announces all addresses, because the link's own address changed. `router`: the host is an IPv6 router on
+    /// the interface.
+    pub fn announce(&self, port: &PortRuntime, router: bool) {
         for address in &self.addresses {
-            port.send_first(Command::Announce(self.id(), *address));
+            let router = router && self.vid.is_none();
+            port.send_first(Command::Announce(self.id(), *address, router));
         }
     }
 

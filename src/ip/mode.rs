@@ -48,7 +48,7 @@ impl Ip {
             }
         }
         self.show_mode(interface, netlink, events);
-        self.announce(interface, port);
+        self.announce(interface, netlink, port);
         Ok(())
     }
 

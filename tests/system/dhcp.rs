@@ -515,3 +515,50 @@ fn guests_configure_themselves_by_advertisements_and_dhcpv6() {
     let mtu = guest.ok("sysctl -n net.ipv6.conf.eth0.mtu");
     assert_eq!(mtu.trim(), LINK_MTU.to_string());
 }
+
+/// The router flags of all advertisements that a station's `ib0` receives from this address while something changes
+/// there; waits for the first. Programs do not send advertisements to all nodes unasked.
+fn announced_while(station: &Station, router: &str, change: impl FnOnce()) -> Vec<String> {
+    let seen = Capture::start(station, "ib0", "icmp6");
+    change();
+    let announced = format!("icmpv6.type == 136 && ipv6.src == {router} && ipv6.dst == ff02::1");
+    let flags = seen.await_fields(station, &announced, &["icmpv6.nd.na.flag.r"]);
+    flags.into_iter().flatten().collect()
+}
+
+#[test]
+fn c125_hosts_keep_their_default_route_when_the_address_of_its_router_changes() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    b.ok("sysctl -qw net.ipv6.conf.ib0.forwarding=1");
+    let default = || a.ok("ip -6 route show default dev ib0 proto ra");
+    let dnsmasq = Dnsmasq::v6(b, "ib0", "fd09::", 2000);
+    eventually(SOON, "a default route", || {
+        (!default().is_empty()).then_some(())
+    });
+    // No later advertisement restores the route.
+    drop(dnsmasq);
+    let router = b.await_link_local("ib0");
+    let connected = || assert_eq!(b.ibtap("mode ib0 connected").code, Some(0));
+    let other_gid = || {
+        b.ok("ip link set eth0 down");
+        b.ok("ip link set eth0 address 02:00:00:00:77:01");
+        b.ok("ip link set eth0 up");
+    };
+    let up_again = || {
+        b.ok("ip link set ib0 down");
+        b.ok("ip link set ib0 up");
+    };
+    let changes: [(&str, &dyn Fn()); 3] = [
+        ("mode", &connected),
+        ("GID", &other_gid),
+        ("state", &up_again),
+    ];
+    for (what, change) in changes {
+        let flags = announced_while(a, &router, change);
+        assert!(flags.iter().all(|flag| flag == "1"), "{what}: {flags:?}");
+        assert!(default().contains(&router), "{what}");
+    }
+}

@@ -283,7 +283,12 @@ impl Ipoib {
                     self.apply_remapped(slot, *mac);
                 }
             }
-            Update::Guest { ip, mac, weak } => self.apply_guest(now, *ip, *mac, *weak),
+            Update::Guest {
+                ip,
+                mac,
+                weak,
+                router,
+            } => self.apply_guest(now, (*ip, *mac), *weak, *router),
             Update::GuestMac { mac } => self.apply_guest_mac(now, *mac),
             Update::GuestForgotten { ip } => self.apply_guest_forgotten(*ip),
             Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),

@@ -361,6 +361,8 @@ pub enum Update {
         mac: Mac,
         /// Known only from the source address of data.
         weak: bool,
+        /// Its last advertisement was that of an IPv6 router; `None`: it sent none yet.
+        router: Option<bool>,
     },
     /// A guest no longer has an IP address.
     GuestForgotten {

@@ -161,8 +161,8 @@ impl Node {
     pub fn restart(&mut self, from: Time, nodes: usize, qpn: Qpn, random: &mut Random) {
         let index = usize::from(self.number) - 1;
         self.core = new_core(index, qpn, self.mac, self.host);
-        self.core.announce(IpAddr::from(v4(self.number)));
-        self.core.announce(IpAddr::from(v6(self.number)));
+        self.core.announce(IpAddr::from(v4(self.number)), false);
+        self.core.announce(IpAddr::from(v6(self.number)), false);
         let messages = self.port.messages;
         self.port = Port::new(from, index, nodes, qpn, random);
         self.port.messages = messages;

@@ -66,8 +66,8 @@ impl DataThread {
             Command::SetJoined(id, groups) => {
                 self.on_ip(id, now, |lane| lane.core.set_joined(now, &groups));
             }
-            Command::Announce(id, ip) => self.on_ip(id, now, |lane| {
-                lane.core.announce(ip);
+            Command::Announce(id, ip, router) => self.on_ip(id, now, |lane| {
+                lane.core.announce(ip, router);
                 lane.core.handle_timeout(now);
             }),
             Command::Withdraw(id, ip) => self.on_core(id, |core| core.withdraw(ip)),

@@ -63,12 +63,12 @@ impl Dnsmasq {
         Dnsmasq::start(station, interface, &options, "DHCP, IP range")
     }
 
-    /// Router advertisements for SLAAC with this MTU option, and DHCPv6 with addresses `prefix`100 to
-    /// `prefix`1ff.
+    /// Router advertisements for SLAAC with this MTU option and a lifetime of half an hour, and DHCPv6 with
+    /// addresses `prefix`100 to `prefix`1ff.
     pub fn v6(station: &Station, interface: &str, prefix: &str, mtu: u32) -> Dnsmasq {
         let options = format!(
             "--enable-ra --dhcp-range={prefix}100,{prefix}1ff,slaac,64,2m \
-             --ra-param={interface},mtu:{mtu},4"
+             --ra-param={interface},mtu:{mtu},4,1800"
         );
         Dnsmasq::start(
             station,

@@ -38,6 +38,8 @@ struct Claim {
     broadcast: bool,
     /// The frame answers a query.
     answer: bool,
+    /// The frame shows whether its sender is an IPv6 router.
+    router: Option<bool>,
 }
 
 fn is_host_mac(mac: Mac) -> bool {
@@ -63,6 +65,7 @@ fn claim_in_nd(tap: &Tap<'_>) -> Option<Claim> {
         strong: true,
         broadcast: advertised && header.destination.is_multicast(),
         answer: advertised,
+        router: message.router(),
     })
 }
 
@@ -114,6 +117,7 @@ impl Ipoib {
             strong: false,
             broadcast: false,
             answer: false,
+            router: None,
         };
         self.hear(now, tap, Some(claim))?;
         self.verify(now, tap, source, destination);
@@ -141,6 +145,7 @@ impl Ipoib {
             strong: true,
             broadcast: tap.destination() == MAC_BROADCAST,
             answer: arp.operation != REQUEST,
+            router: None,
         };
         self.hear(now, tap, Some(claim))?;
         let is_probe = arp.operation == REQUEST && arp.sender_ip.is_unspecified();
@@ -212,14 +217,22 @@ impl Ipoib {
             return;
         }
         self.guests.touch(now, claim.ip);
+        let shown = claim.router.filter(|shown| known.router != Some(*shown));
+        if let Some(router) = shown {
+            self.guests.set_router(claim.ip, router);
+        }
         let refresh = if claim.answer {
             ANSWER_REFRESH_MS
         } else {
             REFRESH_MS
         };
-        if now.0.saturating_sub(known.published.0) >= refresh {
+        if shown.is_some() || now.0.saturating_sub(known.published.0) >= refresh {
             self.guests.set_published(now, claim.ip);
             self.publish_guest(claim.ip);
+        }
+        if shown.is_some() && known.router.is_none() {
+            // Without this knowledge, the address was not announced.
+            self.announce_found(now, claim);
         }
     }
 
@@ -240,7 +253,7 @@ impl Ipoib {
         }
         self.add_guest(now, claim);
         if change == Change::Announced && !claim.broadcast {
-            self.announcer.announce_guest(now, claim.ip, true);
+            self.announce_guest(now, claim.ip, true);
         }
     }
 
@@ -248,7 +261,13 @@ impl Ipoib {
     /// announces the host's own addresses.
     fn announce_found(&mut self, now: Time, claim: Claim) {
         if claim.strong && !claim.broadcast && claim.mac != self.config.mac {
-            self.announcer.announce_guest(now, claim.ip, false);
+            self.announce_guest(now, claim.ip, false);
+        }
+    }
+
+    fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) {
+        if let Some(what) = self.guests.get(ip).and_then(Guest::announcement) {
+            self.announcer.announce_guest(now, what, again);
         }
     }
 
@@ -262,6 +281,9 @@ impl Ipoib {
         let Some(evicted) = self.guests.set(now, ip, mac, standing) else {
             return;
         };
+        if let Some(router) = claim.router {
+            self.guests.set_router(ip, router);
+        }
         self.last_guest = None;
         if let Some(evicted) = evicted {
             self.counters.guests_evicted += u64::from(evicted.is_real());
@@ -293,6 +315,7 @@ impl Ipoib {
                 ip,
                 mac: guest.mac,
                 weak: guest.is_weak(),
+                router: guest.router,
             };
             self.publish(update);
         }
@@ -324,7 +347,8 @@ impl Ipoib {
         }
     }
 
-    /// Queries an address that was seen only as the source of data, so that its owner confirms it.
+    /// Queries an address that was seen only as the source of data, so that its owner confirms it; or an address
+    /// that cannot be announced yet.
     fn verify(&mut self, now: Time, tap: &Tap<'_>, ip: IpAddr, destination: IpAddr) {
         let (source, peer) = (tap.source(), tap.destination());
         let answerable = source != self.config.mac
@@ -332,7 +356,8 @@ impl Ipoib {
             && is_claimable(destination)
             && self.neighbours.by_mac(peer).is_some();
         let known = self.guests.get(ip).filter(|g| g.mac == source);
-        if !answerable || known.is_some_and(|g| !g.is_weak()) {
+        let is_settled = |g: &Guest| !g.is_weak() && g.announcement().is_some();
+        if !answerable || known.is_some_and(is_settled) {
             return;
         }
         let pause_ms = known.map_or(ASK_AGAIN_MS, |_| ASK_ANEW_MS);
@@ -356,6 +381,7 @@ impl Ipoib {
                 // The client announces the address itself after duplicate address detection.
                 broadcast: true,
                 answer: false,
+                router: None,
             };
             self.take_in(now, mac, claim);
         }

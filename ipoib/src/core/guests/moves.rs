@@ -141,7 +141,13 @@ impl Ipoib {
     }
 
     /// Applies another replica's update about a guest.
-    pub(in crate::core) fn apply_guest(&mut self, now: Time, ip: IpAddr, mac: Mac, weak: bool) {
+    pub(in crate::core) fn apply_guest(
+        &mut self,
+        now: Time,
+        (ip, mac): (IpAddr, Mac),
+        weak: bool,
+        router: Option<bool>,
+    ) {
         self.make_way(mac);
         let known = self.guests.get(ip).filter(|g| g.is_real()).copied();
         let owner = self.neighbours.strong_owner(ip);
@@ -165,6 +171,9 @@ impl Ipoib {
                 }
                 self.last_guest = None;
             }
+        }
+        if let Some(router) = router {
+            self.guests.set_router(ip, router);
         }
         self.settle(now, ip);
     }

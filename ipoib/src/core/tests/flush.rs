@@ -68,7 +68,7 @@ fn frames_that_wait_are_dropped_and_counted_and_nothing_is_asked_or_announced() 
     let m = meta(address(0xb, 0x4b), c.local().gid());
     let packet = payload(0x0800, &ipv4([10, 0, 0, 2], [10, 0, 0, 9], b"data"));
     assert_eq!(c.from_fabric(T0, &m, &packet), Incoming::Held);
-    c.announce([10, 0, 0, 1].into());
+    c.announce([10, 0, 0, 1].into(), false);
     c.flush();
     assert_eq!(c.counters().held_dropped, 3);
     assert_eq!(c.poll_transmit(T0), None);

@@ -93,9 +93,9 @@ fn unicast_request_to_a_forgotten_peer_asks_everybody() {
 #[test]
 fn announcements_are_sent_twice() {
     let mut c = a();
-    c.announce(Ipv4Addr::new(10, 0, 0, 1).into());
-    c.announce("fe80::a".parse().unwrap());
-    c.announce("ff02::1".parse().unwrap());
+    c.announce(Ipv4Addr::new(10, 0, 0, 1).into(), false);
+    c.announce("fe80::a".parse().unwrap(), false);
+    c.announce("ff02::1".parse().unwrap(), false);
     let mut all = Vec::new();
     for now in [0, 500, 1000, 5000] {
         while let Some((to, p)) = c.poll_transmit(Time(now)) {
@@ -116,6 +116,17 @@ fn announcements_are_sent_twice() {
         assert!(all.contains(&(now, group(&c, "ff02::1"), na.clone())));
     }
     assert_eq!(c.next_deadline(), None);
+}
+
+#[test]
+fn c125_an_address_of_a_router_is_announced_as_such() {
+    let mut c = a();
+    c.announce("fe80::a".parse().unwrap(), true);
+    let (_, announced) = c.poll_transmit(T0).unwrap();
+    let mut m = nd(136, "fe80::a", &ib_option(2, address(0xa, 0x4a)));
+    m[4] = 0xa0;
+    let na = payload(0x86dd, &icmpv6("fe80::a", "ff02::1", &m));
+    assert_eq!(announced, na);
 }
 
 #[test]

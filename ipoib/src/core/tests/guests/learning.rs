@@ -70,6 +70,60 @@ fn neighbour_discovery_teaches_guests() {
     assert_eq!(c.guests().count(), 6);
 }
 
+/// A guest's neighbour discovery from fe80::11 to `to`.
+fn discovers(c: &mut Ipoib, now: u64, to: (Mac, &str), message: &[u8]) {
+    let packet = icmpv6("fe80::11", to.1, message);
+    send(c, Time(now), &frame(to.0, G1, 0x86dd, &packet));
+}
+
+/// The flags of the advertisements of fe80::11 that the core sends to the fabric.
+fn advertised(c: &mut Ipoib, now: u64) -> Vec<u8> {
+    let packets = sent(c, now);
+    let ours = packets.iter().filter(|p| p[44] == 136);
+    ours.map(|p| p[48]).collect()
+}
+
+fn answer(flags: u8) -> Vec<u8> {
+    let mut message = nd(136, "fe80::11", &mac_option(2, G1));
+    message[4] = flags;
+    message
+}
+
+#[test]
+fn c125_the_address_of_a_guest_that_is_a_router_is_announced_as_such() {
+    let (mut c, mut sibling) = (a(), a());
+    let all = (group_mac_of("ff02::1"), "ff02::1");
+    let ra = [134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    discovers(&mut c, 0, all, &ra);
+    assert_eq!(advertised(&mut c, 0), [0xa0]);
+    c.drain_updates().for_each(|u| sibling.apply(T0, &u));
+    // The replicas know it, too.
+    let peer = teach(&mut sibling, b(), IP_B);
+    discovers(&mut sibling, 10, (peer, "fe80::b"), &answer(0xe0));
+    assert!(advertised(&mut sibling, 10).is_empty());
+}
+
+#[test]
+fn c125_an_address_is_announced_when_its_router_flag_is_known() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    let group = (group_mac_of("ff02::1:ff00:b"), "ff02::1:ff00:b");
+    discovers(&mut c, 0, group, &nd(135, "fe80::b", &mac_option(1, G1)));
+    assert_eq!(owner(&c, v6("fe80::11")), Some((G1, false)));
+    assert!(advertised(&mut c, 0).is_empty());
+    // Data is the occasion for a query.
+    discovers(&mut c, 1, (peer, "fe80::b"), &[128, 0, 0, 0, 0, 0, 0, 0]);
+    let asked = tap_frames(&mut c, 1);
+    assert_eq!((asked.len(), asked[0][54]), (1, 135));
+    discovers(&mut c, 2, (peer, "fe80::b"), &answer(0xe0));
+    assert_eq!(advertised(&mut c, 2), [0xa0]);
+    discovers(&mut c, 3, (peer, "fe80::b"), &answer(0xe0));
+    assert!(advertised(&mut c, 3).is_empty());
+    let updates: Vec<Update> = c.drain_updates().collect();
+    let known = |u: &Update| matches!(u, Update::Guest { router, .. } if *router == Some(true));
+    assert!(updates.iter().any(known));
+}
+
 #[test]
 fn data_is_a_hint_that_is_checked() {
     let mut c = a();

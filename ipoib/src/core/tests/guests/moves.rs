@@ -87,8 +87,8 @@ fn c57_the_interface_takes_a_peers_address() {
     c.set_mac(peer);
     let other = c.neighbours().next().unwrap().mac;
     assert_ne!(other, peer);
-    let mut advertisement = nd(136, "fe80::b", &mac_option(2, other));
-    advertisement[4] = 0x20;
+    // Without the override flag, hosts keep a default route through the peer.
+    let advertisement = nd(136, "fe80::b", &mac_option(2, other));
     let corrections = [
         frame(
             MAC_BROADCAST,
@@ -147,6 +147,7 @@ fn an_address_moves_from_a_peer_to_a_guest() {
         ip: ip(IP1),
         mac: G1,
         weak: false,
+        router: None,
     };
     assert!(c.drain_updates().any(|u| u == news));
     // The guest's own broadcast needs no further announcement.
@@ -204,9 +205,8 @@ fn the_same_over_ipv6_also_by_a_replica_that_did_not_see_the_move() {
     c.drain_updates().for_each(|u| sibling.apply(Time(10), &u));
     let echo = icmpv6("fd00::12", "fd00::11", &[128, 0, 0, 0, 0, 0, 0, 0]);
     let stale = frame(peer, G2, 0x86dd, &echo);
-    let mut advertisement = nd(136, "fd00::11", &mac_option(2, G1));
-    advertisement[4] = 0x20;
-    let correction = icmpv6("fd00::11", "fd00::12", &advertisement);
+    let question = nd(135, "fd00::12", &mac_option(1, G1));
+    let correction = icmpv6("fd00::11", "fd00::12", &question);
     for replica in [&mut c, &mut sibling] {
         let fate = send(replica, Time(20), &stale);
         assert_eq!(fate, Sent::Dropped(DropReason::ToGuest));
@@ -260,7 +260,7 @@ fn two_guests_with_one_address_are_reported_once() {
 fn an_address_that_has_gone_is_not_announced_again() {
     let mut c = a();
     let ip = IpAddr::from([10, 0, 0, 1]);
-    c.announce(ip);
+    c.announce(ip, false);
     assert_eq!(sent(&mut c, 0).len(), 1);
     c.withdraw(ip);
     assert!(sent(&mut c, 1000).is_empty());
