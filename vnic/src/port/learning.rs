@@ -54,12 +54,15 @@ impl Updates {
         true
     }
 
-    /// Adds an update about a place that is kept. A flood must not suppress it: replicas that keep different
-    /// places cannot repair each other for a while. [`Damping`](proto::damping::Damping) limits the number.
-    fn push_kept(&mut self, update: Update) {
-        if self.list.len() < 2 * UPDATES_MAX {
+    /// Adds an update about a place that is kept; false if there is no room. A flood must not suppress the update:
+    /// replicas that keep different places cannot repair each other for a while, and a replica that does not know
+    /// that the owner sends follows another sender. [`Damping`](proto::damping::Damping) limits the number.
+    fn push_kept(&mut self, update: Update) -> bool {
+        let has_room = self.list.len() < 2 * UPDATES_MAX;
+        if has_room {
             self.list.push(update);
         }
+        has_room
     }
 }
 
@@ -115,8 +118,11 @@ impl VeswPort {
 
     #[cold]
     fn republish_node(&mut self, now: Time, lid: Lid, address: NodeAddress, last: Option<Second>) {
-        let is_held = self.node_damping.confirm(now, lid);
-        if is_held || is_repeat_due(now, last, self.ageing_seconds()) {
+        if self.node_damping.confirm(now, lid) {
+            if self.updates.push_kept(Update::Node { lid, address }) {
+                self.nodes.set_published(second(now), lid);
+            }
+        } else if is_repeat_due(now, last, self.ageing_seconds()) {
             self.publish_node(now, lid, address);
         }
     }
@@ -326,8 +332,11 @@ impl VeswPort {
             Place::Here => NEAR_AGEING,
             Place::At(_) => self.ageing_seconds(),
         };
-        let is_held = self.mac_damping.confirm(now, mac);
-        if is_held || is_repeat_due(now, last, ageing) {
+        if self.mac_damping.confirm(now, mac) {
+            if self.updates.push_kept(Update::Mac { mac, place }) {
+                self.table_of(place).set_published(second(now), mac);
+            }
+        } else if is_repeat_due(now, last, ageing) {
             self.publish_mac(now, mac, place);
         }
     }

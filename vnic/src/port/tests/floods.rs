@@ -86,10 +86,20 @@ fn after_a_flood_all_replicas_return_to_the_owner() {
     (1..=30).for_each(floods);
 }
 
+/// Frames of `count` addresses that no frame had before, from another member.
+fn made_up_addresses(port: &mut VeswPort, now: u64, count: u32, last: &mut u32) {
+    let lid = HOME + 1;
+    for _ in 0..count {
+        *last += 1;
+        let [a, b, c, d] = last.to_be_bytes();
+        hear(port, now, [0x02, 9, a, b, c, d], lid, &from(lid, true));
+    }
+}
+
 /// Frames claim the LID of the member for one other queue pair, as a forger does, or the member after a restart.
 /// Returns the address of the LID in both replicas. Only the second one receives the frames of the owner, one each
-/// `every` milliseconds.
-fn claimed(every: Option<u64>) -> [Option<NodeAddress>; 2] {
+/// `every` milliseconds, after `others` frames from made-up addresses in each millisecond.
+fn claimed(every: Option<u64>, others: u32) -> [Option<NodeAddress>; 2] {
     let mut replicas = pair();
     let claim = |number| Meta {
         src_qpn: Qpn::new(number),
@@ -103,8 +113,10 @@ fn claimed(every: Option<u64>) -> [Option<NodeAddress>; 2] {
     }
     cross(SOON, &mut replicas);
     assert_eq!(replicas[1].find(Lid::new(HOME)), Some(address(HOME)));
+    let mut made_up = 0;
     for now in SOON + 1..SOON + 9000 {
         hear(&mut replicas[0], now, GUEST, HOME, &claim(0x999));
+        made_up_addresses(&mut replicas[1], now, others, &mut made_up);
         if every.is_some_and(|every| now.is_multiple_of(every)) {
             hear(&mut replicas[1], now, GUEST, HOME, &from(HOME, true));
         }
@@ -116,14 +128,44 @@ fn claimed(every: Option<u64>) -> [Option<NodeAddress>; 2] {
 #[test]
 fn a_lid_is_kept_for_an_owner_that_sends_and_not_for_one_that_is_gone() {
     for every in [EVERY, 450, 800, 999] {
-        let kept = claimed(Some(every));
+        let kept = claimed(Some(every), 0);
         assert_eq!(kept, [Some(address(HOME)); 2], "every {every} ms");
     }
+    // More addresses than the replicas tell each other.
+    let kept = claimed(Some(450), 30);
+    assert_eq!(kept, [Some(address(HOME)); 2], "beside made-up addresses");
     let restarted = NodeAddress {
         qpn: Qpn::new(0x999),
         ..address(HOME)
     };
-    assert_eq!(claimed(None), [Some(restarted); 2]);
+    assert_eq!(claimed(None, 0), [Some(restarted); 2]);
+}
+
+/// Another member claims the address of a guest, which the first replica hears. The second one receives a frame of the
+/// guest each 450 milliseconds, and more made-up addresses than the replicas tell each other.
+#[test]
+fn an_address_is_kept_for_an_owner_that_sends_beside_made_up_addresses() {
+    let mut replicas = pair();
+    for replica in &mut replicas {
+        hear(replica, 0, GUEST, HOME, &from(HOME, true));
+    }
+    for lid in 100..110 {
+        hear(&mut replicas[0], SOON, GUEST, lid, &from(lid, true));
+    }
+    cross(SOON, &mut replicas);
+    let mut made_up = 0;
+    for now in SOON + 1..SOON + 9000 {
+        hear(&mut replicas[0], now, GUEST, 99, &from(99, true));
+        made_up_addresses(&mut replicas[1], now, 30, &mut made_up);
+        if now.is_multiple_of(450) {
+            hear(&mut replicas[1], now, GUEST, HOME, &from(HOME, true));
+        }
+        cross(now, &mut replicas);
+    }
+    for replica in &mut replicas {
+        let sent = send_at(replica, SOON + 9000, &frame(GUEST, mac(5)));
+        assert_eq!(sent.dlid(), Some(Lid::new(HOME)));
+    }
 }
 
 /// Two members send to each other every 20 ms. Before the flood, both changed their GID more than once, so each keeps a
