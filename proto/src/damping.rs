@@ -29,6 +29,9 @@ const SILENT_MS: u64 = 1200;
 /// packet in a second confirms a place. So the confirmations of an owner that sends every second are up to two seconds
 /// apart, and reach other replicas a little later.
 const ALONE_MS: u64 = 2200;
+/// Milliseconds by which the holds of two replicas can end one after the other: each began when the replica got the
+/// message about it.
+const APART_MS: u64 = 1000;
 
 /// The reaction to a change between places of the type `P`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,14 +165,16 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     }
 
     /// Notes a change that another replica followed. Returns whether this replica follows it, too: not while it
-    /// holds a place, because the other replica did not know that yet.
+    /// holds a place, because the other replica did not know that yet. But at the end of its hold, this replica follows:
+    /// the hold of the other replica has ended, and the other replica does not repeat the change soon.
     pub fn note(&mut self, now: Time, key: K, from: P, to: P) -> bool {
         let Some(entry) = self.entry(now, key) else {
             return true;
         };
-        if now < entry.held_until {
+        if now.after(APART_MS) < entry.held_until {
             return false;
         }
+        entry.held_until = entry.held_until.min(now);
         entry.pay(now, from, to);
         true
     }
@@ -380,6 +385,26 @@ mod tests {
         assert!(!two.note(Time(5), 1, 'a', 'b'));
         assert!(!two.hold(Time(5), 1, false));
         assert!(two.note(Time(10_004), 1, 'a', 'b'));
+    }
+
+    /// The second replica got the message about the hold 3 ms later.
+    #[test]
+    fn a_replica_whose_hold_ends_later_follows_the_other_one() {
+        let mut replicas =
+            [(); 2].map(|()| counted::<u16, char>(ENTRIES_MAX, WhenFull::Keep).with_confirmation());
+        for (replica, at) in replicas.iter_mut().zip([0, 3]) {
+            assert!(replica.hold(Time(at), 1, false));
+        }
+        let [one, two] = &mut replicas;
+        assert_eq!(one.change(Time(10_000), 1, 'a', 'b'), Verdict::Follow);
+        assert!(two.note(Time(10_001), 1, 'a', 'b'));
+        assert!(!two.confirm(Time(10_002), 1), "the hold is over");
+        // The changes of both count.
+        assert_eq!(two.change(Time(10_002), 1, 'b', 'a'), Verdict::Follow);
+        assert!(one.note(Time(10_002), 1, 'b', 'a'));
+        assert_eq!(one.change(Time(10_002), 1, 'a', 'b'), Verdict::Follow);
+        assert!(two.note(Time(10_003), 1, 'a', 'b'));
+        assert_eq!(two.change(Time(10_003), 1, 'b', 'a'), hold(false, 'a'));
     }
 
     /// A host changes its address. One of its threads still sends from the former one.

@@ -6,5 +6,6 @@ mod floods;
 mod learning;
 mod receive;
 mod replicas;
+mod restarts;
 mod transmit;
 mod world;

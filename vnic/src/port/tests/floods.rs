@@ -9,21 +9,21 @@ use crate::directory::NodeAddress;
 use crate::port::testing::*;
 use crate::port::{Meta, VeswPort};
 
-const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+pub const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 /// LID of the member with the guest.
-const HOME: u32 = 7;
+pub const HOME: u32 = 7;
 /// Milliseconds between two frames of the guest.
 const EVERY: u64 = 20;
 /// Milliseconds after a flood until all replicas must find the guest again.
-const SOON: u64 = 2000;
+pub const SOON: u64 = 2000;
 
-fn hear(port: &mut VeswPort, now: u64, source: Mac, lid: u32, meta: &Meta) {
+pub fn hear(port: &mut VeswPort, now: u64, source: Mac, lid: u32, meta: &Meta) {
     let packet = packet(&header(lid, ALL), &frame(BROADCAST, source));
     assert!(port.from_fabric(Time(now), meta, &packet).is_ok());
 }
 
 /// A forged frame: another LID for the guest, another queue pair for its LID, or a made-up guest.
-fn forge(random: &mut Random, port: &mut VeswPort, now: u64) {
+pub fn forge(random: &mut Random, port: &mut VeswPort, now: u64) {
     let any = random.below(64) as u32;
     match random.below(8) {
         0 => hear(port, now, GUEST, 100 + any, &from(100 + any, true)),
@@ -166,6 +166,34 @@ fn an_address_is_kept_for_an_owner_that_sends_beside_made_up_addresses() {
         let sent = send_at(replica, SOON + 9000, &frame(GUEST, mac(5)));
         assert_eq!(sent.dlid(), Some(Lid::new(HOME)));
     }
+}
+
+/// The second replica knew of the kept LID later, and so keeps the LID longer. The member has started again shortly
+/// before, and only the first replica receives its frames.
+#[test]
+fn replicas_that_keep_a_lid_for_different_times_follow_together() {
+    let mut replicas = pair();
+    let restarted = Meta {
+        src_qpn: Qpn::new(0x999),
+        ..from(HOME, true)
+    };
+    for replica in &mut replicas {
+        hear(replica, 0, GUEST, HOME, &from(HOME, true));
+    }
+    for number in 0x900..0x910 {
+        let meta = Meta {
+            src_qpn: Qpn::new(number),
+            ..from(HOME, true)
+        };
+        hear(&mut replicas[0], SOON, GUEST, HOME, &meta);
+    }
+    cross(SOON + 5, &mut replicas);
+    for now in SOON + 9000..SOON + 10_050 {
+        hear(&mut replicas[0], now, GUEST, HOME, &restarted);
+        cross(now, &mut replicas);
+    }
+    let found = replicas.map(|replica| replica.find(Lid::new(HOME)));
+    assert_eq!(found, [Some(restarted.source()); 2]);
 }
 
 /// Two members send to each other every 20 ms. Before the flood, both changed their GID more than once, so each keeps a
