@@ -240,13 +240,37 @@ impl Ipoib {
         }
     }
 
+    /// Applies the answer of another replica, which is no packet of the owner: the owner is not live because of the
+    /// answer.
+    fn apply_known(
+        &mut self,
+        now: Time,
+        address: &HardwareAddress,
+        mac: Mac,
+        ip: IpAddr,
+        heard: Time,
+    ) {
+        let slot = |core: &Ipoib| core.neighbours.by_address(address.gid(), address.qpn());
+        let before = slot(self).map(|slot| self.neighbours.get(slot).last_heard);
+        self.apply_learned(now, address, mac, Some(ip));
+        if let Some(slot) = slot(self) {
+            self.neighbours.get_mut(slot).last_heard = heard.max(before.unwrap_or(heard));
+        }
+    }
+
     /// Answers a replica that queries an IP address. A neighbour known only from data is no answer.
     fn apply_wanted(&mut self, ip: IpAddr) {
         let owner = self.neighbours.strong_owner(ip);
         if let Some(slot) = owner.and_then(|slot| self.neighbours.current(slot)) {
             let neighbour = self.neighbours.get(slot);
             let (address, mac) = (neighbour.address, neighbour.mac);
-            self.publish(Update::Known { address, mac, ip });
+            let heard = neighbour.last_heard;
+            self.publish(Update::Known {
+                address,
+                mac,
+                ip,
+                heard,
+            });
         }
     }
 
@@ -256,10 +280,15 @@ impl Ipoib {
         match update {
             Update::Learned { address, mac, ip } => self.apply_learned(now, address, *mac, *ip),
             Update::Wanted { ip } => self.apply_wanted(*ip),
-            Update::Known { address, mac, ip } => {
+            Update::Known {
+                address,
+                mac,
+                ip,
+                heard,
+            } => {
                 // A replica that does not query the address may know a later owner.
                 if self.resolver.waiting(*ip).is_some() {
-                    self.apply_learned(now, address, *mac, Some(*ip));
+                    self.apply_known(now, address, *mac, *ip, *heard);
                 }
             }
             Update::Superseded { old, new } => {

@@ -333,6 +333,8 @@ pub enum Update {
         mac: Mac,
         /// The IP address.
         ip: IpAddr,
+        /// When the replica that answers last received a packet from the owner.
+        heard: Time,
     },
     /// A peer restarted: frames for `old` go to `new`.
     Superseded {

@@ -188,6 +188,29 @@ fn replicas_know_that_a_neighbour_is_live() {
     );
 }
 
+/// One thread asks another one for the owner of the address, which is silent for long.
+#[test]
+fn an_answer_of_another_replica_is_no_packet_of_the_owner() {
+    let [mut one, mut two] = [0; 2].map(|_| inspecting(Inspect::Enforce, &[]));
+    assert_eq!(claim(&mut two, 0, owner_of()), Ok(()));
+    // The first replica forgets the neighbour, or its update is lost.
+    two.drain_updates().for_each(drop);
+    let data = ipv4([10, 0, 0, 1], IP, b"data");
+    let to = crate::peer_mac(&owner_of());
+    assert_eq!(
+        send(&mut one, Time(60_000), &frame(to, MAC_A, 0x0800, &data)),
+        Sent::Held
+    );
+    one.drain_updates()
+        .for_each(|u| two.apply(Time(60_000), &u));
+    two.drain_updates()
+        .for_each(|u| one.apply(Time(60_000), &u));
+    assert_eq!(holder(&one), Some(owner_of()));
+    for replica in [&mut one, &mut two] {
+        assert_eq!(claim(replica, 61_000, thief()), Ok(()));
+    }
+}
+
 #[test]
 fn without_inspection_replicas_hear_nothing_more() {
     let mut c = a();
