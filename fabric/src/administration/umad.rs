@@ -101,7 +101,7 @@ impl UmadCarrier {
         if let Some(manager) = self.manager {
             let mad = life.ask(manager.lid);
             let to = To::smi(manager.lid);
-            if let Err(e) = self.umad.send(life.agent, &to, &mad, LIFE, 0) {
+            if let Err(e) = self.umad.send(life.agent, &to, &mad, LIFE) {
                 log::debug!("{e}");
             }
         }
@@ -134,7 +134,7 @@ impl Carrier for UmadCarrier {
             pkey_index: manager.pkey_index,
             ..To::gsi(manager.lid, manager.sl)
         };
-        if let Err(e) = self.umad.send(self.requests, &to, mad, wait, 0) {
+        if let Err(e) = self.umad.send(self.requests, &to, mad, wait) {
             log::debug!("{e}");
         }
     }

@@ -106,14 +106,7 @@ impl Library for Fake {
 
     fn unregister(&self, _: PortId, _: u32) {}
 
-    fn send(
-        &self,
-        _: PortId,
-        agent: u32,
-        buffer: &mut Buffer,
-        _: c_int,
-        _: c_int,
-    ) -> io::Result<()> {
+    fn send(&self, _: PortId, agent: u32, buffer: &mut Buffer, _: c_int) -> io::Result<()> {
         let (_, mad) = buffer.parts();
         let answers = (self.answer.lock().unwrap())(mad.first_chunk().unwrap());
         for answer in answers {

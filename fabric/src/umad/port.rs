@@ -208,7 +208,7 @@ impl Umad {
     }
 
     /// Sends a MAD of at least 24 bytes; fewer than 256 are filled up with zeros. `timeout` is how long
-    /// the kernel waits for an answer, after each of `1 + retries` transmissions; zero if none comes.
+    /// the kernel waits for an answer; zero if none comes.
     ///
     /// # Errors
     /// [`UmadError::Send`].
@@ -218,11 +218,8 @@ impl Umad {
         to: &To,
         mad: &[u8],
         timeout: Duration,
-        retries: u32,
     ) -> Result<(), UmadError> {
-        let sent = self
-            .receiver
-            .send(agent.0, to, mad, timeout, retries.min(15) as c_int);
+        let sent = self.receiver.send(agent.0, to, mad, timeout);
         sent.map_err(|reason| UmadError::Send {
             port: self.name.clone(),
             reason,
@@ -259,7 +256,7 @@ impl Umad {
                 let port = To::smi(simulated::PERMISSIVE);
                 simulated.answers.refresh(self.number, seen, |mad| {
                     let agent = simulated.agent;
-                    self.receiver.send(agent, &port, mad, SIMULATED_WAIT, 0)
+                    self.receiver.send(agent, &port, mad, SIMULATED_WAIT)
                 })
             }
         });
@@ -360,18 +357,10 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn send(
-        &self,
-        agent: u32,
-        to: &To,
-        mad: &[u8],
-        timeout: Duration,
-        retries: c_int,
-    ) -> io::Result<()> {
+    fn send(&self, agent: u32, to: &To, mad: &[u8], timeout: Duration) -> io::Result<()> {
         let timeout = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
         let mut buffer = Buffer::with(to, mad);
-        self.library
-            .send(self.id, agent, &mut buffer, timeout, retries)
+        self.library.send(self.id, agent, &mut buffer, timeout)
     }
 
     fn stop(&self) {
@@ -432,7 +421,7 @@ impl Receiver {
         };
         let agent = received.agent.0;
         if let Some((to, mad)) = simulated::manager_answer(&received, simulated.guid) {
-            if let Err(e) = self.send(agent, &to, &mad, Duration::ZERO, 0) {
+            if let Err(e) = self.send(agent, &to, &mad, Duration::ZERO) {
                 log::debug!("{}: cannot answer a subnet manager: {e}", self.name);
             }
         } else if agent == simulated.agent {

@@ -77,14 +77,13 @@ pub trait Library: Send + Sync {
     ) -> io::Result<u32>;
     /// umad_unregister(3).
     fn unregister(&self, id: PortId, agent: u32);
-    /// umad_send(3). The buffer holds the header and the MAD.
+    /// umad_send(3), without retries. The buffer holds the header and the MAD.
     fn send(
         &self,
         id: PortId,
         agent: u32,
         buffer: &mut Buffer,
         timeout_ms: c_int,
-        retries: c_int,
     ) -> io::Result<()>;
     /// umad_recv(3): the agent's number and the MAD's bytes. 0 ms: at once. ENOSPC: the buffer is too
     /// small, the second value has the bytes that the MAD needs.
@@ -303,7 +302,6 @@ impl Library for Real {
         agent: u32,
         buffer: &mut Buffer,
         timeout_ms: c_int,
-        retries: c_int,
     ) -> io::Result<()> {
         let length = c_int::try_from(buffer.mad_length())
             .map_err(|_| io::Error::from_raw_os_error(libc::EMSGSIZE))?;
@@ -317,7 +315,7 @@ impl Library for Real {
                 buffer.as_mut_ptr(),
                 length,
                 timeout_ms,
-                retries,
+                0,
             )
         };
         if result == 0 {

@@ -27,8 +27,8 @@ enum Call {
     Close,
 }
 
-/// Agent, header with MAD, milliseconds, retries.
-type Sent = (u32, Vec<u8>, c_int, c_int);
+/// Agent, header with MAD, milliseconds.
+type Sent = (u32, Vec<u8>, c_int);
 
 /// A library whose port is one end of a pair of sockets: a datagram there is one MAD.
 struct Fake {
@@ -163,7 +163,6 @@ impl Library for Fake {
         agent: u32,
         buffer: &mut Buffer,
         timeout_ms: c_int,
-        retries: c_int,
     ) -> io::Result<()> {
         let (header, mad) = buffer.parts();
         let mut bytes = zerocopy::IntoBytes::as_bytes(header).to_vec();
@@ -183,7 +182,7 @@ impl Library for Fake {
             self.arrive(agent, &answer, |_| {});
         }
         let mut sent = self.sent.lock().unwrap();
-        sent.push((agent, bytes, timeout_ms, retries));
+        sent.push((agent, bytes, timeout_ms));
         Ok(())
     }
 
@@ -288,7 +287,7 @@ fn a_simulated_port_stays_open() {
     fake.arrive(0, &question, |_| {});
     fake.arrive(sa.0, &mad(0x06), |_| {});
     assert_eq!(next(&umad).unwrap().unwrap().agent, sa);
-    let (_, answer, timeout, _) = fake.sent.lock().unwrap().remove(0);
+    let (_, answer, timeout) = fake.sent.lock().unwrap().remove(0);
     assert_eq!((answer[67], answer[68], timeout), (0x81, 0x80, 0));
     assert_eq!(answer[64 + 8..64 + 16], question[8..16]);
     assert_eq!(answer[64 + 64..64 + 72], [1; 8], "the port GUID");
@@ -323,11 +322,11 @@ fn a_sent_mad_has_its_address_and_256_bytes() {
             hop_limit: 6,
         }),
     };
-    umad.send(agent, &to, &[7; 30], Duration::from_millis(1500), 2)
+    umad.send(agent, &to, &[7; 30], Duration::from_millis(1500))
         .unwrap();
     let sent = fake.sent.lock().unwrap();
-    let (number, bytes, timeout, retries) = &sent[0];
-    assert_eq!((*number, *timeout, *retries), (agent.0, 1500, 2));
+    let (number, bytes, timeout) = &sent[0];
+    assert_eq!((*number, *timeout), (agent.0, 1500));
     assert_eq!(bytes.len(), 64 + 256);
     let mut expected = vec![0, 0, 0, 1, 0x80, 1, 0, 0, 0x12, 0x34, 5, 1, 1, 3, 6, 4];
     expected.extend([0xab; 16]);

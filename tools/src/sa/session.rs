@@ -176,7 +176,7 @@ impl Session {
             mad[SM_KEY].copy_from_slice(&self.sm_key.to_be_bytes());
             let wait = self.client.patience(&mad);
             let to = To::gsi(self.attributes.sm_lid, self.attributes.sm_sl);
-            self.umad.send(self.agent, &to, &mad, wait, 0)?;
+            self.umad.send(self.agent, &to, &mad, wait)?;
         }
         Ok(())
     }

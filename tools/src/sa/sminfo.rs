@@ -100,7 +100,7 @@ fn ask_manager(
     let to = To::smi(port.sm_lid);
     for id in 1..=TRIES {
         let question = smp::get(SUBN_LID_ROUTED, id, smp::SM_INFO, 0);
-        if umad.send(agent, &to, &question, wait, 0).is_err() {
+        if umad.send(agent, &to, &question, wait).is_err() {
             return Ok(None);
         }
         let end = Instant::now() + wait;

@@ -109,7 +109,7 @@ impl Datagrams {
     /// [`UmadError::Send`].
     pub fn send(&self, to: &To, datagram: &Datagram) -> Result<(), UmadError> {
         let Registered { umad, agent } = &*self.open;
-        umad.send(*agent, to, datagram, Duration::ZERO, 0)
+        umad.send(*agent, to, datagram, Duration::ZERO)
     }
 
     /// The next datagram of the worker; `None` if none waits. The first worker passes on those of others.
