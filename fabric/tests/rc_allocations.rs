@@ -58,7 +58,7 @@ impl End {
         };
         for (state, attributes) in [(State::Init, init), (State::Rtr, rtr), (State::Rts, rts)] {
             end.qp
-                .modify(Instant(1), &mut end.shared, state, &attributes)
+                .modify(&mut end.shared, state, &attributes)
                 .expect("valid attributes");
         }
         end
@@ -89,7 +89,7 @@ impl End {
 
     /// Sends all pending packets to `peer`, run by run, as a port does.
     fn send(&mut self, now: Instant, peer: &mut End) {
-        while let Some(packets) = self.qp.poll_transmit(now, &mut self.shared, true) {
+        while let Some(packets) = self.qp.poll_transmit(true) {
             let count = packets.count;
             peer.take(now, packets.memory, packets.stride);
             self.qp.transmitted(now, &mut self.shared, count);

@@ -141,8 +141,9 @@ impl Responder {
             ..none
         };
         for (state, attributes) in [(State::Init, init), (State::Rtr, rtr)] {
-            let (now, shared) = (self.now, &mut self.shared);
-            self.qp.modify(now, shared, state, &attributes).unwrap();
+            self.qp
+                .modify(&mut self.shared, state, &attributes)
+                .unwrap();
         }
     }
 
@@ -184,7 +185,7 @@ impl Responder {
     }
 
     fn answer(&mut self) {
-        while let Some(packets) = self.qp.poll_transmit(self.now, &mut self.shared, true) {
+        while let Some(packets) = self.qp.poll_transmit(true) {
             let count = packets.count;
             for bytes in packets.memory.chunks(packets.stride) {
                 let packet = Packet::parse(bytes).unwrap();

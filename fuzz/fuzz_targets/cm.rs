@@ -135,7 +135,7 @@ impl User {
                 }
                 CmEvent::Replied { .. } => {
                     assert_eq!(self.known.get(&id), Some(&false));
-                    self.cm.establish(self.now, id);
+                    self.cm.establish(id);
                 }
                 CmEvent::Established { .. } => assert_eq!(self.known.get(&id), Some(&false)),
                 CmEvent::Rejected { .. }
@@ -151,7 +151,7 @@ impl User {
         }
         self.attend_datagrams();
         assert!(self.known.len() <= CONNECTIONS_MAX);
-        while let Some(out) = self.cm.poll_transmit(self.now) {
+        while let Some(out) = self.cm.poll_transmit() {
             let mad = Mad::parse(&out.datagram).expect("what is sent is a datagram");
             assert!(mad.communication_management().is_some());
         }

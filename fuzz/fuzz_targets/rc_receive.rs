@@ -84,7 +84,7 @@ impl Peer {
         };
         for (state, attributes) in [(State::Init, init), (State::Rtr, rtr), (State::Rts, rts)] {
             self.qp
-                .modify(self.now, &mut self.shared, state, &attributes)
+                .modify(&mut self.shared, state, &attributes)
                 .expect("a legal transition");
         }
     }
@@ -187,7 +187,7 @@ impl Peer {
 
     fn transmit(&mut self, flush: bool, part: bool) {
         let mut packets_sent = 0;
-        while let Some(packets) = self.qp.poll_transmit(self.now, &mut self.shared, flush) {
+        while let Some(packets) = self.qp.poll_transmit(flush) {
             assert!(packets.count > 0);
             for bytes in packets.memory.chunks(packets.stride) {
                 let packet = Packet::parse(bytes).expect("what we send can be read");
@@ -255,7 +255,7 @@ fuzz_target!(|data: &[u8]| {
     peer.end_batch();
     let reset = Attributes::default();
     peer.qp
-        .modify(peer.now, &mut peer.shared, State::Reset, &reset)
+        .modify(&mut peer.shared, State::Reset, &reset)
         .expect("any state may go to RESET");
     assert_eq!(peer.held.len() + peer.shared.srq.available(), BUFFERS);
 });

@@ -149,7 +149,7 @@ impl Cm {
     }
 
     /// Answers [`CmEvent::Replied`] with a ReadyToUse.
-    pub fn establish(&mut self, _now: Instant, id: CmId) {
+    pub fn establish(&mut self, id: CmId) {
         let Some(connection) = self.in_state(id, State::RepRcvd) else {
             return;
         };
@@ -212,7 +212,7 @@ impl Cm {
     }
 
     /// A packet arrived over the connection: it is established, even if the ReadyToUse was lost.
-    pub fn heard(&mut self, _now: Instant, id: CmId) {
+    pub fn heard(&mut self, id: CmId) {
         self.confirm(id);
     }
 
@@ -222,7 +222,7 @@ impl Cm {
     }
 
     /// The next datagram to send.
-    pub fn poll_transmit(&mut self, _now: Instant) -> Option<Outgoing> {
+    pub fn poll_transmit(&mut self) -> Option<Outgoing> {
         self.transmit.pop_front()
     }
 

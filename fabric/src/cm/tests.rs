@@ -67,7 +67,7 @@ fn name(mad: &Datagram) -> &'static str {
 }
 
 fn drain(cm: &mut Cm) -> Vec<(Gid, Datagram)> {
-    let sent = std::iter::from_fn(|| cm.poll_transmit(Instant(0)));
+    let sent = std::iter::from_fn(|| cm.poll_transmit());
     sent.map(|out| (out.to, out.datagram)).collect()
 }
 

@@ -127,7 +127,6 @@ fn packets_kept_after_a_gap_are_bounded() {
     let patience = &scenario.patience;
     let mut side = Side::connect(
         0,
-        now,
         &mut shared,
         0,
         (0, 1),

@@ -299,7 +299,7 @@ impl Node {
             let blocked = self.random.per_million(s.blocked);
             let window = qp.statistics().window;
             let ledger = &mut self.ledger;
-            let Some(packets) = ledger.within(|| qp.poll_transmit(local, shared, flush)) else {
+            let Some(packets) = ledger.within(|| qp.poll_transmit(flush)) else {
                 side.checks.rests(window);
                 return false;
             };
@@ -385,8 +385,7 @@ impl Node {
     }
 
     /// Starts to drain a queue pair, or restarts a drained one.
-    pub fn drain_or_restart(&mut self, now: Time, qpn: u32) {
-        let local = self.local(now);
+    pub fn drain_or_restart(&mut self, qpn: u32) {
         let Some(side) = self.sides.get_mut(&qpn) else {
             return;
         };
@@ -399,12 +398,12 @@ impl Node {
                     ..Attributes::default()
                 };
                 self.ledger
-                    .within(|| qp.modify(local, shared, State::Sqd, &notify))
+                    .within(|| qp.modify(shared, State::Sqd, &notify))
                     .expect("from RTS to SQD");
             }
             State::Sqd if !side.draining => {
                 self.ledger
-                    .within(|| qp.modify(local, shared, State::Rts, &Attributes::default()))
+                    .within(|| qp.modify(shared, State::Rts, &Attributes::default()))
                     .expect("from SQD to RTS");
                 side.restart_at = None;
             }

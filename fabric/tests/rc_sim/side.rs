@@ -2,7 +2,7 @@
 
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{QpEvent, RcQp, Shared};
-use fabric::{AhAttributes, IbMtu, Instant, Psn, Qpn, WcStatus};
+use fabric::{AhAttributes, IbMtu, Psn, Qpn, WcStatus};
 
 use crate::network::Time;
 use crate::packet_checks::PacketChecks;
@@ -59,7 +59,6 @@ impl Side {
     #[allow(clippy::too_many_arguments)]
     pub fn connect(
         now: Time,
-        local: Instant,
         shared: &mut Shared,
         connection: usize,
         flows: (usize, usize),
@@ -70,7 +69,7 @@ impl Side {
     ) -> Side {
         let mut qp = RcQp::new(here.qpn);
         for (state, attributes) in steps(here, peer, mtu, patience) {
-            qp.modify(local, shared, state, &attributes)
+            qp.modify(shared, state, &attributes)
                 .expect("a legal transition");
         }
         Side {

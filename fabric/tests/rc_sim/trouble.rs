@@ -52,7 +52,7 @@ impl World {
                 let sides = &self.nodes[a].sides;
                 let nth = self.random.below(sides.len() as u64) as usize;
                 if let Some(&qpn) = sides.keys().nth(nth) {
-                    self.nodes[a].drain_or_restart(self.now, qpn);
+                    self.nodes[a].drain_or_restart(qpn);
                     self.nodes[a].wake_at = Some(self.now);
                 }
             }

@@ -120,12 +120,10 @@ impl World {
         let (there, back) = (2 * connection, 2 * connection + 1);
         for (here, peer, flows) in [(a, b, (there, back)), (b, a, (back, there))] {
             let node = &mut self.nodes[here.node];
-            let local = node.local(self.now);
             let (now, s, shared) = (self.now, &self.s, &mut node.shared);
             let mut side = node.ledger.within(|| {
                 Side::connect(
                     now,
-                    local,
                     shared,
                     connection,
                     flows,
@@ -238,7 +236,7 @@ impl World {
             }
         }
         for qpn in restart {
-            node.drain_or_restart(self.now, qpn);
+            node.drain_or_restart(qpn);
             node.wake_at = Some(self.now + 1);
         }
         for (connection, status, waited, tries) in failed {
@@ -270,13 +268,12 @@ impl World {
     fn reconnect(&mut self, connection: usize) {
         for end in self.ends[connection] {
             let node = &mut self.nodes[end.node];
-            let local = node.local(self.now);
             let side = node.sides.get_mut(&end.qpn.get()).expect("both ends exist");
             side.draining = false;
             let (qp, shared) = (&mut side.qp, &mut node.shared);
             if qp.state() != State::Err {
                 node.ledger
-                    .within(|| qp.modify(local, shared, State::Err, &Attributes::default()))
+                    .within(|| qp.modify(shared, State::Err, &Attributes::default()))
                     .expect("any state but RESET may go to ERR");
             }
             node.complete(&mut self.flows);
@@ -302,10 +299,10 @@ impl World {
     fn retire(&mut self, end: Place) {
         let node = &mut self.nodes[end.node];
         let mut side = node.sides.remove(&end.qpn.get()).expect("exists");
-        let (local, shared) = (node.local(self.now), &mut node.shared);
+        let shared = &mut node.shared;
         node.ledger.within(|| {
             side.qp
-                .modify(local, shared, State::Reset, &Attributes::default())
+                .modify(shared, State::Reset, &Attributes::default())
                 .expect("any state may go to RESET");
             drop(side.qp);
         });

@@ -65,7 +65,7 @@ fn a_flood_from_one_source_is_in_nobodys_way() {
     assert_eq!(counter(&cm, "cm_rx_rate_limited"), 10_000 - answers as u64);
     // The friend's connection exists, and the friend may request another.
     assert_eq!(cm.state(id), Some("REP_SENT"));
-    cm.heard(now, id);
+    cm.heard(id);
     assert_eq!(events(&mut cm).last(), Some(&CmEvent::Established { id }));
 }
 

@@ -87,7 +87,7 @@ fn c103_the_kernels_connection_is_replied_to_and_ended_as_the_kernel_does() {
         private_data: &[0, 0, 0, 0x11, 0, 0, 0xff, 0xf4],
     };
     cm.accept(now, id, &answer);
-    let out = cm.poll_transmit(now).unwrap();
+    let out = cm.poll_transmit().unwrap();
     assert_eq!(out.to, kernel);
     let ours = out.datagram;
     // Differences of ours: faster acknowledgements, and unlimited retransmissions after RNR NAKs.
@@ -175,7 +175,7 @@ fn the_kernels_reply_and_disconnection_are_taken() {
         (private_data.len(), &private_data[4..8]),
         (196, &[0, 0, 0xff, 0xf4][..])
     );
-    cm.establish(now, id);
+    cm.establish(id);
     let (_, _, rtu) = captured(IPOIB, 14);
     let mut expected = from_us(rtu, id);
     let ours = only(&mut cm);

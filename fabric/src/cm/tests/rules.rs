@@ -296,7 +296,7 @@ fn a_reply_that_comes_again_is_confirmed_again() {
     assert!(matches!(events(&mut cm)[..], [CmEvent::Replied { .. }]));
     cm.receive(NOW, gid(PEER), &reply, listens);
     assert_eq!((drain(&mut cm), events(&mut cm)), (vec![], vec![]));
-    cm.establish(NOW, id);
+    cm.establish(id);
     let confirmation = only(&mut cm);
     cm.receive(NOW, gid(PEER), &reply, listens);
     assert_eq!(only(&mut cm), confirmation);
@@ -419,10 +419,10 @@ fn a_timeout_is_found_by_the_guid() {
 #[test]
 fn data_confirms_as_a_ready_to_use_does() {
     let (mut cm, id, req) = consented();
-    cm.heard(NOW, id);
+    cm.heard(id);
     assert_eq!(events(&mut cm), [CmEvent::Established { id }]);
     assert_eq!(cm.next_deadline(), None);
-    cm.heard(NOW, id);
+    cm.heard(id);
     cm.receive(NOW, gid(PEER), &rtu(id, its_id(&req)), listens);
     assert_eq!((drain(&mut cm), events(&mut cm)), (vec![], vec![]));
 }

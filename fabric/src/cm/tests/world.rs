@@ -52,7 +52,7 @@ impl Node {
                     Seen::Accepted
                 }
                 (CmEvent::Replied { .. }, Some(Seen::Asked)) => {
-                    self.cm.establish(now, id);
+                    self.cm.establish(id);
                     Seen::Open
                 }
                 (CmEvent::Established { .. }, Some(Seen::Accepted)) => Seen::Open,

@@ -92,20 +92,19 @@ pub struct Connection {
 
 impl Connection {
     /// Moves the queue pair from RESET to INIT.
-    pub fn init(&mut self, now: Instant, shared: &mut Shared) -> Result<(), FabricError> {
+    pub fn init(&mut self, shared: &mut Shared) -> Result<(), FabricError> {
         let attributes = Attributes {
             pkey_index: Some(self.partition.index),
             port: Some(1),
             access_flags: Some(0),
             ..Attributes::default()
         };
-        self.qp.modify(now, shared, State::Init, &attributes)
+        self.qp.modify(shared, State::Init, &attributes)
     }
 
     /// Moves the queue pair from INIT to RTR and RTS, with the peer's parameters.
     pub fn ready_to_send(
         &mut self,
-        now: Instant,
         shared: &mut Shared,
         remote: &Remote,
     ) -> Result<(), FabricError> {
@@ -118,7 +117,7 @@ impl Connection {
             min_rnr_timer: Some(MIN_RNR_TIMER),
             ..Attributes::default()
         };
-        self.qp.modify(now, shared, State::Rtr, &to_receive)?;
+        self.qp.modify(shared, State::Rtr, &to_receive)?;
         let to_send = Attributes {
             timeout: Some(remote.ack_timeout.min(31)),
             retry_cnt: Some(remote.retry_count.min(7)),
@@ -127,7 +126,7 @@ impl Connection {
             max_rd_atomic: Some(0),
             ..Attributes::default()
         };
-        self.qp.modify(now, shared, State::Rts, &to_send)
+        self.qp.modify(shared, State::Rts, &to_send)
     }
 
     /// A description for users; `state` is the state in communication management.

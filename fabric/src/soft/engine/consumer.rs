@@ -153,7 +153,7 @@ impl Engine {
             return false;
         };
         let (id, peer, from) = (c.id, c.peer, (c.endpoint, c.partition));
-        self.forget(now, place);
+        self.forget(place);
         if self.ask(now, id, from, peer, path_mtu, wish).is_err() {
             let reason = CloseReason::Rejected(RejectReason::INVALID_MTU);
             let connection = id;
@@ -198,7 +198,7 @@ impl Engine {
             full: false,
             failing: false,
         });
-        if let Err(e) = connection.init(now, &mut self.shared) {
+        if let Err(e) = connection.init(&mut self.shared) {
             // Cannot happen: the attributes are those that the transition requires.
             log::error!("cannot initialize a new queue pair: {e}");
         }
@@ -254,7 +254,7 @@ impl Engine {
             return;
         }
         if let Some(c) = self.table.get(place) {
-            self.cm.establish(now, c.cm);
+            self.cm.establish(c.cm);
         }
         self.drain_cm(now);
     }
@@ -271,7 +271,7 @@ impl Engine {
         let Some(place) = asked.or_else(|| self.in_stage(connection, Stage::Replied)) else {
             return;
         };
-        if let Some((_, cm)) = self.forget(now, place) {
+        if let Some((_, cm)) = self.forget(place) {
             self.cm.reject(now, cm, reason, private_data);
         }
         self.drain_cm(now);
@@ -286,7 +286,7 @@ impl Engine {
     }
 
     fn drop_quietly(&mut self, now: Instant, place: Place) {
-        if let Some((_, cm)) = self.forget(now, place) {
+        if let Some((_, cm)) = self.forget(place) {
             self.cm.disconnect(now, cm);
         }
     }
@@ -313,7 +313,7 @@ impl Engine {
             return false;
         };
         c.qp.set_path(c.partition.pkey, port.send_max);
-        match c.ready_to_send(now, shared, &remote) {
+        match c.ready_to_send(shared, &remote) {
             Ok(()) => {
                 c.stage = Stage::Open;
                 true

@@ -60,9 +60,9 @@ impl Engine {
                 id,
                 reason: RejectReason::INVALID_MTU,
             } if self.ask_for_less(now, id) => {}
-            CmEvent::Rejected { id, reason } => self.over(now, id, CloseReason::Rejected(reason)),
-            CmEvent::Disconnected { id } => self.over(now, id, CloseReason::Disconnected),
-            CmEvent::TimedOut { id } => self.over(now, id, CloseReason::TimedOut),
+            CmEvent::Rejected { id, reason } => self.over(id, CloseReason::Rejected(reason)),
+            CmEvent::Disconnected { id } => self.over(id, CloseReason::Disconnected),
+            CmEvent::TimedOut { id } => self.over(id, CloseReason::TimedOut),
             CmEvent::Released { id } => self.table.release(id),
         }
     }
@@ -161,9 +161,9 @@ impl Engine {
     }
 
     /// Removes a connection that communication management has ended.
-    fn over(&mut self, now: Instant, id: CmId, reason: CloseReason) {
+    fn over(&mut self, id: CmId, reason: CloseReason) {
         let place = self.table.by_cm(id);
-        if let Some((connection, _)) = place.and_then(|p| self.forget(now, p)) {
+        if let Some((connection, _)) = place.and_then(|p| self.forget(p)) {
             self.events
                 .push_back(ConnectionEvent::Closed { connection, reason });
         }

@@ -436,7 +436,7 @@ impl Engine {
     /// Ends a connection and reports the reason to the consumer. Communication management notifies the
     /// peer if it considers the connection alive.
     fn end(&mut self, now: Instant, place: Place, reason: CloseReason) {
-        if let Some((connection, cm)) = self.forget(now, place) {
+        if let Some((connection, cm)) = self.forget(place) {
             self.cm.disconnect(now, cm);
             self.events
                 .push_back(ConnectionEvent::Closed { connection, reason });
@@ -444,18 +444,18 @@ impl Engine {
     }
 
     /// Removes a connection from all lists and returns its memory.
-    fn forget(&mut self, now: Instant, place: Place) -> Option<(ConnectionId, crate::cm::CmId)> {
+    fn forget(&mut self, place: Place) -> Option<(ConnectionId, crate::cm::CmId)> {
         let mut c = self.table.remove(place)?;
         self.timers.cancel(place, &mut c.scheduled);
         // ERR first, which completes posted requests. There is no transition from RESET to ERR.
         let nothing = super::qp::Attributes::default();
         let _ =
-            c.qp.modify(now, &mut self.shared, super::qp::State::Err, &nothing);
+            c.qp.modify(&mut self.shared, super::qp::State::Err, &nothing);
         while let Some(done) = c.qp.poll_completion() {
             self.pool.give(done.buffer.memory);
         }
         let _ =
-            c.qp.modify(now, &mut self.shared, super::qp::State::Reset, &nothing);
+            c.qp.modify(&mut self.shared, super::qp::State::Reset, &nothing);
         if c.full {
             self.full.retain(|&p| p != place);
         }

@@ -103,7 +103,7 @@ impl Engine {
         verify()?;
         c.qp.receive(now, &mut self.shared, &packet);
         if std::mem::take(&mut c.awaits_rtu) {
-            self.cm.heard(now, c.cm);
+            self.cm.heard(c.cm);
         }
         if !std::mem::replace(&mut c.touched, true) {
             self.touched.push(place);

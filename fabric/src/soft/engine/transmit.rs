@@ -39,7 +39,7 @@ impl Engine {
     /// If the network took only some of a connection, transmission stops and the next call offers the rest again.
     /// `flush` also sends acknowledgements that wait for the end of the round.
     pub fn transmit(&mut self, now: Instant, flush: bool, mut send: impl FnMut(Run<'_>) -> usize) {
-        self.send_management(now, &mut send);
+        self.send_management(&mut send);
         self.blocked = false;
         if flush {
             self.flush_lists();
@@ -137,8 +137,8 @@ impl Engine {
 
     /// Sends management datagrams. What the network does not take is lost: the sender repeats it if no answer
     /// comes.
-    fn send_management(&mut self, now: Instant, send: &mut impl FnMut(Run<'_>) -> usize) {
-        while let Some(out) = self.cm.poll_transmit(now) {
+    fn send_management(&mut self, send: &mut impl FnMut(Run<'_>) -> usize) {
+        while let Some(out) = self.cm.poll_transmit() {
             let pkey = self.management_pkey(&out);
             self.gsi.load(pkey, &out.datagram);
             send(Run {

@@ -86,7 +86,6 @@ impl RcQp {
     /// Those of [`Connected::modify`]; the queue pair is then unchanged.
     pub fn modify(
         &mut self,
-        _now: Instant,
         shared: &mut Shared,
         to: State,
         attributes: &Attributes,
@@ -258,12 +257,7 @@ impl RcQp {
 
     /// The packets to send now; [`RcQp::transmitted`] must follow. Acknowledgements that may wait are
     /// sent only with `flush`.
-    pub fn poll_transmit(
-        &mut self,
-        _now: Instant,
-        _shared: &mut Shared,
-        flush: bool,
-    ) -> Option<Packets<'_>> {
+    pub fn poll_transmit(&mut self, flush: bool) -> Option<Packets<'_>> {
         self.poll_transmit_with(flush, None)
     }
 

@@ -188,7 +188,7 @@ impl UmadCm {
 
     /// See [`Manager::confirm`].
     pub fn confirm(&mut self, line: &Line) {
-        self.manager.confirm(clock(), line);
+        self.manager.confirm(line);
         self.flush();
     }
 

@@ -167,7 +167,7 @@ fn a_run_sent_in_part_continues_where_it_stopped() {
     a.post(&sent);
     let mut given = Vec::new();
     for k in 0.. {
-        let Some(packets) = a.qp.poll_transmit(a.now, &mut a.shared, true) else {
+        let Some(packets) = a.qp.poll_transmit(true) else {
             break;
         };
         let take = (k % 4).min(packets.count);

@@ -78,9 +78,7 @@ impl Side {
     }
 
     pub fn modify(&mut self, to: State, attributes: &Attributes) {
-        self.qp
-            .modify(self.now, &mut self.shared, to, attributes)
-            .unwrap();
+        self.qp.modify(&mut self.shared, to, attributes).unwrap();
     }
 
     pub fn reach_init(&mut self) {
@@ -168,7 +166,7 @@ impl Side {
     /// The packets to send now, run by run.
     pub fn runs(&mut self, flush: bool) -> Vec<Vec<Vec<u8>>> {
         let mut runs = Vec::new();
-        while let Some(packets) = self.qp.poll_transmit(self.now, &mut self.shared, flush) {
+        while let Some(packets) = self.qp.poll_transmit(flush) {
             let count = packets.count;
             let run: Vec<_> = packets
                 .memory

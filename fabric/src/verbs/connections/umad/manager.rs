@@ -379,7 +379,7 @@ impl Manager {
         let id = self.cm.connect(now, &ask).map_err(|_| Fault::Full)?;
         c.cm = Some(id);
         self.by_cm.insert(id, *number);
-        self.drain(now, None);
+        self.drain(None);
         Ok(())
     }
 
@@ -394,15 +394,15 @@ impl Manager {
         };
         if let Some(id) = c.cm {
             self.cm.accept(now, id, &consent);
-            self.drain(now, None);
+            self.drain(None);
         }
     }
 
     /// Confirms a reply.
-    pub fn confirm(&mut self, now: Instant, line: &Line) {
+    pub fn confirm(&mut self, line: &Line) {
         if let Some(id) = self.cm_of(line) {
-            self.cm.establish(now, id);
-            self.drain(now, None);
+            self.cm.establish(id);
+            self.drain(None);
         }
     }
 
@@ -410,7 +410,7 @@ impl Manager {
     pub fn reject(&mut self, now: Instant, line: &Line, why: RejectReason, private_data: &[u8]) {
         if let Some(id) = self.cm_of(line) {
             self.cm.reject(now, id, why, private_data);
-            self.drain(now, None);
+            self.drain(None);
         }
     }
 
@@ -418,7 +418,7 @@ impl Manager {
     pub fn disconnect(&mut self, now: Instant, line: &Line) {
         if let Some(id) = self.cm_of(line) {
             self.cm.disconnect(now, id);
-            self.drain(now, None);
+            self.drain(None);
         }
     }
 
@@ -448,7 +448,7 @@ impl Manager {
             owner.is_some_and(|owner| owner.strong_count() > 0)
         };
         cm.receive(now, from, mad, listens);
-        self.drain(now, Some((from, received.reply_to(), mad)));
+        self.drain(Some((from, received.reply_to(), mad)));
     }
 
     /// The GID of a datagram's sender; see the module.
@@ -495,7 +495,7 @@ impl Manager {
     /// Handles the timers.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.cm.handle_timeout(now);
-        self.drain(now, None);
+        self.drain(None);
     }
 
     /// The next datagram to send.
@@ -526,14 +526,14 @@ impl Manager {
 
     /// Takes datagrams and events from `cm`, after it handled a datagram `(from, reply to, datagram)` or
     /// something else.
-    fn drain(&mut self, now: Instant, handled: Option<(Gid, To, &Datagram)>) {
+    fn drain(&mut self, handled: Option<(Gid, To, &Datagram)>) {
         while let Some(event) = self.cm.poll_sidr() {
             if let SidrEvent::Requested { request, .. } = event {
                 // The services here are for connections.
                 self.cm.answer(&request, Err(NoService::Unsupported));
             }
         }
-        while let Some(out) = self.cm.poll_transmit(now) {
+        while let Some(out) = self.cm.poll_transmit() {
             let answer = handled.filter(|(from, ..)| *from == out.to);
             let to = match answer {
                 Some((_, to, _)) => Some(to),

@@ -105,7 +105,7 @@ impl Device for Port {
         Ok(())
     }
     fn confirm(&mut self, line: &Line) -> io::Result<()> {
-        self.manager.confirm(self.now, line);
+        self.manager.confirm(line);
         Ok(())
     }
     fn reject(&mut self, line: &Line, why: RejectReason, data: &[u8]) -> io::Result<()> {

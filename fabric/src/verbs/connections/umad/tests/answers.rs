@@ -50,7 +50,7 @@ fn a_service_for_connections_is_none_for_datagrams() {
         private_data: &[],
     };
     asker.ask_for_datagrams(net.now, &ask).unwrap();
-    let request = asker.poll_transmit(net.now).unwrap().datagram;
+    let request = asker.poll_transmit().unwrap().datagram;
     let to = To::gsi(Lid(0x12), 0);
     net.deliver(1, &received(Lid(0x10), &to, &request));
     let answer = net.hosts[1].port().manager.poll_transmit();
