@@ -56,10 +56,6 @@ pub struct Capabilities {
     pub lanes: usize,
     /// All datagrams arrive at the first worker; false: at any worker.
     pub first_receives: bool,
-    /// Maximum UD payload of a train in bytes, without packet overhead.
-    pub train_bytes: usize,
-    /// Maximum number of packets in a train.
-    pub train_packets: usize,
     /// Whether the provider delivers multicast natively; false: it sends copies to a list of peers.
     pub multicast: bool,
     /// Maximum number of attached multicast groups.

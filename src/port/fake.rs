@@ -80,9 +80,7 @@ impl Port for FakePort {
         Capabilities {
             lanes: 1,
             first_receives: true,
-            train_bytes: 4096,
             message_train: 0,
-            train_packets: 1,
             multicast: true,
             groups_max: 16,
             group_requests: 16,

@@ -21,7 +21,7 @@ use super::mailbox::Mailbox;
 use super::qp::{QueuePair, Service};
 use super::snapshot::{Endpoints, Groups, Shared, Sockets, SubnetMail, Table};
 use super::socket::{self, Binding};
-use super::underlay::{self, Unusable, Usable};
+use super::underlay::{Unusable, Usable};
 use super::underlay_query::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
 use crate::group::{GroupParameters, Joined};
@@ -430,13 +430,9 @@ impl Port for SoftPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let payload = self.usable.ud_payload_max;
-        let packets = underlay::train_packets(payload, self.usable.send_max);
         Capabilities {
             lanes: self.config.workers,
             first_receives: false,
-            train_bytes: packets * payload as usize,
-            train_packets: super::train::PACKETS_MAX,
             multicast: self.config.peers.is_empty(),
             groups_max: GROUPS_MAX,
             group_requests: GROUPS_MAX,

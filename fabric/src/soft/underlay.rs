@@ -6,7 +6,7 @@ use proto::{Gid, GidChoice, Guid, IbMtu, LinkMtu};
 use rtnl::{Address, Link};
 
 use super::rc::SendBuffer;
-use super::train::{PACKETS_MAX, capacity, packet_len};
+use super::train::{PACKETS_MAX, packet_len};
 
 /// Bytes of the IPv6, IPv4 and UDP headers and of an Ethernet header.
 const IPV6_HEADER: usize = 40;
@@ -125,11 +125,6 @@ pub fn evaluate(
         send_max: send_max(link, address).max(packet_len(ud_payload_max as usize)),
         guid: link.address.map_or(gid.interface_id(), Guid::from_mac),
     })
-}
-
-/// Number of packets of `payload` bytes in one train.
-pub fn train_packets(payload: u32, send_max: usize) -> usize {
-    capacity(payload as usize, send_max)
 }
 
 /// The largest path MTU of connections on a port whose largest UD payload has `payload` bytes. Compared with

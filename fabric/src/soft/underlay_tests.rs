@@ -1,6 +1,7 @@
 use std::net::Ipv6Addr;
 
 use super::*;
+use crate::soft::train::capacity;
 use rtnl::{OperState, Scope};
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 0x0a];
@@ -114,9 +115,9 @@ fn t90_sends_stay_below_the_gso_limit() {
     let s = seen(9000, vec![address("192.0.2.1", 1)]);
     let v4 = evaluate("eth0", &s, GidChoice::Ipv4, LinkMtu::Auto, None).unwrap();
     assert_eq!(v4.send_max, 65493);
-    assert_eq!(train_packets(4096, v6.send_max), 15);
-    assert_eq!(train_packets(1428, v6.send_max), 45);
-    assert_eq!(train_packets(64, v6.send_max), 64);
+    assert_eq!(capacity(4096, v6.send_max), 15);
+    assert_eq!(capacity(1428, v6.send_max), 45);
+    assert_eq!(capacity(64, v6.send_max), 64);
 
     let message_train = |mtu, link_mtu| {
         let s = seen(mtu, vec![address(EUI64, 1)]);

@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::VerbsConfig;
 use super::connections::services;
-use super::device::{Device, Limits, Opened, TRANSMIT_LEN};
+use super::device::{Device, Limits, Opened};
 use super::endpoint::UdEndpointState;
 use super::groups::Groups;
 use super::held::Held;
@@ -491,8 +491,6 @@ impl Port for VerbsPort {
         Capabilities {
             lanes: self.shared.len(),
             first_receives: true,
-            train_bytes: TRANSMIT_LEN,
-            train_packets: limits.train_packets,
             multicast: true,
             groups_max: limits.groups,
             group_requests: match self.is_ethernet() {

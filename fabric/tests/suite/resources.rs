@@ -57,15 +57,14 @@ fn attributes_and_capabilities_make_sense() {
     assert!(pkeys(&a).contains(&PKey::DEFAULT));
     let can = a.port.capabilities();
     assert_eq!((can.lanes, can.multicast), (a.workers.len(), true));
-    assert!(can.groups_max > 0 && can.train_packets > 0);
-    assert!(can.train_bytes >= a.payload_max());
+    assert!(can.groups_max > 0);
     assert_eq!(can.message_max > 0, a.workers[0].connections().is_some());
     assert!(a.port.take_workers().is_empty(), "they were taken");
-    // No train is larger than the limit, and each can be allocated.
+    // Each train can be allocated.
     let most = a.payload_max();
     for payload in [1, 100, most] {
         let room = a.workers[0].train(payload).unwrap().room();
-        assert!((1..=can.train_packets).contains(&room), "{payload}: {room}");
+        assert!(room > 0, "{payload}");
     }
 }
 
