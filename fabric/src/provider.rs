@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use proto::Gid;
 use proto::counters::Description;
@@ -25,16 +24,6 @@ pub enum ProviderConfig {
 }
 
 impl ProviderConfig {
-    /// Sets the maximum time that opening waits for a usable GID.
-    pub fn set_gid_wait(&mut self, wait: Duration) {
-        match self {
-            ProviderConfig::Soft(config) | ProviderConfig::Administered(config, _) => {
-                config.gid_wait = wait;
-            }
-            ProviderConfig::Verbs(config) => config.gid_wait = wait,
-        }
-    }
-
     /// Gives the port the receiving sockets of a former process. Ports of RDMA devices have none.
     pub fn set_former(&mut self, sockets: Vec<Arc<OwnedFd>>) {
         match self {

@@ -402,7 +402,6 @@ impl Ipoib {
                 address: n.address,
                 ips,
                 confirmed: n.confirmed,
-                superseded: n.successor.is_some(),
                 ah: n.ah,
                 used: n.used,
             }

@@ -101,9 +101,4 @@ impl Error {
     pub fn is_exists(&self) -> bool {
         matches!(self, Error::Exists { .. })
     }
-
-    /// Whether the caller lacks a privilege.
-    pub fn is_permission(&self) -> bool {
-        matches!(self, Error::Permission { .. })
-    }
 }

@@ -403,7 +403,7 @@ fn without_cap_net_admin_changes_are_not_permitted() {
         let mut requests = Requests::new().unwrap();
         let lo = requests.link_by_name("lo").unwrap().index;
         let error = requests.set_up(lo).unwrap_err();
-        assert!(error.is_permission());
+        assert!(matches!(error, Error::Permission { .. }));
         assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     });
 }

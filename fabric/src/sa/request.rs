@@ -5,7 +5,7 @@ use zerocopy::big_endian::{U16, U32, U64};
 
 use crate::mad::sa::{
     self, DATA_LEN, InformInfo, JoinState, McMemberRecord, PathRecord, Rate, Record, Selected,
-    ServiceRecord, mc_member, node, path, port_info, service,
+    mc_member, node, path, port_info,
 };
 use crate::mad::{BASE_VERSION, Header, MAD_LEN, SaHeader, class, method};
 use crate::rmpp::datagram;
@@ -165,16 +165,6 @@ impl Request {
             ..PathRecord::default()
         };
         Request::new(method::GET, path::IPOIB, &record)
-    }
-
-    /// A registration of a service, or its renewal.
-    pub fn register_service(record: &ServiceRecord) -> Request {
-        Request::new(method::SET, service::REGISTER, record)
-    }
-
-    /// The end of a registration; only id, GID and P_Key of `record` are used.
-    pub fn unregister_service(record: &ServiceRecord) -> Request {
-        Request::new(method::DELETE, service::UNREGISTER, record)
     }
 
     /// GetTable of the nodes with a LID.

@@ -415,8 +415,6 @@ pub struct NeighbourInfo {
     pub ips: Vec<IpAddr>,
     /// It sent ARP or neighbour discovery, not only data.
     pub confirmed: bool,
-    /// Frames for it are sent to another queue pair of its port.
-    pub superseded: bool,
     /// Its address handle.
     pub ah: Option<AddressHandle>,
     /// Time of the last packet from or to it, to about a second.

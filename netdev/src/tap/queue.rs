@@ -1,6 +1,6 @@
 //! A queue of a TAP: reads and writes frames.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -86,14 +86,6 @@ impl TapQueue {
     /// [`is_gone`] if the interface was deleted or the queue detached.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         frame_length(rustix::io::read(&self.tun, buffer))
-    }
-
-    /// As [`TapQueue::read`], into several buffers in order.
-    ///
-    /// # Errors
-    /// As [`TapQueue::read`].
-    pub fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        frame_length(rustix::io::readv(&self.tun, buffers))
     }
 
     /// Writes a frame from `parts`: virtio-net header, Ethernet header, payload. The kernel trusts the

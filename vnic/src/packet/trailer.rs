@@ -37,12 +37,6 @@ impl Tail {
     pub const fn pad_masked(self) -> usize {
         (self.0 & 7) as usize
     }
-
-    /// Whether the upper two bits are 01, as on the wire.
-    #[must_use]
-    pub const fn has_lt(self) -> bool {
-        self.0 & 0xc0 == LT
-    }
 }
 
 /// ICRC in a packet, little-endian before the tail; `None` if the packet is too short.

@@ -9,7 +9,6 @@ use crate::verbs::sys::*;
 pub struct WorkCompletion {
     wr_id: u64,
     status: WcStatus,
-    receive: bool,
     byte_len: u32,
     immediate: Option<[u8; 4]>,
     qpn: Qpn,
@@ -25,7 +24,6 @@ impl WorkCompletion {
         WorkCompletion {
             wr_id: raw.wr_id,
             status: status(raw.status),
-            receive: raw.opcode & IBV_WC_RECV != 0,
             byte_len: raw.byte_len,
             immediate: has(IBV_WC_WITH_IMM).then_some(immediate),
             qpn: Qpn::new(raw.qp_num),
@@ -44,11 +42,6 @@ impl WorkCompletion {
     /// Status. After a failure, only the status, the queue pair and the vendor's code are valid.
     pub const fn status(&self) -> WcStatus {
         self.status
-    }
-
-    /// True for a receive, false for a send. Valid on success only.
-    pub const fn is_receive(&self) -> bool {
-        self.receive
     }
 
     /// Bytes received; on UD including the 40 bytes of the GRH. Untrusted: the place may be shorter.

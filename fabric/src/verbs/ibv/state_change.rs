@@ -202,14 +202,6 @@ impl StateChange {
         self
     }
 
-    /// Replaces the path MTU, for changes to RTR.
-    #[must_use]
-    pub fn with_path_mtu(mut self, mtu: IbMtu) -> StateChange {
-        self.attr.path_mtu = mtu as ibv_mtu;
-        self.mask |= IBV_QP_PATH_MTU;
-        self
-    }
-
     /// Replaces the timeouts and retries, for changes of RC to RTS: see [`RcParameters`].
     #[must_use]
     pub fn with_retries(mut self, timeout: u8, retry_count: u8, rnr_retry: u8) -> StateChange {

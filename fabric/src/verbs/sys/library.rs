@@ -174,8 +174,6 @@ macro_rules! verbs_functions {
                 ) -> c_int;
                 /// rdma_ack_cm_event(3): -1 and errno.
                 fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
-                /// rdma_get_src_port(3). Big-endian.
-                fn rdma_get_src_port(id: *mut rdma_cm_id) -> __be16;
             }
             inline {
                 /// ibv_query_port(3), all of it on libraries that extend the context: errno as value.
