@@ -354,9 +354,11 @@ impl Ipoib {
         }
     }
 
-    /// Cancels pending announcements of an IP address that the host no longer has.
+    /// Cancels pending announcements of an IP address that the host no longer has, and forgets its owner on the
+    /// host side: with a bridge, the core knows the address as a guest's.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.announcer.withdraw(ip);
+        self.forget_guest(ip);
     }
 
     /// The multicast GID of an IP group on this link.

@@ -19,10 +19,12 @@ const REPEAT_MS: u64 = 1000;
 const REPEATS: u8 = 2;
 /// Maximum number of pending announcements; more are ignored.
 const PENDING_MAX: usize = 1024;
-/// Maximum number of pending announcements of guests.
-const GUESTS_PENDING_MAX: usize = 256;
+/// Maximum number of pending announcements of guests. The rest has room for the host's own.
+const GUESTS_PENDING_MAX: usize = 768;
 /// Announcements of guests in a second. Beyond that, the guests' own packets inform the link.
 const GUESTS_PER_SECOND: u8 = 100;
+/// Time between two guests if all are announced.
+const APART_MS: u64 = 1000 * REPEATS as u64 / GUESTS_PER_SECOND as u64;
 
 const ARP_LEN: usize = ENCAP_LEN + INFINIBAND_ARP_LEN;
 /// IPv6 header, fixed part of a solicitation or advertisement, an option.
@@ -318,7 +320,7 @@ pub struct Announcer {
 impl Announcer {
     /// Announces an address of the host, now and again later.
     pub fn announce(&mut self, what: Announcement) {
-        self.add(what, REPEATS, PENDING_MAX);
+        self.add(what, REPEATS, PENDING_MAX, Time(0));
     }
 
     /// Cancels the announcements of an address that is no longer here: they would take it from its present
@@ -336,7 +338,18 @@ impl Announcer {
         }
         if self.guests < GUESTS_PER_SECOND {
             self.guests += 1;
-            self.add(what, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
+            let left = if again { REPEATS } else { 1 };
+            self.add(what, left, GUESTS_PENDING_MAX, Time(0));
+        }
+    }
+
+    /// Announces addresses of guests, one after the other, each again later.
+    pub fn announce_guests(&mut self, now: Time, all: impl Iterator<Item = Announcement>) {
+        for (what, n) in all.zip(0..) {
+            // The host has announced this one itself.
+            if !self.pending.iter().any(|p| p.what.ip == what.ip) {
+                self.add(what, REPEATS, GUESTS_PENDING_MAX, now.after(n * APART_MS));
+            }
         }
     }
 
@@ -345,14 +358,10 @@ impl Announcer {
         self.pending.clear();
     }
 
-    fn add(&mut self, what: Announcement, left: u8, max: usize) {
+    fn add(&mut self, what: Announcement, left: u8, max: usize, due: Time) {
         self.withdraw(what.ip);
         if self.pending.len() < max {
-            self.pending.push(Pending {
-                what,
-                due: Time(0),
-                left,
-            });
+            self.pending.push(Pending { what, due, left });
         }
     }
 

@@ -56,9 +56,6 @@ impl Ip {
         pending: &mut Pending,
     ) {
         if !interface.up {
-            for address in &self.link.addresses {
-                port.send_first(Command::Withdraw(self.link.id(), *address));
-            }
             for link in self.links() {
                 port.send(|| Command::Flush(link.id()));
             }

@@ -14,9 +14,6 @@ use crate::datapath::{Command, IpSettings, LinkId, Sibling, now};
 use crate::interface::{FabricLink, Interface};
 use crate::port::PortRuntime;
 
-/// Maximum number of announced addresses on a VLAN. Further hosts answer requests themselves.
-const ADDRESSES_MAX: usize = 1024;
-
 /// The separator between interface name and VLAN id in the name of a VLAN's link.
 pub const VLAN: &str = ":vlan";
 
@@ -39,8 +36,8 @@ pub struct IpLink {
     pub guests: Guests,
     /// The time of creation.
     pub created: Time,
-    /// Addresses to announce when the link's address changes: the host's, or those of the VLAN's hosts that
-    /// have MACs of their own.
+    /// The host's addresses, which the link announces when its own address changes. Empty for a VLAN: the
+    /// cores know the addresses of its hosts, as those of guests.
     pub addresses: BTreeSet<IpAddr>,
     /// The settings as sent last; `None` before the link has lanes.
     sent: Option<IpSettings>,
@@ -134,9 +131,9 @@ impl IpLink {
     /// the interface.
     pub fn announce(&self, port: &PortRuntime, router: bool) {
         for address in &self.addresses {
-            let router = router && self.vid.is_none();
             port.send_first(Command::Announce(self.id(), *address, router));
         }
+        port.send_first(Command::AnnounceGuests(self.id(), self.vid.is_some()));
     }
 
     /// A core of the link reports an event of groups or guests. True if the link's groups may change. The
@@ -149,18 +146,8 @@ impl IpLink {
                 false
             }
             Event::GroupSeen { group } => self.guests.seen(now, group),
-            Event::GuestLearned { ip, weak, .. } => {
-                if self.vid.is_some() && !weak && self.addresses.len() < ADDRESSES_MAX {
-                    self.addresses.insert(ip);
-                }
-                self.guests.guest_learned(now, ip, weak)
-            }
-            Event::GuestForgotten { ip } => {
-                if self.vid.is_some() {
-                    self.addresses.remove(&ip);
-                }
-                self.guests.guest_forgotten(ip)
-            }
+            Event::GuestLearned { ip, weak, .. } => self.guests.guest_learned(now, ip, weak),
+            Event::GuestForgotten { ip } => self.guests.guest_forgotten(ip),
             _ => false,
         }
     }

@@ -7,20 +7,24 @@ use std::net::{Ipv4Addr, UdpSocket};
 use serde_json::Value;
 
 use crate::lab::packet::{Ud, frames, ud_of_frame};
-use crate::lab::{Host, LINK_MTU, Lab, SOON, Sniffer, UNDERLAY_MTU, eventually, iperf};
+use crate::lab::{Guest, Host, LINK_MTU, Lab, SOON, Sniffer, UNDERLAY_MTU, eventually, iperf};
 
 const IPV4: [u8; 4] = [8, 0, 0, 0];
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 const ALL_HOSTS: &str = "ff12:401b:ffff::1";
 const ALL_NODES: &str = "ff12:601b:ffff::1";
 
+/// Trains of a host are split before a capture, here or at a peer.
+fn split_trains(host: &Host) {
+    host.ok("ethtool -K eth0 tx-udp-segmentation off");
+}
+
 /// A capture of a host's underlay.
 struct Wire(Sniffer);
 
 impl Wire {
     fn of(host: &Host) -> Wire {
-        // Splits trains before the capture.
-        host.ok("ethtool -K eth0 tx-udp-segmentation off");
+        split_trains(host);
         Wire(Sniffer::start(host, "eth0", "udp port 4791"))
     }
 
@@ -254,6 +258,7 @@ fn c118_a_new_gid_is_in_the_address_and_is_announced() {
     let (a, b) = lab.two();
     let before = a.show("ib0");
     let wire = Wire::of(b);
+    split_trains(a);
     a.ok("ip link set eth0 down");
     a.ok("ip link set eth0 address 02:00:00:00:77:01");
     a.ok("ip link set eth0 up");
@@ -272,6 +277,32 @@ fn c118_a_new_gid_is_in_the_address_and_is_announced() {
         ud.source.to_string() == gid
             && arp.starts_with(&[8, 6, 0, 0, 0, 32])
             && arp[32..36] == arp[56..60]
+    });
+}
+
+/// The bridge has no address. The host's own announcements would inform nobody.
+#[test]
+fn c118_a_new_gid_is_announced_for_guests() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.bridge();
+    a.ok("ip addr flush dev br0");
+    let guest = Guest::attach(a, 1);
+    guest.reaches_all(&[b.v4()]);
+    let wire = Wire::of(b);
+    split_trains(a);
+    a.ok("ip link set eth0 down");
+    a.ok("ip link set eth0 address 02:00:00:00:77:01");
+    a.ok("ip link set eth0 up");
+    let own: Ipv4Addr = guest.v4().parse().expect("an address");
+    wire.expect("an announcement", |ud| {
+        let arp = &ud.payload;
+        ud.source.to_string() == "fe80::ff:fe00:7701"
+            && arp.starts_with(&[8, 6, 0, 0, 0, 32])
+            && arp[32..36] == own.octets()
+            && arp[56..60] == own.octets()
     });
 }
 

@@ -19,7 +19,7 @@ use super::learning::is_claimable;
 use super::outgoing::endpoints;
 use super::{EVENTS_MAX, Ipoib, Limits};
 use crate::arp::{Arp, REQUEST};
-use crate::guests::Standing;
+use crate::guests::{Guest, Standing};
 use crate::own::{HostSide, write_host_announcement, write_host_correction, write_host_question};
 use crate::resolve::{ASK_HOST_SIDE, Resolver};
 use crate::wire::{ETHERNET_LEN, IpHeader, array, be16};
@@ -202,6 +202,16 @@ impl Ipoib {
             .is_some_and(|from| self.neighbours.by_mac(*from).is_some());
         let wanted = to[0] & 1 != 0 || (*to != self.config.mac && self.guests.knows(*to));
         wanted && !looped
+    }
+
+    /// Announces all addresses that guests have claimed, because the interface's address changed; those that
+    /// the host itself has claimed only if `own`. One replica announces the guests of all.
+    pub fn announce_guests(&mut self, now: Time, own: bool) {
+        let mac = self.config.mac;
+        let claimed = |g: &&Guest| !g.is_weak() && (own || g.mac != mac);
+        let all = self.guests.iter().filter(claimed);
+        self.announcer
+            .announce_guests(now, all.filter_map(Guest::announcement));
     }
 
     /// Returns the next Ethernet frame for the host side: a query for a guest, a correction, or a packet

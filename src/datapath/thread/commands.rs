@@ -70,7 +70,11 @@ impl DataThread {
                 lane.core.announce(ip, router);
                 lane.core.handle_timeout(now);
             }),
-            Command::Withdraw(id, ip) => self.on_core(id, |core| core.withdraw(ip)),
+            Command::AnnounceGuests(id, own) => self.on_ip(id, now, |lane| {
+                lane.core.announce_guests(now, own);
+                lane.core.handle_timeout(now);
+            }),
+            Command::Withdraw(id, ip) => self.on_ip(id, now, |lane| lane.core.withdraw(ip)),
             Command::HostHas(id, ip) => self.on_core(id, |core| core.host_has(now, ip)),
             Command::SetAllowed(list) => {
                 self.io.allowed.set(list);

@@ -339,6 +339,14 @@ impl Ipoib {
         }
     }
 
+    /// Forgets an address in all replicas.
+    pub(in crate::core) fn forget_guest(&mut self, ip: IpAddr) {
+        if let Some(guest) = self.guests.forget(ip) {
+            self.guest_gone(&guest);
+            self.publish(Update::GuestForgotten { ip });
+        }
+    }
+
     pub(super) fn guest_gone(&mut self, guest: &Guest) {
         self.last_guest = None;
         if guest.is_real() {

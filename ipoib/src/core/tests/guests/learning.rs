@@ -104,6 +104,52 @@ fn c125_the_address_of_a_guest_that_is_a_router_is_announced_as_such() {
 }
 
 #[test]
+fn c118_guests_are_announced_when_the_address_changes() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    guest_asks(&mut c, 0, G1, IP1, IP_B);
+    guest_data(&mut c, 0, G2, IP2, peer);
+    guest_asks(&mut c, 0, MAC_A, [10, 0, 0, 1], IP_B);
+    c.set_local(address(0xa, 0x99));
+    assert!(sent(&mut c, 1).is_empty());
+    c.announce_guests(Time(1), false);
+    // Neither hints nor addresses of the host.
+    let one = announcement(&c, IP1);
+    assert_eq!(sent(&mut c, 1), std::slice::from_ref(&one));
+    assert_eq!(sent(&mut c, 1001), [one]);
+    // The hosts of a VLAN are all guests. The host's announcement is not replaced.
+    c.announce(ip(IP1), false);
+    c.announce_guests(Time(2000), true);
+    assert!(sent(&mut c, 2000).contains(&announcement(&c, IP1)));
+    let [next, last] = [2020, 5000].map(|now| sent(&mut c, now).len());
+    assert!(next <= 1 && last == 2, "{next} {last}");
+    // An address that the host gave up is no guest's either.
+    c.withdraw(ip(IP1));
+    c.announce_guests(Time(6000), false);
+    assert!(sent(&mut c, 6000).is_empty());
+}
+
+#[test]
+fn c118_many_guests_are_announced_one_after_the_other() {
+    let mut c = a();
+    for n in 0..1000u16 {
+        let [hi, lo] = n.to_be_bytes();
+        let ip = [10, 9, hi, lo];
+        guest_asks(&mut c, 0, [2, 0, 0, 9, hi, lo], ip, ip);
+    }
+    c.announce_guests(T0, false);
+    let seconds = (0..20).map(|second| {
+        let moments = (second * 1000..(second + 1) * 1000).step_by(10);
+        moments.map(|now| sent(&mut c, now).len()).sum::<usize>()
+    });
+    let seconds: Vec<usize> = seconds.collect();
+    assert!(seconds.iter().all(|sent| *sent <= 101), "{seconds:?}");
+    assert_eq!(seconds.iter().sum::<usize>(), 2 * 768);
+    c.announce([10, 0, 0, 1].into(), false);
+    assert_eq!(sent(&mut c, 20_000).len(), 1);
+}
+
+#[test]
 fn c125_an_address_is_announced_when_its_router_flag_is_known() {
     let mut c = a();
     let peer = teach(&mut c, b(), IP_B);
