@@ -44,7 +44,7 @@ pub struct Stored {
 #[derive(Debug, Default)]
 pub struct Inherited {
     interfaces: Vec<Stored>,
-    /// Receiving sockets, by underlay and number.
+    /// Receiving sockets, by underlay (as in their labels) and number.
     sockets: BTreeMap<String, BTreeMap<usize, OwnedFd>>,
 }
 
@@ -128,7 +128,8 @@ impl Inherited {
 
     /// Takes the receiving sockets of a port, in their order.
     pub fn sockets_of(&mut self, port: &PortName) -> Vec<Arc<OwnedFd>> {
-        let kept = self.sockets.remove(&port.to_string()).unwrap_or_default();
+        let underlay = printable(&port.to_string());
+        let kept = self.sockets.remove(&underlay).unwrap_or_default();
         kept.into_values().map(Arc::new).collect()
     }
 
@@ -179,7 +180,7 @@ pub fn forget_sockets(name: &PortName, count: usize) {
 }
 
 fn socket_label(underlay: &str, number: usize) -> String {
-    format!("{SOCKET_PREFIX}{underlay}-{number}")
+    format!("{SOCKET_PREFIX}{}-{number}", printable(underlay))
 }
 
 /// Underlay and number of the label of a receiving socket.
@@ -204,14 +205,18 @@ pub fn remove(label: &str) {
     }
 }
 
-/// The label of an interface. Interfaces in different network namespaces may have equal names. systemd takes labels of
-/// printable ASCII without `:`.
-pub fn label(spec: &InterfaceConfig) -> String {
-    let name = spec.name.bytes().map(|byte| match byte {
+/// A name for a label: systemd takes labels of printable ASCII without `:`.
+fn printable(name: &str) -> String {
+    let escaped = name.bytes().map(|byte| match byte {
         b' '..=b'~' if byte != b':' => char::from(byte).to_string(),
         _ => format!("\\x{byte:02x}"),
     });
-    let name: String = name.collect();
+    escaped.collect()
+}
+
+/// The label of an interface. Interfaces in different network namespaces may have equal names.
+pub fn label(spec: &InterfaceConfig) -> String {
+    let name = printable(&spec.name);
     match &spec.netns {
         Some(netns) => {
             let is_valid = |c: char| matches!(c, ' '..='~') && c != ':';

@@ -90,6 +90,18 @@ fn sockets_are_in_their_order_and_belong_to_their_underlay() {
     assert_eq!(of("x").len(), 0);
 }
 
+#[test]
+fn sockets_of_an_underlay_with_another_name_than_ascii_are_found() {
+    let label = socket_label("\u{e4}0", 0);
+    assert_eq!(label, "roce-\\xc3\\xa40-0");
+    // The label stays when the store names the socket.
+    assert_eq!(socket_label("\\xc3\\xa40", 0), label);
+    let socket = OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    let mut inherited = Inherited::new(vec![(label, socket)]);
+    let underlay = PortName::Underlay("\u{e4}0".to_owned());
+    assert_eq!(inherited.sockets_of(&underlay).len(), 1);
+}
+
 /// The messages that a socket received, each with its number of descriptors.
 fn received(socket: &UnixDatagram) -> Vec<(String, usize)> {
     socket.set_nonblocking(true).unwrap();
