@@ -58,7 +58,8 @@ impl Ethernet {
     }
 
     /// Joins and leaves groups, until the VNIC has those of its switch. True if the switch's own group was
-    /// joined or lost: without that group there is no carrier.
+    /// joined or lost, or the fabric has first answered: without that group there is no carrier, and a carrier of
+    /// before is kept only until the answer.
     pub fn sync_groups(
         &mut self,
         interface: &Interface,
@@ -66,13 +67,20 @@ impl Ethernet {
         events: &mut Events,
     ) -> bool {
         let missed = self.missing_group().is_some();
+        let awaited = self.awaits_group();
         let wanted = self.wanted_groups(interface);
         let Some(link) = &mut self.link else {
             return false;
         };
         let changes = link.follow_groups(&interface.name, wanted, &mut *port.port);
         changes.push(events, interface);
-        self.missing_group().is_some() != missed
+        self.missing_group().is_some() != missed || awaited && !self.awaits_group()
+    }
+
+    /// Whether the first answer for the group of the switch is awaited.
+    fn awaits_group(&self) -> bool {
+        let groups = self.link.as_ref().map(|link| &link.groups);
+        groups.is_some_and(GroupSet::is_awaited)
     }
 
     /// Sets the manager's MAC table.
@@ -145,9 +153,7 @@ impl Ethernet {
         // The manager sets first the switch, later the state Forwarding.
         let is_managed = self.spec.switch.is_none();
         let for_manager = is_managed && !self.is_to_forward() && self.failed.is_none();
-        let groups = self.link.as_ref().map(|link| &link.groups);
-        let for_group = groups.is_some_and(GroupSet::is_awaited)
-            && self.no_carrier_with_group(port, None).is_none();
+        let for_group = self.awaits_group() && self.no_carrier_with_group(port, None).is_none();
         inactive(port).is_none() && (for_manager || for_group)
     }
 }

@@ -108,6 +108,40 @@ fn a_fabric_that_lost_its_registrations_gets_all_joins_again() {
     assert_eq!((joins.len(), joins[0]), (2, joins[1]));
 }
 
+/// The carrier of a former daemon is kept while the fabric has not answered, and not after a refusal.
+#[test]
+fn a_refused_group_ends_the_carrier_that_a_vnic_has_kept() {
+    if !kit::is_root() {
+        kit::skip("making a TAP needs root");
+        return;
+    }
+    let mut rig = Rig::new(Joined::Pending);
+    let text = "[[vnic]]\nname = \"ibtap-refused\"\nunderlay = \"fake\"\nvesw = 1\n";
+    let config = control::config::Config::parse(text, "t.toml").unwrap();
+    let at = rig.at;
+    let id = rig.interfaces.add_vnic(&mut rig.cx, at, &config.vnics[0]);
+    let id = id.unwrap();
+    let interface = rig.interfaces.get_mut(id).unwrap();
+    assert!(interface.set_carrier(true));
+    interface.carrier_left = Some(crate::datapath::now().after(15_000));
+    rig.interfaces.set_carriers(&mut rig.cx, at);
+    let kept = |rig: &Rig| {
+        let interface = rig.interfaces.get(id).unwrap();
+        (interface.carrier, interface.carrier_left.is_some())
+    };
+    assert_eq!(kept(&rig), (true, true));
+    let (_, ethernet) = rig.interfaces.ethernet(id).unwrap();
+    let endpoint = ethernet.link.as_ref().unwrap().endpoint.id;
+    let mgid = *rig.joins().last().unwrap();
+    let joined = Joined::Refused("no room".into());
+    rig.event(PortEvent::Group {
+        endpoint,
+        mgid,
+        joined,
+    });
+    assert_eq!(kept(&rig), (false, false));
+}
+
 /// Ethernet Managers know VNICs by the number of their port.
 #[test]
 fn a_port_that_is_removed_and_added_again_has_its_number() {
