@@ -52,7 +52,8 @@ pub struct Ip {
     pub parent_name: Option<String>,
     /// The configuration.
     pub spec: IpoibConfig,
-    /// Adopted in a network namespace without a name, so that `spec` has the key of an interface in the daemon's.
+    /// Adopted in a network namespace without a name, apart from its parent, so that `spec` has the key of another
+    /// interface.
     pub is_in_unnamed: bool,
     /// The current mode.
     pub mode: Mode,
@@ -147,6 +148,8 @@ impl Ip {
         let attributes = site.port.attributes();
         let queues = spec.queue_count().clamp(1, site.threads.len().max(1));
         let is_found = site.tap.found.is_some();
+        let expected = site.tap.namespace.as_ref();
+        let expected = expected.and_then(|there| there.id().ok());
         let (mut interface, origin) =
             Interface::open(id, site.port_id, &spec.interface, queues, &mut site.tap)?;
         let connections = match limits.has_connections() {
@@ -162,7 +165,7 @@ impl Ip {
             parent: site.parent.as_ref().map(|(id, _)| *id),
             parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             spec: spec.clone(),
-            is_in_unnamed: is_found && interface.namespace.is_some() && spec.netns.is_none(),
+            is_in_unnamed: is_found && interface.namespace != expected && spec.netns.is_none(),
             mode: spec.mode,
             connections,
             services: capabilities.services,

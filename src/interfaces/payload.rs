@@ -110,7 +110,7 @@ impl Payload {
     }
 
     /// Whether this is the interface with this key in the configuration; false for VNICs created by an
-    /// Ethernet Manager, and for children adopted in a network namespace without a name.
+    /// Ethernet Manager, and for children adopted in a network namespace without a name, apart from their parents.
     pub fn is_configured_as(&self, key: &InterfaceKey) -> bool {
         let can_be = match self {
             Payload::Ip(ip) => !ip.is_in_unnamed,

@@ -143,9 +143,8 @@ fn queues_that_a_service_manager_keeps_are_taken_over_there() {
     }
 }
 
-/// A container, and a new child of `ib0` there, with this name. A container has a namespace without a name, and often
-/// names its interfaces itself. Returns the process and its id.
-fn contain(host: &Host, pkey: &str, name: &str) -> (Background, u32) {
+/// A container, which has a namespace without a name. Returns its process and the id.
+fn container(host: &Host) -> (Background, u32) {
     // The program is in the test's namespace first, then in the host's.
     let before = [
         Done::of(Command::new("readlink").arg("/proc/self/ns/net")).out,
@@ -157,6 +156,12 @@ fn contain(host: &Host, pkey: &str, name: &str) -> (Background, u32) {
         let theirs = host.run(&format!("readlink /proc/{pid}/ns/net")).out;
         (!theirs.is_empty() && !before.contains(&theirs)).then_some(())
     });
+    (sleeping, pid)
+}
+
+/// A container, and a new child of `ib0` there, with this name: containers often name their interfaces themselves.
+fn contain(host: &Host, pkey: &str, name: &str) -> (Background, u32) {
+    let (sleeping, pid) = container(host);
     let child = host.ibtap(&format!("child add ib0 {pkey}")).out;
     let child = child.trim();
     host.ok(&format!("ip link set {child} netns {pid} name {name}"));
@@ -228,4 +233,25 @@ fn a_child_in_a_container_is_not_the_configured_interface_of_its_name() {
     let done = a.ibtap("reload");
     assert!(done.out.contains("ib1: created"), "{done:?}");
     assert!(a.has_link("ib1"));
+}
+
+#[test]
+fn a_child_beside_its_parent_in_a_container_is_the_configured_one() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let ib0 = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    a.start_config(ib0);
+    let (_container, pid) = container(a);
+    a.ok(&format!("ip link set ib0 netns {pid}"));
+    let add = "ip tuntap add dev ib0.8001 mode tap";
+    a.ok(&format!("nsenter -n -t {pid} {add}"));
+    eventually(SOON, "the child", || {
+        let shown = a.ask("show").into_iter();
+        shown.map(|i| i["name"].clone()).find(|n| n == "ib0.8001")
+    });
+    a.write_config(&format!("{ib0}children = [0x8001]\n"));
+    let done = a.ibtap("reload");
+    let configured = "ib0.8001: existed already and is configured now";
+    assert!(done.out.contains(configured), "{done:?}");
+    assert_eq!(done.code, Some(0), "{done:?}");
 }
