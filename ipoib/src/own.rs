@@ -346,6 +346,9 @@ impl Announcer {
     /// Announces addresses of guests, one after the other, each again later.
     pub fn announce_guests(&mut self, now: Time, all: impl Iterator<Item = Announcement>) {
         for (what, n) in all.zip(0..) {
+            if self.pending.len() >= GUESTS_PENDING_MAX {
+                break;
+            }
             // The host has announced this one itself.
             if !self.pending.iter().any(|p| p.what.ip == what.ip) {
                 self.add(what, REPEATS, GUESTS_PENDING_MAX, now.after(n * APART_MS));
