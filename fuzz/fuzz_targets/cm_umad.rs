@@ -110,7 +110,7 @@ impl Owner {
             return;
         };
         match act & 7 {
-            0 => self.manager.confirm(now, line),
+            0 => self.manager.confirm(line),
             1 => self.manager.reject(now, line, RejectReason::NO_QP, &[1; 8]),
             2 => self.manager.disconnect(now, line),
             3 => drop(self.manager.ask(now, line, qpn, &[2; 8])),
