@@ -64,6 +64,14 @@ impl Updates {
         }
         has_room
     }
+
+    /// Adds an update about a place, kept or not.
+    fn push_of(&mut self, now: Time, update: Update, is_kept: bool) -> bool {
+        match is_kept {
+            true => self.push_kept(update),
+            false => self.push(now, update),
+        }
+    }
 }
 
 impl VeswPort {
@@ -107,23 +115,21 @@ impl VeswPort {
 
     fn learn_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
         self.nodes.learn(second(now), lid, address);
-        self.publish_node(now, lid, address);
+        self.publish_node(now, lid, address, false);
     }
 
-    fn publish_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
-        if self.updates.push(now, Update::Node { lid, address }) {
+    fn publish_node(&mut self, now: Time, lid: Lid, address: NodeAddress, is_held: bool) {
+        let update = Update::Node { lid, address };
+        if self.updates.push_of(now, update, is_held) {
             self.nodes.set_published(second(now), lid);
         }
     }
 
     #[cold]
     fn republish_node(&mut self, now: Time, lid: Lid, address: NodeAddress, last: Option<Second>) {
-        if self.node_damping.confirm(now, lid) {
-            if self.updates.push_kept(Update::Node { lid, address }) {
-                self.nodes.set_published(second(now), lid);
-            }
-        } else if is_repeat_due(now, last, self.ageing_seconds()) {
-            self.publish_node(now, lid, address);
+        let is_held = self.node_damping.confirm(now, lid);
+        if is_held || is_repeat_due(now, last, self.ageing_seconds()) {
+            self.publish_node(now, lid, address, is_held);
         }
     }
 
@@ -179,7 +185,7 @@ impl VeswPort {
             Heard::Unknown => {
                 self.put(now, mac, Place::At(lid), true);
                 self.counters.mac_learned += 1;
-                self.publish_mac(now, mac, Place::At(lid));
+                self.publish_mac(now, mac, Place::At(lid), false);
                 true
             }
         }
@@ -230,7 +236,7 @@ impl VeswPort {
                 Some(lid) => self.mac_moves(now, mac, Place::At(lid), Place::Here),
                 None => {
                     match self.put(now, mac, Place::Here, true) {
-                        true => self.publish_mac(now, mac, Place::Here),
+                        true => self.publish_mac(now, mac, Place::Here, false),
                         false => self.refuse_near(now),
                     }
                     true
@@ -251,7 +257,7 @@ impl VeswPort {
                     self.refuse_near(now);
                 }
                 self.counters.mac_moved += 1;
-                self.publish_mac(now, mac, to);
+                self.publish_mac(now, mac, to, false);
                 true
             }
             Verdict::Keep => {
@@ -320,8 +326,9 @@ impl VeswPort {
         }
     }
 
-    fn publish_mac(&mut self, now: Time, mac: Mac, place: Place) {
-        if self.updates.push(now, Update::Mac { mac, place }) {
+    fn publish_mac(&mut self, now: Time, mac: Mac, place: Place, is_held: bool) {
+        let update = Update::Mac { mac, place };
+        if self.updates.push_of(now, update, is_held) {
             self.table_of(place).set_published(second(now), mac);
         }
     }
@@ -332,12 +339,9 @@ impl VeswPort {
             Place::Here => NEAR_AGEING,
             Place::At(_) => self.ageing_seconds(),
         };
-        if self.mac_damping.confirm(now, mac) {
-            if self.updates.push_kept(Update::Mac { mac, place }) {
-                self.table_of(place).set_published(second(now), mac);
-            }
-        } else if is_repeat_due(now, last, ageing) {
-            self.publish_mac(now, mac, place);
+        let is_held = self.mac_damping.confirm(now, mac);
+        if is_held || is_repeat_due(now, last, ageing) {
+            self.publish_mac(now, mac, place, is_held);
         }
     }
 
