@@ -320,7 +320,7 @@ pub struct Announcer {
 impl Announcer {
     /// Announces an address of the host, now and again later.
     pub fn announce(&mut self, what: Announcement) {
-        self.add(what, REPEATS, PENDING_MAX, Time(0));
+        self.add(what, REPEATS, PENDING_MAX);
     }
 
     /// Cancels the announcements of an address that is no longer here: they would take it from its present
@@ -338,8 +338,7 @@ impl Announcer {
         }
         if self.guests < GUESTS_PER_SECOND {
             self.guests += 1;
-            let left = if again { REPEATS } else { 1 };
-            self.add(what, left, GUESTS_PENDING_MAX, Time(0));
+            self.add(what, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
         }
     }
 
@@ -351,7 +350,11 @@ impl Announcer {
             }
             // The host has announced this one itself.
             if !self.pending.iter().any(|p| p.what.ip == what.ip) {
-                self.add(what, REPEATS, GUESTS_PENDING_MAX, now.after(n * APART_MS));
+                self.pending.push(Pending {
+                    what,
+                    due: now.after(n * APART_MS),
+                    left: REPEATS,
+                });
             }
         }
     }
@@ -361,9 +364,10 @@ impl Announcer {
         self.pending.clear();
     }
 
-    fn add(&mut self, what: Announcement, left: u8, max: usize, due: Time) {
+    fn add(&mut self, what: Announcement, left: u8, max: usize) {
         self.withdraw(what.ip);
         if self.pending.len() < max {
+            let due = Time(0);
             self.pending.push(Pending { what, due, left });
         }
     }

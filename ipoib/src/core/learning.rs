@@ -317,7 +317,7 @@ impl Ipoib {
                 mac,
                 weak,
                 router,
-            } => self.apply_guest(now, (*ip, *mac), *weak, *router),
+            } => self.apply_guest(now, *ip, *mac, *weak, *router),
             Update::GuestMac { mac } => self.apply_guest_mac(now, *mac),
             Update::GuestForgotten { ip } => self.apply_guest_forgotten(*ip),
             Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),

@@ -144,7 +144,8 @@ impl Ipoib {
     pub(in crate::core) fn apply_guest(
         &mut self,
         now: Time,
-        (ip, mac): (IpAddr, Mac),
+        ip: IpAddr,
+        mac: Mac,
         weak: bool,
         router: Option<bool>,
     ) {
