@@ -214,21 +214,19 @@ impl<D: Device> Engine<D> {
             listeners.retain(|e| view.members.contains_key(&e));
         }
         // A larger path MTU ends connections that the former one limited.
-        let limited = former.filter(|_| former < view.path_mtu);
+        let limited = former.filter(|_| former < view.path_mtu).map(|m| m.bytes());
+        let is_right = |path_mtu| {
+            view.path_mtu.is_some_and(|m| path_mtu <= m.bytes()) && limited != Some(path_mtu)
+        };
         let mut over = Vec::new();
         for (key, c) in table.iter() {
             let reason = match view.members.get(&c.endpoint) {
                 None => CloseReason::PortGone,
                 Some(_) if c.local != view.gid => CloseReason::PortGone,
                 Some(member) if member.entry != Some(c.entry) => CloseReason::PKeyChange,
-                Some(_) => match view.path_mtu {
-                    None => CloseReason::PortGone,
-                    Some(m) if m.bytes() < c.path_mtu => CloseReason::PathMtu,
-                    Some(_) if limited.is_some_and(|m| m.bytes() == c.path_mtu) => {
-                        CloseReason::PathMtu
-                    }
-                    Some(_) => continue,
-                },
+                Some(_) if view.path_mtu.is_none() => CloseReason::PortGone,
+                Some(_) if !is_right(c.path_mtu) => CloseReason::PathMtu,
+                Some(_) => continue,
             };
             over.push((key, reason));
         }
