@@ -69,24 +69,30 @@ fn other_groups_are_created_if_they_do_not_exist() {
     assert_eq!(parameters.qkey, QKey::new(0x77));
 }
 
+/// A subnet with one port; the destination that is a group which does not exist yet; and the record of this group.
+fn with_another_group() -> (World, Destination, sa::McMemberRecord) {
+    let world = World::new(1, 1, Faults::default());
+    let destination = Destination {
+        gid: "ff15:beef::1".parse().unwrap(),
+        pkey: PKey::DEFAULT,
+    };
+    let group = sa::McMemberRecord {
+        mgid: destination.gid,
+        ..world.sa.groups[&broadcast()].record
+    };
+    (world, destination, group)
+}
+
 /// The port has no Q_Key for a group that it only sends to.
 #[test]
 fn a_packet_creates_no_group_without_the_parameters_of_a_broadcast_group() {
-    let mut world = World::new(1, 1, Faults::default());
-    let gid: Gid = "ff15:beef::1".parse().unwrap();
-    let destination = Destination {
-        gid,
-        pkey: PKey::DEFAULT,
-    };
-    let of_broadcast = world.sa.groups[&broadcast()].record;
+    let (mut world, destination, group) = with_another_group();
+    let gid = destination.gid;
     world.sa.groups.clear();
     assert!(world.path(0, destination).is_err());
     assert!(world.sa.groups.is_empty());
     // A group that exists is joined, whatever its Q_Key is.
-    world.sa.create(sa::McMemberRecord {
-        mgid: gid,
-        ..of_broadcast
-    });
+    world.sa.create(group);
     assert!(world.path(0, destination).is_ok());
     assert_eq!(world.sa.member(gid, 0), 8);
 }
@@ -94,17 +100,9 @@ fn a_packet_creates_no_group_without_the_parameters_of_a_broadcast_group() {
 /// The membership to send has no Q_Key; the receiver, which may create the group, has one.
 #[test]
 fn a_group_is_created_with_the_receivers_q_key_after_the_port_has_only_sent() {
-    let mut world = World::new(1, 1, Faults::default());
-    let gid: Gid = "ff15:beef::1".parse().unwrap();
-    let destination = Destination {
-        gid,
-        pkey: PKey::DEFAULT,
-    };
-    let of_broadcast = world.sa.groups[&broadcast()].record;
-    world.sa.create(sa::McMemberRecord {
-        mgid: gid,
-        ..of_broadcast
-    });
+    let (mut world, destination, group) = with_another_group();
+    let gid = destination.gid;
+    world.sa.create(group);
     assert!(world.path(0, destination).is_ok());
     world.sa.groups.clear();
     world.ports[0].changed(world.now, true);
