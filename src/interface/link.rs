@@ -1,5 +1,6 @@
 //! Follows changes of an interface: name, up and down, MAC, MTU, offload features, namespace.
 
+use std::fmt::Display;
 use std::io;
 use std::ops::RangeInclusive;
 
@@ -102,12 +103,23 @@ impl Interface {
             if !now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
                 return;
             }
-            let fault = format!("{}: the MTU {wrong} is {fault} {right}", interface.name);
-            match netlink.set_mtu(interface.ifindex, right) {
-                Ok(()) => log::warn!("{fault}; ibtapd has set {right}"),
-                Err(e) => log::warn!("{fault}; cannot set {right}: {e}"),
-            }
+            let set = netlink.set_mtu(interface.ifindex, right);
+            interface.log_corrected_mtu(wrong, (fault, right), set);
         });
+    }
+
+    /// Logs that an MTU that is not allowed was to be replaced by `right`.
+    pub fn log_corrected_mtu<E: Display>(
+        &self,
+        wrong: u32,
+        (fault, right): (&str, u32),
+        set: Result<(), E>,
+    ) {
+        let fault = format!("{}: the MTU {wrong} is {fault} {right}", self.name);
+        match set {
+            Ok(()) => log::warn!("{fault}; ibtapd has set {right}"),
+            Err(e) => log::warn!("{fault}; cannot set {right}: {e}"),
+        }
     }
 
     /// Sets the MAC address and adds an event; true if it changed.

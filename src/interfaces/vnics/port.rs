@@ -61,10 +61,9 @@ impl Interfaces {
         }
         let wrong = interface.mtu;
         let (fault, right) = payload.mtu_fault(wrong);
-        let fault = format!("{}: the MTU {wrong} is {fault} {right}", interface.name);
-        match self.set_mtu(cx, id, right) {
-            Ok(()) => log::warn!("{fault}; ibtapd has set {right}"),
-            Err(e) => log::warn!("{fault}; cannot set {right}: {e}"),
+        let set = self.set_mtu(cx, id, right);
+        if let Some(interface) = self.get(id) {
+            interface.log_corrected_mtu(wrong, (fault, right), set);
         }
     }
 
