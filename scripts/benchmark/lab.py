@@ -9,6 +9,8 @@ from pathlib import Path
 
 UNDERLAY = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
+# In front of a command: the program ends with its parent, also if that is killed.
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 # A packet longer than the underlay's MTU is a train, and would be lost as a whole.
 LOSS = """
@@ -168,7 +170,7 @@ class Lab:
         log = self.path(f"{len(self.processes)}.log")
         command = self.command(side, *arguments) if side else [str(a) for a in arguments]
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *command],
+            [*ENDS_WITH_PARENT, *command],
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if unread else subprocess.PIPE,
             stderr=open(log, "w"),

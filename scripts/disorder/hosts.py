@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from lab import Failure, Lab
+from lab import ENDS_WITH_PARENT, Failure, Lab
 from traffic import Link
 
 CONFIG = """
@@ -122,7 +122,7 @@ class Hosts:
         """Starts a daemon. Its log and its configuration are on the small file system."""
         log = open(self.log_path(side), "ab")
         command = self.lab.command(
-            side, "setpriv", "--pdeathsig", "KILL",
+            side, *ENDS_WITH_PARENT,
             self.programs / "ibtapd", "--config", self.config_path(side), "--socket", self.socket(side),
         )  # fmt: skip
         self.daemons[side] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
