@@ -186,8 +186,6 @@ supervise() {
             # With autogroups, the nice value of a session counts (sched(7)).
             [ ! -w /proc/$$/autogroup ] || echo "$nice" >/proc/$$/autogroup
         } >/dev/null
-        began $$
-        echo "$$ $BEGAN" >"$folder/supervisor"
         began "$owner"
         owned=$BEGAN
         setpriv --pdeathsig KILL "$@" </dev/null >"$folder/qemu" 2>&1 &
@@ -204,12 +202,10 @@ supervise() {
             }
         done
     ' supervisor "$@" </dev/null >/dev/null 2>&1 9>&- &
+    # setsid keeps the number of a process in the background of a script.
+    began $!
+    echo "$! $BEGAN" >"$1/supervisor"
     disown
-    local end=$((SECONDS + 5))
-    until [ -s "$1/supervisor" ]; do
-        [ "$SECONDS" -lt "$end" ] || die "the guest's supervisor did not start"
-        nap 0.02
-    done
 }
 
 # reboot_guest NAME: a guest with systemd keeps its disk.

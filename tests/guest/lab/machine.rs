@@ -1,7 +1,7 @@
 //! A virtual machine, driven by `scripts/rxe-guest` and `scripts/ib-guest`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ const MEMORY: u32 = 768;
 const BOOT: u32 = 300;
 
 impl Machine {
-    /// Boots virtual machine `number` (11 to 99) at a bridge called `br0`.
+    /// Boots virtual machine `number` (11 to 99) at a bridge called `br0`. The error is what the script printed.
     pub(super) fn boot(
         switch: &Station,
         number: usize,
         link: Link,
         shared: &Shared,
-    ) -> Result<Machine, ExitStatus> {
+    ) -> Result<Machine, Done> {
         let tap = format!("tap{number}");
         switch.ok(&format!("ip tuntap add {tap} mode tap"));
         switch.ok(&format!(
@@ -73,11 +73,11 @@ impl Machine {
             Link::InfiniBand => boot.args(["--lid", &number.to_string()]),
             Link::Systemd => machine.add_addresses(&mut boot).arg("--systemd"),
         };
-        let status = boot.stdin(Stdio::null()).status().expect("bash is there");
-        if status.success() {
+        let booted = Done::of(boot.stdin(Stdio::null()));
+        if booted.code == Some(0) {
             Ok(machine)
         } else {
-            Err(status)
+            Err(booted)
         }
     }
 
@@ -230,6 +230,13 @@ impl Node for Machine {
 
     fn socket(&self) -> String {
         "/run/ibtapd.sock".to_owned()
+    }
+}
+
+/// The next try may have the same name.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = script("rxe-guest").args(["stop", &self.name]).status();
     }
 }
 

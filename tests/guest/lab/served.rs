@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::machine::{Link, script};
 use super::pool::Pool;
-use super::shared::{NO_GUESTS, Shared};
+use super::shared::{NO_GUESTS, Shared, say};
 use super::stage::switch_with_host;
 use super::{Local, Machine, Node, SOFT, SOON, Side, eventually, programs};
 
@@ -67,8 +67,11 @@ impl Served {
                 shared,
                 packages: Mutex::new(Some(packages)),
             }),
-            Err(status) if status.code() == Some(NO_GUESTS) => None,
-            Err(status) => panic!("rxe-guest boot: {status}"),
+            Err(done) if done.code == Some(NO_GUESTS) => {
+                say(&done.err);
+                None
+            }
+            Err(done) => panic!("rxe-guest boot: {done:?}"),
         }
     }
 

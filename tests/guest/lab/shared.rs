@@ -73,7 +73,7 @@ impl Shared {
 }
 
 /// Writes past libtest, which hides the output of tests that pass.
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

@@ -180,7 +180,7 @@ impl Stages {
                         let machine = Machine::boot(&switch, number, Link::Ethernet, shared);
                         Stage {
                             host,
-                            machine: machine.unwrap_or_else(|e| panic!("rxe-guest boot: {e}")),
+                            machine: machine.unwrap_or_else(|e| panic!("rxe-guest boot: {e:?}")),
                             switch,
                             shared,
                         }

@@ -100,7 +100,7 @@ impl Subnet {
                     let switch = &switch;
                     scope.spawn(move || {
                         Machine::boot(switch, lid, Link::InfiniBand, shared)
-                            .unwrap_or_else(|e| panic!("ib-guest boot: {e}"))
+                            .unwrap_or_else(|e| panic!("ib-guest boot: {e:?}"))
                     })
                 })
                 .map(|booting| booting.join().expect("no panic"))
