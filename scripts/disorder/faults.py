@@ -154,6 +154,14 @@ class Faults:
         for side in "ab":
             self.hosts.ask(side, "log", "info")
 
+    def do_clock(self):
+        """The clock of a daemon is wrong by up to ten days, and right again."""
+        side = self.side()
+        for error in (self.chance.randrange(86_400, 864_000) * self.chance.choice((-1, 1)), 0):
+            self.hosts.set_clock(side, error)
+            self.hosts.check_clock(side, error)
+            self.pause(0, 1)
+
     def do_frozen(self):
         """A program that watches events is stopped."""
         side = self.side()

@@ -2,10 +2,12 @@
 
 import json
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lab import ENDS_WITH_PARENT, Failure, Lab
@@ -79,12 +81,15 @@ class Hosts:
         self.disk = self.lab.path("disk")
         self.disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(self.disk)], check=True)
+        source = Path(__file__).with_name("clock.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(self.lab.path("clock.so")), str(source)], check=True)
         for side in "ab":
             # After the link was down, its address is usable at once.
             self.lab.run(side, "sysctl", "-q", "net.ipv6.conf.eth0.accept_dad=0")
             # A relay must see finished checksums.
             self.lab.run(side, "ethtool", "-K", "eth0", "tx", "off")
             self.link_local(side)
+            self.set_clock(side, 0)
             self.write_config(side)
             self.start(side)
         ns = self.lab.ns("a")
@@ -123,10 +128,28 @@ class Hosts:
         log = open(self.log_path(side), "ab")
         command = self.lab.command(
             side, *ENDS_WITH_PARENT,
+            "env", f"LD_PRELOAD={self.lab.path('clock.so')}", f"CLOCK_ERROR={self.clock_path(side)}",
             self.programs / "ibtapd", "--config", self.config_path(side), "--socket", self.socket(side),
         )  # fmt: skip
         self.daemons[side] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.lab.wait(f"the daemon of host {side}", lambda: self.ask(side, "show", check=False).returncode == 0, 60)
+
+    def clock_path(self, side):
+        return self.lab.path(f"{side}.clock")
+
+    def set_clock(self, side, error):
+        """The clock of a host's daemon is wrong by so many seconds."""
+        # Opened in place: the daemon has mapped the file.
+        with open(self.clock_path(side), "r+b" if self.clock_path(side).exists() else "wb") as file:
+            file.write(struct.pack("=q", error))
+
+    def check_clock(self, side, error):
+        # The daemon logs this command.
+        self.ask(side, "log", "info")
+        line = self.log_path(side).read_text(errors="replace").splitlines()[-1]
+        found = datetime.fromisoformat(line.split()[0]) - datetime.now(UTC)
+        if abs(found.total_seconds() - error) > 60:
+            raise Failure(f"the clock of host {side} is not wrong by {error} s: {line}")
 
     def end(self, side, how):
         self.check_daemons()
