@@ -5,7 +5,7 @@ use control::config::values::in_childs_name;
 use fabric::PKey;
 use ipoib::Mode;
 
-use super::make::child_spec;
+use super::make::{child_spec, netns_beside};
 use crate::interface::{Alias, Interface, InterfaceId, Place};
 use crate::interfaces::children::make::refuse_child;
 use crate::interfaces::{Context, Interfaces};
@@ -101,7 +101,7 @@ pub fn judge_child(
         false => 1,
     });
     spec.persist = tun.persist;
-    spec.netns = interfaces.netns_of(id);
+    spec.netns = netns_beside(interfaces, id, parent);
     Verdict::Child(id, Box::new(spec))
 }
 

@@ -37,10 +37,8 @@ pub fn make_child(
     let queues = values::queues_from_number(request.queues.unwrap_or(1).into());
     spec.queues = Some(queues.map_err(|e| errno(Errno::INVAL, e))?);
     // By default in the namespace of its parent.
-    spec.netns = request
-        .netns
-        .clone()
-        .or_else(|| interfaces.netns_of(parent));
+    let asked = request.netns.clone();
+    spec.netns = asked.or_else(|| netns_beside(interfaces, parent, ip));
     if let Some(fault) = rtnl::name_fault(&name) {
         let why = format!("{name:?} cannot be an interface name: {fault}");
         return Err(errno(Errno::INVAL, why));
@@ -147,6 +145,13 @@ pub fn child_spec(parent: &Ip, name: &str, pkey: PKey) -> IpoibConfig {
         },
         ..child
     }
+}
+
+/// The name of the network namespace of a child beside its parent, for the child's configuration: `None` if the
+/// parent is configured without a name, as in the file.
+pub fn netns_beside(interfaces: &Interfaces, id: InterfaceId, parent: &Ip) -> Option<String> {
+    parent.spec.netns.as_ref()?;
+    interfaces.netns_of(id)
 }
 
 /// The error of a child that could not be created, with the kernel's number if there is one.

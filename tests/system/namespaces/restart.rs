@@ -236,6 +236,29 @@ fn a_child_in_a_container_is_not_the_configured_interface_of_its_name() {
 }
 
 #[test]
+fn a_child_beside_its_parent_in_a_named_namespace_is_the_configured_one() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let a = lab.host(0);
+    let ib0 = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    a.start_config(ib0);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    blue.ok("ip tuntap add dev ib0.8001 mode tap");
+    a.ibtap("child add ib0 0x8002");
+    for name in ["ib0.8001", "ib0.8002"] {
+        await_place(a, name, Some(&blue));
+    }
+    a.write_config(&format!("{ib0}children = [0x8001, 0x8002]\n"));
+    let done = a.ibtap("reload");
+    for name in ["ib0.8001", "ib0.8002"] {
+        let configured = format!("{name}: existed already and is configured now");
+        assert!(done.out.contains(&configured), "{done:?}");
+    }
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+#[test]
 fn a_child_beside_its_parent_in_a_container_is_the_configured_one() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
