@@ -67,7 +67,20 @@ impl Opened {
         let namespace = site.namespace.take();
         let stored = site.inherited.named(&spec.name, id(&namespace));
         if let Some(stored) = stored.or_else(|| site.inherited.labelled(&fdstore::label(spec))) {
-            return Opened::take_over(spec, queues, stored);
+            let label = stored.label.clone();
+            let elsewhere = stored.namespace.is_some();
+            match Opened::take_over(spec, queues, stored) {
+                // Root of a container may rename the interface and open further queues. That must not keep the
+                // daemon from serving the other interfaces.
+                Err(e) if elsewhere => {
+                    log::warn!(
+                        "{}: cannot take over the queues that systemd has kept: {e}",
+                        spec.name
+                    );
+                    fdstore::remove(&label);
+                }
+                taken => return taken,
+            }
         }
         let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(&spec.name);
         let found = match &namespace {
@@ -137,13 +150,15 @@ impl Opened {
         })
     }
 
-    /// Takes over a left interface. `None` if another program holds it.
+    /// Takes over a left interface. `None` if another program holds it, or if it is in another namespace, whose
+    /// administrator must not keep the daemon from serving the other interfaces.
     fn adopt_left(
         spec: &InterfaceConfig,
         queues: usize,
         left: LeftBehind,
     ) -> Result<Option<Opened>, InterfaceError> {
         let described = left.to_string();
+        let elsewhere = left.namespace.is_some();
         let name = left.link.name;
         let adopted = match left.namespace {
             Some(there) => Opened::adopt_in(spec, &name, queues, there),
@@ -154,8 +169,8 @@ impl Opened {
                 log::info!("{}: reusing interface {described}", spec.name);
                 Ok(Some(opened))
             }
-            Err(InterfaceError::Tap(e)) if e.is_held() => {
-                log::info!("{}: cannot reuse interface {described}: {e}", spec.name);
+            Err(InterfaceError::Tap(e)) if e.is_held() || elsewhere => {
+                log::warn!("{}: cannot reuse interface {described}: {e}", spec.name);
                 Ok(None)
             }
             Err(e) => Err(e),

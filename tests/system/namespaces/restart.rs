@@ -143,6 +143,28 @@ fn queues_that_a_service_manager_keeps_are_taken_over_there() {
     }
 }
 
+/// A container may give its interface a name that cannot be read as text.
+#[test]
+fn queues_that_cannot_be_taken_over_elsewhere_do_not_end_the_start() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let a = lab.host(0);
+    let one = |name: &str| format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\n");
+    let path = a.write_config(&(one("ib0") + &one("ib1")));
+    let service = a.start_service_with(64, &["--config", &path]);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    blue.ok("ip link set ib0 down");
+    let renamed = blue.run_script("ip link set ib0 name $(printf '\\377')");
+    assert_eq!(renamed.code, Some(0), "{renamed:?}");
+    service.restart_by(Signal::TERM);
+    for name in ["ib0", "ib1"] {
+        await_place(a, name, None);
+    }
+    let log = service.log();
+    assert!(log.contains("ib0: cannot take over the queues"), "{log}");
+}
+
 /// A container, which has a namespace without a name. Returns its process and the id.
 fn container(host: &Host) -> (Background, u32) {
     // The program is in the test's namespace first, then in the host's.
