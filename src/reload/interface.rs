@@ -52,6 +52,12 @@ impl Apply<'_> {
         }
         // Still persistent: the user has made it so.
         let stays = interface.tap.is_persistent().unwrap_or(false);
+        let parent = payload.ip().and_then(|ip| ip.parent_name.as_ref());
+        if stays && let Some(parent) = parent {
+            return Ok(format!(
+                "{key}: no longer configured; it was made by hand and stays a child of {parent}"
+            ));
+        }
         let id = interface.id;
         self.interfaces.forget(self.cx, id);
         Ok(if stays {

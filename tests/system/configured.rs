@@ -141,6 +141,34 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
 }
 
 #[test]
+fn a_child_made_by_hand_stays_when_the_file_no_longer_has_it() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.ok("ip tuntap add dev ib0.8001 mode tap");
+    let (with, without) = (ib0_with("children = [0x8001]"), ib0_with(""));
+    a.start_config(&with);
+    assert_eq!(names(a), ["ib0.8001"]);
+    let qpn = a.show("ib0.8001")["qpn"].clone();
+    for _ in 0..2 {
+        a.write_config(&without);
+        let stays = "ib0.8001: no longer configured; it was made by hand and stays a child of ib0";
+        assert_eq!(reload(a, 0).0, [stays]);
+        assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
+        assert_eq!(names(a), ["ib0.8001"]);
+        assert_eq!(a.show("ib0.8001")["qpn"], qpn);
+        a.write_config(&with);
+        let found = "ib0.8001: existed already and is configured now";
+        assert_eq!(reload(a, 0).0, [found]);
+    }
+    // A removed parent takes its children along.
+    a.write_config("[[ipoib]]\nname = \"ib7\"\nunderlay = \"eth0\"\n");
+    let (applied, refused) = reload(a, 0);
+    assert_eq!(refused, [""; 0]);
+    assert_eq!(applied[1..], ["ib0: removed", "ib7: created"]);
+    assert!(!a.has_link("ib0.8001"));
+}
+
+#[test]
 fn p_key_tables_are_set_and_reloaded() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
