@@ -18,19 +18,11 @@ const IGMP: &str = "/proc/thread-self/net/igmp";
 const IGMP6: &str = "/proc/thread-self/net/igmp6";
 const DEV_MCAST: &str = "/proc/thread-self/net/dev_mcast";
 
-/// The groups joined on the interface `ifindex` of the calling thread's network namespace; empty if the
-/// interface does not exist.
+/// The groups joined on each interface of the calling thread's network namespace, by interface index. Interfaces
+/// without groups are left out.
 ///
 /// # Errors
 /// Neither file can be read. A kernel without one of the protocols lacks its file.
-pub fn read(ifindex: u32) -> io::Result<BTreeSet<IpAddr>> {
-    Ok(read_all()?.remove(&ifindex).unwrap_or_default())
-}
-
-/// The groups of each interface with groups, by interface index; see [`read`].
-///
-/// # Errors
-/// As [`read`].
 pub fn read_all() -> io::Result<BTreeMap<u32, BTreeSet<IpAddr>>> {
     let (v4, v6) = (fs::read_to_string(IGMP), fs::read_to_string(IGMP6));
     if let (Err(e), Err(_)) = (&v4, &v6) {
@@ -55,23 +47,11 @@ pub fn read_links() -> io::Result<BTreeMap<u32, BTreeSet<[u8; 6]>>> {
     Ok(parse_dev_mcast(&text))
 }
 
-/// Parses the groups of an interface in the text of `/proc/net/igmp`.
-pub fn parse_igmp(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
-    let of_it = igmp(text).filter(|(index, _)| *index == ifindex);
-    of_it.map(|(_, group)| group).collect()
-}
-
-/// Parses the groups of an interface in the text of `/proc/net/igmp6`.
-pub fn parse_igmp6(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
-    let of_it = igmp6(text).filter(|(index, _)| *index == ifindex);
-    of_it.map(|(_, group)| group).collect()
-}
-
 /// Interfaces and groups in the text of `/proc/net/igmp`. Unknown lines are skipped.
 ///
 /// The line of an interface starts with its index. The lines of its groups follow, indented, with the
 /// address as a hexadecimal number *in host byte order*: 224.0.0.1 is `010000E0` on a little-endian host.
-fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
+pub fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     let mut interface = None;
     text.lines().filter_map(move |line| {
         let first = line.split_whitespace().next().unwrap_or_default();
@@ -86,7 +66,7 @@ fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
 
 /// Interfaces and groups in the text of `/proc/net/igmp6`: a line for each group, with the interface's
 /// index, its name, and the group in 32 hexadecimal digits in network order.
-fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
+pub fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();
         let index: u32 = fields.next()?.parse().ok()?;
@@ -121,6 +101,11 @@ mod tests {
     use proptest::prelude::*;
     use std::net::Ipv4Addr;
 
+    fn of(ifindex: u32, groups: impl Iterator<Item = (u32, IpAddr)>) -> BTreeSet<IpAddr> {
+        let of_it = groups.filter(|(index, _)| *index == ifindex);
+        of_it.map(|(_, group)| group).collect()
+    }
+
     fn set(groups: &[&str]) -> BTreeSet<IpAddr> {
         groups.iter().map(|group| group.parse().unwrap()).collect()
     }
@@ -129,20 +114,20 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn igmp_addresses_are_host_endian_numbers() {
         let text = include_str!("../../tests/data/proc-net-igmp.txt");
-        assert_eq!(parse_igmp(text, 1), set(&["224.0.0.1"]));
+        assert_eq!(of(1, igmp(text)), set(&["224.0.0.1"]));
         assert_eq!(
-            parse_igmp(text, 3),
+            of(3, igmp(text)),
             set(&["239.1.2.3", "224.0.0.251", "224.0.0.1"])
         );
-        assert!(parse_igmp(text, 4).is_empty());
+        assert!(of(4, igmp(text)).is_empty());
     }
 
     #[test]
     fn igmp6_addresses_are_in_network_order() {
         let text = include_str!("../../tests/data/proc-net-igmp6.txt");
-        assert_eq!(parse_igmp6(text, 1), set(&["ff02::1", "ff01::1"]));
+        assert_eq!(of(1, igmp6(text)), set(&["ff02::1", "ff01::1"]));
         assert_eq!(
-            parse_igmp6(text, 3),
+            of(3, igmp6(text)),
             set(&["ff15::1234", "ff02::1:ff00:20", "ff02::1", "ff01::1"])
         );
     }
@@ -170,10 +155,10 @@ mod tests {
 
     #[test]
     fn what_is_no_group_is_left_out() {
-        let igmp = "2\tib0 : 1 V3\n\t\t\t\tXX0000E0 1 0:0 0\n\t\t\t\t0100007F 1\n\t\t\t\tE0 1\n";
-        assert!(parse_igmp(igmp, 2).is_empty());
-        let igmp6 = "2 ib0 fe800000000000000000000000000001 1 0 0\n2 ib0 ff02 1 0 0\n2\n";
-        assert!(parse_igmp6(igmp6, 2).is_empty());
+        let text = "2\tib0 : 1 V3\n\t\t\t\tXX0000E0 1 0:0 0\n\t\t\t\t0100007F 1\n\t\t\t\tE0 1\n";
+        assert!(igmp(text).next().is_none());
+        let text = "2 ib0 fe800000000000000000000000000001 1 0 0\n2 ib0 ff02 1 0 0\n2\n";
+        assert!(igmp6(text).next().is_none());
     }
 
     /// The two texts in the kernel's format.
@@ -217,19 +202,17 @@ mod tests {
             listed in proptest::collection::vec(proptest::collection::vec(group(), 0..20), 0..8),
         ) {
             let interfaces: Vec<_> = (1..).zip(listed).collect();
-            let (igmp, igmp6) = print(&interfaces);
+            let (v4, v6) = print(&interfaces);
             for (index, groups) in &interfaces {
-                let mut found = parse_igmp(&igmp, *index);
-                found.append(&mut parse_igmp6(&igmp6, *index));
+                let found = of(*index, igmp(&v4).chain(igmp6(&v6)));
                 prop_assert_eq!(found, groups.iter().copied().collect::<BTreeSet<_>>());
             }
         }
 
         #[test]
-        fn any_text_is_survived(text in "[ \\t\\n0-9a-fA-FX:é]{0,400}", ifindex in 0u32..20) {
-            let mut groups = parse_igmp(&text, ifindex);
-            groups.append(&mut parse_igmp6(&text, ifindex));
-            prop_assert!(groups.iter().all(IpAddr::is_multicast));
+        fn any_text_is_survived(text in "[ \\t\\n0-9a-fA-FX:é]{0,400}") {
+            let mut groups = igmp(&text).chain(igmp6(&text));
+            prop_assert!(groups.all(|(_, group)| group.is_multicast()));
             let all = parse_dev_mcast(&text);
             prop_assert!(all.values().flatten().all(|mac| mac[0] & 1 == 1));
         }
