@@ -52,6 +52,15 @@ pub fn save<M: Manager>(runtime: &mut Runtime<M>, now: Time, disk: &dyn Disk) ->
     true
 }
 
+/// Saves the state before the manager ends, if the state has changed or the last attempt to save it failed.
+pub fn save_last<M: Manager>(runtime: &mut Runtime<M>, disk: &dyn Disk) {
+    // This attempt does not wait for the retry time: the manager ends before that time.
+    let state = runtime.engine.take_unsaved(Time(u64::MAX));
+    if let Some(Err(error)) = state.map(|state| disk.keep(&state)) {
+        log::error!("{error}; the changes since the last save are lost");
+    }
+}
+
 /// Sends the messages that are due, at most `most`. The state is saved before messages that depend on it
 /// leave; messages that waited for that follow. Returns whether more messages may be due.
 pub fn send<M: Manager>(

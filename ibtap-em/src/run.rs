@@ -249,9 +249,10 @@ impl Node {
         notify(&[NotifyState::Ready]);
     }
 
-    /// Sends the last announcement, which lets a standby take over at once. No answer is expected.
+    /// Saves the state. Sends the last announcement, which lets a standby take over at once. No answer is
+    /// expected.
     fn farewell(&mut self) {
-        outbox::save(&mut self.runtime, now(), &self.store);
+        outbox::save_last(&mut self.runtime, &self.store);
         if let Some(message) = self.runtime.farewell() {
             self.link.send(message);
             self.link.flush();

@@ -135,7 +135,7 @@ pub trait Manager {
     /// Unknown switch.
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, String>;
 
-    /// Makes a switch or ports drop all frames, or forward again.
+    /// Makes a switch or ports drop all frames, or forward again. The state can be saved at once.
     ///
     /// # Errors
     /// Unknown switch or port.

@@ -38,6 +38,10 @@ impl Engine {
             }
         };
         self.unsaved = true;
+        // The client gets the result of an attempt to save made now: the disk may have space again.
+        if let Some((_, again)) = &mut self.save_failed {
+            *again = now;
+        }
         let what = if drained { "drained" } else { "drain ended" };
         self.log(Level::Info, format!("{}: {what}", targets.join(", ")));
         for id in self.switches.keys().copied().collect::<Vec<_>>() {

@@ -3,6 +3,9 @@ use std::cell::Cell;
 use control::api::PortState;
 
 use super::*;
+use crate::api::DrainRequest;
+use crate::config::Config;
+use crate::engine::Engine;
 use crate::runtime::tests::{Fake, attached, candidate};
 
 /// Records saved states; a full disk accepts none.
@@ -98,4 +101,55 @@ fn without_room_time_goes_on_and_no_deadline_stays_in_the_past() {
     assert!(turns < 100, "{turns} turns in 20 s");
     // The manager ran all the time and becomes active.
     assert_eq!(runtime.role(), crate::api::Role::Active);
+}
+
+/// An engine that could not save its state at time 0, and the disk, which has space now.
+fn after_a_full_disk() -> (Runtime<Engine>, FakeDisk) {
+    let config = Config::parse("[[vesw]]\nname = \"a\"\nid = 1\nmembers = [\"*\"]\n", "t").unwrap();
+    let engine = Engine::new(config, State::default(), 7);
+    let mut runtime = Runtime::new(engine, candidate(1), vec![], 7);
+    let mut disk = FakeDisk {
+        full: true,
+        ..FakeDisk::default()
+    };
+    save(&mut runtime, Time(0), &disk);
+    assert!(runtime.engine.save_problem().is_some());
+    disk.full = false;
+    // It is too early to retry.
+    assert!(!save(&mut runtime, Time(1000), &disk));
+    assert_eq!(disk.kept.get(), 1);
+    (runtime, disk)
+}
+
+#[test]
+fn the_last_attempt_to_save_does_not_wait_for_the_retry_time() {
+    let (mut runtime, disk) = after_a_full_disk();
+    save_last(&mut runtime, &disk);
+    assert_eq!(disk.kept.get(), 2);
+    assert_eq!(runtime.engine.save_problem(), None);
+    // All is saved.
+    save_last(&mut runtime, &disk);
+    assert_eq!(disk.kept.get(), 2);
+}
+
+#[test]
+fn a_drain_is_saved_before_the_retry_time() {
+    let (mut runtime, mut disk) = after_a_full_disk();
+    let request = DrainRequest {
+        target: "a".into(),
+        undo: false,
+    };
+    runtime.engine.drain(Time(1000), &request).unwrap();
+    save(&mut runtime, Time(1000), &disk);
+    assert_eq!(disk.kept.get(), 2);
+    assert_eq!(runtime.engine.save_problem(), None);
+    // A drain that is not saved does not end the retries.
+    disk.full = true;
+    runtime.engine.drain(Time(2000), &request).unwrap();
+    save(&mut runtime, Time(2000), &disk);
+    assert!(runtime.engine.save_problem().is_some());
+    disk.full = false;
+    assert!(!save(&mut runtime, Time(11_999), &disk));
+    assert!(save(&mut runtime, Time(12_000), &disk));
+    assert_eq!(runtime.engine.save_problem(), None);
 }
