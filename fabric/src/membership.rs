@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 
+use rtnl::Event;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -44,9 +45,24 @@ impl Memberships {
         }
     }
 
-    /// The interface index.
+    /// The interface index, 0 without an interface.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
+    }
+
+    /// Ends the memberships, and forgets the interface, if this address of the interface was removed.
+    ///
+    /// An interface whose MTU falls below 1280 loses its IPv6 addresses and groups. With a larger MTU, the kernel
+    /// creates the link-local address again, but does not join the groups of sockets again.
+    pub fn follow_address(&mut self, address: IpAddr, news: &[Event]) {
+        let is_removal = |event: &Event| match event {
+            Event::AddressRemoved(a) => (a.ifindex, a.ip) == (self.ifindex, address),
+            Event::Overrun => true,
+            _ => false,
+        };
+        if news.iter().any(is_removal) {
+            *self = Memberships::new(0);
+        }
     }
 
     /// Joins a group; does nothing if it is joined already.

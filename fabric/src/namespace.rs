@@ -1,6 +1,7 @@
 //! A network namespace for the thread of a test.
 
-use std::fs::File;
+use std::fs::{File, read_to_string};
+use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use std::process::{Command, id};
 
@@ -31,6 +32,17 @@ impl Namespace {
         let mut command = Command::new("ip");
         let status = command.args(words.split_whitespace()).status();
         assert!(status.unwrap().success(), "ip {words}");
+    }
+
+    /// Whether an interface in the namespace of this thread receives packets of a group.
+    pub fn has_joined(interface: &str, group: Ipv6Addr) -> bool {
+        let group = format!("{:032x}", u128::from(group));
+        let listed = read_to_string("/proc/thread-self/net/igmp6").unwrap();
+        let mut groups = listed.lines().map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            (words.next(), words.next())
+        });
+        groups.any(|found| found == (Some(interface), Some(&group)))
     }
 }
 

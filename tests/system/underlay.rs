@@ -89,6 +89,22 @@ fn the_link_mtu_follows_the_underlays() {
     a.reaches(b);
 }
 
+/// IPv6 needs 1280 bytes (RFC 8200, 5).
+#[test]
+fn the_host_is_found_again_after_an_mtu_too_small_for_ipv6() {
+    let Some(mut lab) = Lab::running_segment(3) else {
+        return;
+    };
+    let (_, a, b) = lab.three();
+    a.ok("ip link set eth0 mtu 1200");
+    await_state(a, "DOWN");
+    a.ok(&format!("ip link set eth0 mtu {UNDERLAY_MTU}"));
+    await_state(a, "ACTIVE");
+    a.await_carrier("ib0", true);
+    // `b` has not spoken to `a` yet: ARP and ND ask a group.
+    b.reaches(a);
+}
+
 #[test]
 fn an_underlay_that_vanishes_is_waited_for() {
     let Some(mut lab) = Lab::running_pair() else {

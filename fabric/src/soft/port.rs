@@ -286,7 +286,7 @@ impl SoftPort {
                     "a port can join at most {GROUPS_MAX} multicast groups"
                 )));
             }
-            // While the underlay is missing, joining is postponed to `join_all`.
+            // While the underlay or its address is missing, joining is postponed to `join_all`.
             if let (Some(group), 1..) = (group, self.memberships.ifindex()) {
                 let what = || format!("{} cannot join {mgid}", self.config.underlay);
                 self.memberships.join(group).map_err(|e| os(&what(), e))?;
@@ -455,8 +455,9 @@ impl Port for SoftPort {
     }
 
     fn process(&mut self) -> Vec<PortEvent> {
-        let news = !self.monitor.drain().is_empty();
-        if !news && !std::mem::take(&mut self.look_again) {
+        let news = self.monitor.drain();
+        self.memberships.follow_address(self.usable.address, &news);
+        if news.is_empty() && !std::mem::take(&mut self.look_again) {
             return Vec::new();
         }
         let seen = match see(&self.config.underlay, &mut self.requests) {
@@ -682,3 +683,6 @@ fn check_peers(peers: &[IpAddr], usable: &Usable) -> Result<(), FabricError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

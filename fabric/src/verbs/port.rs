@@ -437,7 +437,7 @@ impl VerbsPort {
         let was_down = self.trouble.take().is_some();
         let before = std::mem::replace(&mut self.usable, now);
         self.note_subnet_change(&before, was_down);
-        if before.gid.netdev != self.usable.gid.netdev {
+        if self.memberships.ifindex() != self.usable.gid.netdev.unwrap_or(0) {
             self.move_memberships();
         }
         if before != self.usable {
@@ -521,7 +521,10 @@ impl Port for VerbsPort {
     }
 
     fn process(&mut self) -> Vec<PortEvent> {
-        let news = !self.monitor.drain().is_empty();
+        let news = self.monitor.drain();
+        let address = self.usable.gid.gid.to_ip();
+        self.memberships.follow_address(address, &news);
+        let news = !news.is_empty();
         let tick = self.timer.has_expired();
         let complaint = self.take_complaint();
         let mut events = Vec::new();

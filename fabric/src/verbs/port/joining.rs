@@ -169,6 +169,7 @@ impl VerbsPort {
             move |source| FabricError::Os { what, source }
         };
         // rdma_rxe of Linux 6.1 joins no groups, and NICs leave membership reports to the host.
+        // While the interface or its address is missing, joining is postponed to `move_memberships`.
         if self.is_ethernet() && self.memberships.ifindex() != 0 {
             self.memberships
                 .join(mgid.to_ip())
@@ -223,9 +224,8 @@ impl VerbsPort {
         }
     }
 
-    /// Joins all groups again, on another interface or with other queue pairs.
+    /// Joins all groups again, with other queue pairs.
     pub(super) fn join_all(&mut self) {
-        self.memberships = Memberships::new(self.usable.gid.netdev.unwrap_or(0));
         let all: Vec<(Gid, EndpointId)> = self.groups.all().collect();
         for (mgid, id) in all {
             if let Err(e) = self.enter(id, mgid) {
@@ -250,6 +250,7 @@ impl VerbsPort {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv6Addr};
     use std::sync::{Arc, Mutex};
     use std::thread;
     use std::time::Duration;
@@ -343,5 +344,50 @@ mod tests {
     #[test]
     fn a_group_that_no_queue_pair_could_be_attached_to_is_left() {
         thread::spawn(a_refused_attachment).join().unwrap();
+    }
+
+    fn a_while_without_the_gid() {
+        let _ns = Namespace::loopback("no-gid");
+        let fake = Arc::new(Fake::default());
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake, VerbsConfig::new("fake", 1)).unwrap();
+        let init = UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKey::IPOIB_DEFAULT,
+            qpn: None,
+        };
+        let id = port.create_ud(init).unwrap().id;
+        let [first, second] =
+            ["ff12:401b:ffff::1", "ff12:401b:ffff::2"].map(|group| group.parse().unwrap());
+        let join = |port: &mut VerbsPort, group: Ipv6Addr| {
+            let joined = port.join(id, Gid::from(IpAddr::from(group)));
+            assert!(matches!(joined, Joined::Now(_)), "{joined:?}");
+        };
+        let events_after = |port: &mut VerbsPort, change: &str| {
+            Namespace::ip(change);
+            for _ in 0..500 {
+                let events = port.process();
+                if !events.is_empty() {
+                    return events;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            panic!("no event after {change}");
+        };
+        join(&mut port, first);
+        assert!(Namespace::has_joined("lo", first));
+        let events = events_after(&mut port, "address del ::1/128 dev lo");
+        assert!(matches!(events[..], [PortEvent::Down(_)]), "{events:?}");
+        assert!(!Namespace::has_joined("lo", first));
+        join(&mut port, second);
+        assert!(!Namespace::has_joined("lo", second));
+        let events = events_after(&mut port, "address add ::1/128 dev lo");
+        assert_eq!(events, [PortEvent::Active]);
+        assert!(Namespace::has_joined("lo", first) && Namespace::has_joined("lo", second));
+    }
+
+    #[test]
+    fn the_port_joins_its_groups_when_the_gid_is_there_again() {
+        thread::spawn(a_while_without_the_gid).join().unwrap();
     }
 }
