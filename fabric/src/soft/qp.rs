@@ -150,7 +150,6 @@ pub struct QueuePair {
     pkey_index: u16,
     qkey: QKey,
     sq_psn: Psn,
-    sqd_notify: bool,
 }
 
 impl QueuePair {
@@ -163,7 +162,6 @@ impl QueuePair {
             pkey_index: 0,
             qkey: QKey::new(0),
             sq_psn: Psn::new(0),
-            sqd_notify: false,
         }
     }
 
@@ -233,17 +231,11 @@ impl QueuePair {
         self.pkey_index = attributes.pkey_index.unwrap_or(self.pkey_index);
         self.qkey = attributes.qkey.unwrap_or(self.qkey);
         self.sq_psn = attributes.sq_psn.unwrap_or(self.sq_psn);
-        self.sqd_notify = attributes.sqd_notify.unwrap_or(self.sqd_notify);
     }
 
     /// The effect on a posted send request.
     pub const fn post_send(&self) -> Posted {
         self.state.post_send()
-    }
-
-    /// The effect on a posted receive request.
-    pub const fn post_recv(&self) -> Posted {
-        self.state.post_recv()
     }
 
     /// Whether received packets are processed.
@@ -259,11 +251,6 @@ impl QueuePair {
     /// The state.
     pub const fn state(&self) -> State {
         self.state
-    }
-
-    /// The service.
-    pub const fn service(&self) -> Service {
-        self.service
     }
 
     /// The index into the port's P_Key table.

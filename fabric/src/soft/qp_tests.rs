@@ -271,7 +271,7 @@ fn t83_posting_follows_the_state() {
     for (state, send, receive) in table {
         let qp = in_state(Service::Ud, state);
         assert_eq!(
-            (qp.post_send(), qp.post_recv()),
+            (qp.post_send(), state.post_recv()),
             (send, receive),
             "{state:?}"
         );

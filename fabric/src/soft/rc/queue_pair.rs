@@ -74,11 +74,6 @@ impl RcQp {
         &self.attributes
     }
 
-    /// The P_Key of packets.
-    pub const fn pkey(&self) -> PKey {
-        self.pkey
-    }
-
     /// The modify verb. ERR flushes all requests, RESET clears everything. A queue pair must be moved
     /// to one of these states before it is dropped, or its part of `shared` is lost.
     ///
