@@ -62,9 +62,9 @@ class Faults:
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "up")
 
     def do_mtu(self):
-        """The MTU of the underlay falls and rises."""
+        """The MTU of the underlay falls and rises. Below 1280 bytes, the underlay has no IPv6."""
         side = self.side()
-        mtu = self.chance.choice((1500, 4200, 5000))
+        mtu = self.chance.choice((1200, 1500, 4200, 5000))
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "mtu", mtu)
         self.pause(0.1, 1)
         self.lab.ip("-n", self.lab.ns(side), "link", "set", "eth0", "mtu", self.lab.underlay_mtu)

@@ -84,8 +84,9 @@ class Hosts:
         source = Path(__file__).with_name("clock.c")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(self.lab.path("clock.so")), str(source)], check=True)
         for side in "ab":
-            # After the link was down, its address is usable at once.
-            self.lab.run(side, "sysctl", "-q", "net.ipv6.conf.eth0.accept_dad=0")
+            # After the link was down or its MTU too small, its address is usable at once.
+            for conf in ("default", "eth0"):
+                self.lab.run(side, "sysctl", "-q", f"net.ipv6.conf.{conf}.accept_dad=0")
             # A relay must see finished checksums.
             self.lab.run(side, "ethtool", "-K", "eth0", "tx", "off")
             self.link_local(side)
