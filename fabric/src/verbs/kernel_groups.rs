@@ -80,12 +80,21 @@ impl KernelGroups {
         address: IpAddr,
         pkey: PKey,
     ) -> io::Result<KernelGroups> {
-        let channel = EventChannel::new(library, PortSpace::Ipoib)?;
-        let id = CmId::new(&channel)?;
-        id.bind(CmAddress::Ip((address, 0).into()))?;
-        if id.device().is_none_or(|(name, _)| name != device) {
+        let groups = KernelGroups::over(library, pkey)?;
+        groups.id.bind(CmAddress::Ip((address, 0).into()))?;
+        if groups.id.device().is_none_or(|(name, _)| name != device) {
             return Err(io::ErrorKind::NotFound.into());
         }
+        Ok(groups)
+    }
+
+    /// Without an address.
+    ///
+    /// # Errors
+    /// Errors of rdma_create_event_channel(3) and rdma_create_id(3).
+    pub(super) fn over(library: &Arc<dyn Library>, pkey: PKey) -> io::Result<KernelGroups> {
+        let channel = EventChannel::new(library, PortSpace::Ipoib)?;
+        let id = CmId::new(&channel)?;
         Ok(KernelGroups {
             channel,
             id,
@@ -133,7 +142,8 @@ impl KernelGroups {
         }
     }
 
-    /// The answers that have arrived: each group with the error of its join, if there is one.
+    /// The answers that have arrived: each group with the error of its join, if there is one. Groups that the
+    /// kernel has lost are requested again, and have another answer later.
     ///
     /// # Errors
     /// Errors of rdma_get_cm_event(3).
@@ -148,7 +158,13 @@ impl KernelGroups {
                 CmEventKind::MulticastJoin => answers.push((mgid, None)),
                 CmEventKind::MulticastError => {
                     let error = io::Error::from_raw_os_error(event.status.wrapping_neg());
-                    answers.push((mgid, Some(error)));
+                    // After a reregistration or with another LID, the kernel ends its memberships
+                    // (drivers/infiniband/core/multicast.c, process_group_error). This is no refusal.
+                    let answer = match error.raw_os_error() {
+                        Some(libc::ENETRESET) => self.join(mgid).err(),
+                        _ => Some(error),
+                    };
+                    answers.extend(answer.map(|error| (mgid, Some(error))));
                 }
                 _ => {}
             }

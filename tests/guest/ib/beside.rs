@@ -3,8 +3,8 @@
 
 use super::{BROADCAST, Kernel, LARGE, is_member, reach_afresh};
 use crate::lab::{
-    Framing, Machine, Node, Running, SOON, Sa, Subnet, VERBS, eventually, gid_of, goes_on,
-    on_subnet, reach,
+    CLIENT_REREGISTER, Framing, Machine, Node, Running, SOON, Sa, Subnet, VERBS, eventually,
+    gid_of, goes_on, on_subnet, reach,
 };
 
 /// The address of the peer that the daemon's interface `ib1` reaches.
@@ -56,6 +56,30 @@ fn the_kernels_interface_on_the_same_port_keeps_its_groups() {
         assert_eq!(ends(sa, machine), 0);
         assert_eq!(sa.membership(&gid_of(machine.number()), BROADCAST) & 1, 1);
         reach_afresh(machine, kernel.machine);
+    });
+}
+
+/// The kernel reports an error of each group that was joined by `rdma_cm`. The groups have other MLIDs afterwards.
+#[test]
+fn a_reregistration_refuses_no_group_of_rdma_cm() {
+    beside_ib0(Joins::RdmaCm, |subnet, sa, kernel, daemon| {
+        let machine = &subnet.machine;
+        let changes = || machine.ok("cat /sys/class/net/ib1/carrier_changes");
+        let before = changes();
+        sa.restart(0xc180);
+        for machine in [kernel.machine, machine] {
+            machine.port_event(CLIENT_REREGISTER);
+            is_member(sa, machine, BROADCAST, 1);
+        }
+        eventually(SOON, "the group's other MLID", || {
+            let shown = machine.ask("show ib1").remove(0);
+            (shown["broadcast_record"]["mlid"].as_u64() >= Some(0xc180)).then_some(())
+        });
+        machine.ok("ip neigh flush dev ib1");
+        machine.reaches(PEER);
+        let output = daemon.output();
+        assert!(!output.contains("rdma_cm refused"), "{output}");
+        assert_eq!(changes(), before);
     });
 }
 

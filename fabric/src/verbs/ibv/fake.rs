@@ -144,6 +144,8 @@ macro_rules! fake {
     (@one rdma_resolve_addr $($rest:tt)*) => { fake!(@rdma_cm rdma_resolve_addr $($rest)*); };
     (@one rdma_resolve_route $($rest:tt)*) => { fake!(@rdma_cm rdma_resolve_route $($rest)*); };
     (@one rdma_connect $($rest:tt)*) => { fake!(@rdma_cm rdma_connect $($rest)*); };
+    (@one rdma_join_multicast $($rest:tt)*) => { fake!(@rdma_cm rdma_join_multicast $($rest)*); };
+    (@one rdma_leave_multicast $($rest:tt)*) => { fake!(@rdma_cm rdma_leave_multicast $($rest)*); };
     (@one rdma_init_qp_attr $($rest:tt)*) => { fake!(@rdma_cm rdma_init_qp_attr $($rest)*); };
     (@one rdma_get_cm_event $($rest:tt)*) => { fake!(@rdma_cm rdma_get_cm_event $($rest)*); };
     (@one rdma_establish $($rest:tt)*) => { fake!(@succeeds rdma_establish $($rest)*); };

@@ -189,8 +189,10 @@ impl VerbsPort {
                 events.extend(self.group_answered(mgid, &refused(why)));
                 continue;
             }
-            let requested = self.requested.any(mgid);
-            let endpoint = requested.and_then(|id| self.endpoints.get(&id.0));
+            // The members of a group that the kernel had lost are attached still.
+            let member = self.groups.members(mgid).first().copied();
+            let user = self.requested.any(mgid).or(member);
+            let endpoint = user.and_then(|id| self.endpoints.get(&id.0));
             if let (Some(endpoint), Some(administration)) = (endpoint, &mut self.administration) {
                 let (pkey, qkey) = (endpoint.partition, endpoint.qkey);
                 administration.subnet.adopt(now, mgid, pkey, qkey);

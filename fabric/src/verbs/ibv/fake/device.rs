@@ -7,6 +7,7 @@ use std::ptr;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::rdma_cm::Happened;
 use super::{Fake, made};
 use crate::verbs::sys::*;
 
@@ -26,8 +27,10 @@ pub struct Device {
     pub active_mtu: ibv_mtu,
     /// Called once when an event channel of rdma_cm is created.
     pub at_rdma_cm: Option<Box<dyn FnOnce() + Send>>,
-    /// Events of rdma_cm, each with the address of its id.
-    pub(super) cm_events: VecDeque<(usize, rdma_cm_event_type)>,
+    /// Events of rdma_cm.
+    pub(super) cm_events: VecDeque<Happened>,
+    /// The joins of groups by rdma_cm that have not ended.
+    pub(super) cm_joins: Vec<Happened>,
     /// Whether new queue pairs are refused.
     pub refuses_queue_pairs: bool,
     /// Whether controlled Q_Keys are refused, as by the kernel without CAP_NET_RAW.
@@ -54,6 +57,7 @@ impl Default for Device {
             active_mtu: IBV_MTU_2048,
             at_rdma_cm: None,
             cm_events: VecDeque::new(),
+            cm_joins: Vec::new(),
             refuses_queue_pairs: false,
             refuses_controlled: false,
             refuses_attachments: false,
@@ -67,6 +71,17 @@ impl Default for Device {
 }
 
 impl Device {
+    /// Number of groups that are joined by rdma_cm.
+    pub fn cm_groups(&self) -> usize {
+        self.cm_joins.len()
+    }
+
+    /// The kernel reports an error of all groups that are joined by rdma_cm.
+    pub fn fail_cm_groups(&mut self, errno: c_int) {
+        let error = |join: &Happened| join.failed(errno);
+        self.cm_events.extend(self.cm_joins.iter().map(error));
+    }
+
     /// A descriptor that is never readable. It stays open as long as the library.
     pub(super) fn descriptor(&mut self) -> c_int {
         let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

@@ -1,4 +1,4 @@
-//! rdma_cm of the library: its peers accept every request at once.
+//! rdma_cm of the library: its peers accept every request at once, and every join succeeds.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -6,9 +6,38 @@ use std::ptr;
 use super::{Fake, made};
 use crate::verbs::sys::*;
 
+/// An event of rdma_cm.
+#[derive(Clone, Copy, Debug)]
+pub struct Happened {
+    /// The address of its id.
+    id: usize,
+    kind: rdma_cm_event_type,
+    /// 0, or a negative errno.
+    status: c_int,
+    /// The context of a join.
+    context: usize,
+}
+
+impl Happened {
+    /// The error of a join, or of a joined group.
+    pub fn failed(self, errno: c_int) -> Happened {
+        Happened {
+            kind: RDMA_CM_EVENT_MULTICAST_ERROR,
+            status: -errno,
+            ..self
+        }
+    }
+}
+
 /// Something has happened to an id.
-fn happened(fake: &Fake, id: *mut rdma_cm_id, event: rdma_cm_event_type) -> c_int {
-    fake.device().cm_events.push_back((id.addr(), event));
+fn happened(fake: &Fake, id: *mut rdma_cm_id, kind: rdma_cm_event_type) -> c_int {
+    let event = Happened {
+        id: id.addr(),
+        kind,
+        status: 0,
+        context: 0,
+    };
+    fake.device().cm_events.push_back(event);
     0
 }
 
@@ -53,6 +82,36 @@ pub unsafe fn rdma_connect(fake: &Fake, id: *mut rdma_cm_id, _: *mut rdma_conn_p
     happened(fake, id, RDMA_CM_EVENT_CONNECT_RESPONSE)
 }
 
+pub unsafe fn rdma_join_multicast(
+    fake: &Fake,
+    id: *mut rdma_cm_id,
+    _: *mut libc::sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    let event = Happened {
+        id: id.addr(),
+        kind: RDMA_CM_EVENT_MULTICAST_JOIN,
+        status: 0,
+        context: context.addr(),
+    };
+    let mut device = fake.device();
+    device.cm_events.push_back(event);
+    device.cm_joins.push(event);
+    0
+}
+
+/// Ends the first join: tests have one group.
+pub unsafe fn rdma_leave_multicast(
+    fake: &Fake,
+    _: *mut rdma_cm_id,
+    _: *mut libc::sockaddr,
+) -> c_int {
+    let mut device = fake.device();
+    assert!(!device.cm_joins.is_empty(), "a group that was not joined");
+    device.cm_joins.remove(0);
+    0
+}
+
 pub unsafe fn rdma_init_qp_attr(
     _: &Fake,
     _: *mut rdma_cm_id,
@@ -73,14 +132,16 @@ pub unsafe fn rdma_get_cm_event(
     _: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    let Some((id, kind)) = fake.device().cm_events.pop_front() else {
+    let Some(happened) = fake.device().cm_events.pop_front() else {
         return Failing::failing(libc::EAGAIN);
     };
     let next: *mut rdma_cm_event = made();
     // SAFETY: it was made just now; the caller's pointer.
     unsafe {
-        (*next).id = ptr::without_provenance_mut(id);
-        (*next).event = kind;
+        (*next).id = ptr::without_provenance_mut(happened.id);
+        (*next).event = happened.kind;
+        (*next).status = happened.status;
+        (*next).param.conn.private_data = ptr::without_provenance(happened.context);
         *event = next;
     }
     0

@@ -1,0 +1,224 @@
+//! Groups of a port, with a fake device and a simulated subnet administrator.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use proto::{PKey, QKey};
+
+use super::*;
+use crate::administration::{Administration, UmadCarrier};
+use crate::namespace::Namespace;
+use crate::port::UdInit;
+use crate::subnet::LocalPort;
+use crate::subnet::tests::administrator::Administrator;
+use crate::subnet::tests::{broadcast, port_gid};
+use crate::umad::fake::Fake as FakeUmad;
+use crate::umad::{self, LinkState};
+use crate::verbs::config::VerbsConfig;
+use crate::verbs::ibv::LinkLayer;
+use crate::verbs::ibv::fake::Fake;
+use crate::verbs::kernel_groups::KernelGroups;
+
+/// A port with an endpoint, and what it is connected to.
+struct Rig {
+    _ns: Namespace,
+    device: Arc<Fake>,
+    sa: Arc<Mutex<Administrator>>,
+    port: VerbsPort,
+    endpoint: EndpointId,
+}
+
+impl Rig {
+    fn new(namespace: &str) -> Rig {
+        let ns = Namespace::loopback(namespace);
+        let device = Arc::new(Fake::default());
+        device.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(device.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let sa = Arc::new(Mutex::new(Administrator::new(1)));
+        let of_fake = Arc::clone(&sa);
+        let gid = port_gid(0);
+        let attributes = umad::PortAttributes {
+            lid: Lid(0x10),
+            lmc: 0,
+            sm_lid: Lid(1),
+            sm_sl: 0,
+            state: LinkState::Active,
+            gid_prefix: *gid.0.first_chunk().unwrap(),
+            guid: proto::Guid(*gid.0.last_chunk().unwrap()),
+            rate: 10,
+            capability_mask: 0,
+            infiniband: true,
+            pkeys: vec![PKey::DEFAULT],
+        };
+        let umad = FakeUmad::new(attributes, move |mad| {
+            let answers = of_fake.lock().unwrap().answer(0, mad);
+            answers.into_iter().map(|(_, answer)| answer).collect()
+        });
+        let usable = &mut port.usable;
+        usable.link_layer = LinkLayer::InfiniBand;
+        usable.gid.gid = gid;
+        usable.sm_lid = Some(Lid(1));
+        let local = LocalPort {
+            gid,
+            mtu: usable.active_mtu,
+            kernel_interface: false,
+        };
+        let carrier = Box::new(UmadCarrier::over(umad.open().unwrap()).unwrap());
+        port.administration = Some(Administration::over(carrier, local).unwrap());
+        let init = UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKey::IPOIB_DEFAULT,
+            qpn: None,
+        };
+        let endpoint = port.create_ud(init).unwrap().id;
+        Rig {
+            _ns: ns,
+            device,
+            sa,
+            port,
+            endpoint,
+        }
+    }
+
+    /// With an interface of the kernel in the default partition: groups are joined by rdma_cm.
+    fn beside_kernel(namespace: &str) -> Rig {
+        let mut rig = Rig::new(namespace);
+        let library: Arc<dyn crate::verbs::sys::Library> = rig.device.clone();
+        let groups = KernelGroups::over(&library, PKey::DEFAULT).unwrap();
+        let pkey = PKey::DEFAULT.get();
+        rig.port.kernel_groups.insert(pkey, groups);
+        rig
+    }
+
+    fn sa(&self) -> MutexGuard<'_, Administrator> {
+        self.sa.lock().unwrap()
+    }
+
+    fn is_member(&self) -> bool {
+        self.sa().member(broadcast(), 0) != 0
+    }
+
+    /// Requests the broadcast group.
+    fn join(&mut self) {
+        assert_eq!(self.port.join(self.endpoint, broadcast()), Joined::Pending);
+    }
+
+    /// The next answers for groups.
+    fn answers(&mut self) -> Vec<Joined> {
+        for _ in 0..3000 {
+            let events = self.port.process_subnet().into_iter();
+            let answers = events.filter_map(|event| match event {
+                PortEvent::Group { joined, .. } => Some(joined),
+                _ => None,
+            });
+            let answers: Vec<Joined> = answers.collect();
+            if !answers.is_empty() {
+                return answers;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("no answer for a group");
+    }
+}
+
+/// Each test has a network namespace, and so a thread, of its own.
+fn run(test: fn()) {
+    thread::spawn(test).join().unwrap();
+}
+
+/// The fake device refuses to attach queue pairs.
+fn a_refused_attachment() {
+    let mut rig = Rig::new("attach");
+    rig.device.device().refuses_attachments = true;
+    rig.join();
+    let answers = rig.answers();
+    assert!(matches!(answers[..], [Joined::Refused(_)]), "{answers:?}");
+    for _ in 0..3000 {
+        rig.port.process_subnet();
+        if !rig.is_member() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the port is a member still");
+}
+
+#[test]
+fn a_group_that_no_queue_pair_could_be_attached_to_is_left() {
+    run(a_refused_attachment);
+}
+
+/// The kernel reports that it has lost the groups: the subnet manager asks for registrations again.
+fn a_loss_in_the_kernel() {
+    let mut rig = Rig::beside_kernel("loss");
+    rig.join();
+    let answers = rig.answers();
+    let [Joined::Now(before)] = answers[..] else {
+        panic!("{answers:?}");
+    };
+    // With another MLID.
+    rig.sa().restart();
+    rig.device.device().fail_cm_groups(libc::ENETRESET);
+    let answers = rig.answers();
+    let [Joined::Now(after)] = answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_ne!(before.mlid, after.mlid);
+    assert_eq!(rig.device.device().cm_groups(), 1);
+    // A group that the kernel cannot join.
+    rig.device.device().fail_cm_groups(libc::EINVAL);
+    let answers = rig.answers();
+    assert!(matches!(answers[..], [Joined::Refused(_)]), "{answers:?}");
+}
+
+#[test]
+fn a_group_that_the_kernel_has_lost_is_joined_again_and_not_refused() {
+    run(a_loss_in_the_kernel);
+}
+
+fn a_while_without_the_gid() {
+    let _ns = Namespace::loopback("no-gid");
+    let fake = Arc::new(Fake::default());
+    fake.queue().takes = usize::MAX;
+    let mut port = VerbsPort::open_with(fake, VerbsConfig::new("fake", 1)).unwrap();
+    let init = UdInit {
+        pkey: PKey::DEFAULT,
+        qkey: QKey::IPOIB_DEFAULT,
+        qpn: None,
+    };
+    let id = port.create_ud(init).unwrap().id;
+    let [first, second] =
+        ["ff12:401b:ffff::1", "ff12:401b:ffff::2"].map(|group| group.parse().unwrap());
+    let join = |port: &mut VerbsPort, group: Ipv6Addr| {
+        let joined = port.join(id, Gid::from(IpAddr::from(group)));
+        assert!(matches!(joined, Joined::Now(_)), "{joined:?}");
+    };
+    let events_after = |port: &mut VerbsPort, change: &str| {
+        Namespace::ip(change);
+        for _ in 0..500 {
+            let events = port.process();
+            if !events.is_empty() {
+                return events;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("no event after {change}");
+    };
+    join(&mut port, first);
+    assert!(Namespace::has_joined("lo", first));
+    let events = events_after(&mut port, "address del ::1/128 dev lo");
+    assert!(matches!(events[..], [PortEvent::Down(_)]), "{events:?}");
+    assert!(!Namespace::has_joined("lo", first));
+    join(&mut port, second);
+    assert!(!Namespace::has_joined("lo", second));
+    let events = events_after(&mut port, "address add ::1/128 dev lo");
+    assert_eq!(events, [PortEvent::Active]);
+    assert!(Namespace::has_joined("lo", first) && Namespace::has_joined("lo", second));
+}
+
+#[test]
+fn the_port_joins_its_groups_when_the_gid_is_there_again() {
+    thread::spawn(a_while_without_the_gid).join().unwrap();
+}
