@@ -251,14 +251,9 @@ impl AdministeredPort {
     /// Follows news of a group from the subnet administrator.
     fn group_answered(&mut self, mgid: Gid, joined: &Joined) -> Vec<PortEvent> {
         let concerned = self.requested.answered(mgid, self.inner.members(mgid));
-        let mut failed = false;
         let event = |endpoint| {
             let joined = match joined {
-                Joined::Now(parameters) => {
-                    let joined = self.attach(endpoint, mgid, *parameters);
-                    failed |= matches!(joined, Joined::Refused(_));
-                    joined
-                }
+                Joined::Now(parameters) => self.attach(endpoint, mgid, *parameters),
                 other => {
                     self.change_one(endpoint, None, Some(mgid));
                     other.clone()
@@ -271,10 +266,7 @@ impl AdministeredPort {
             }
         };
         let events = concerned.into_iter().map(event).collect();
-        // Another endpoint may be attached.
-        if failed {
-            self.leave_unused(mgid);
-        }
+        self.leave_unused(mgid);
         events
     }
 

@@ -130,14 +130,9 @@ impl VerbsPort {
     /// Follows news of a group from the subnet administrator.
     pub(super) fn group_answered(&mut self, mgid: Gid, joined: &Joined) -> Vec<PortEvent> {
         let mut events = Vec::new();
-        let mut failed = false;
         for endpoint in self.requested.answered(mgid, self.groups.members(mgid)) {
             let joined = match joined {
-                Joined::Now(parameters) => {
-                    let joined = self.attach(endpoint, mgid, *parameters);
-                    failed |= matches!(joined, Joined::Refused(_));
-                    joined
-                }
+                Joined::Now(parameters) => self.attach(endpoint, mgid, *parameters),
                 other => {
                     self.detach(endpoint, mgid);
                     self.groups.remove(mgid, endpoint);
@@ -150,10 +145,7 @@ impl VerbsPort {
                 joined,
             });
         }
-        // Another endpoint may be attached.
-        if failed {
-            self.leave_unused(mgid);
-        }
+        self.leave_unused(mgid);
         events
     }
 

@@ -9,6 +9,7 @@ use proto::{PKey, QKey};
 
 use super::*;
 use crate::administration::{Administration, UmadCarrier};
+use crate::mad::sa::status;
 use crate::namespace::Namespace;
 use crate::port::UdInit;
 use crate::subnet::LocalPort;
@@ -148,6 +149,22 @@ fn a_refused_attachment() {
 #[test]
 fn a_group_that_no_queue_pair_could_be_attached_to_is_left() {
     run(a_refused_attachment);
+}
+
+/// The kernel has joined, and the question for the group's parameters fails.
+fn a_refused_question() {
+    let mut rig = Rig::beside_kernel("question");
+    rig.sa().faults.status = status::REQ_INVALID;
+    rig.join();
+    assert_eq!(rig.device.device().cm_groups(), 1);
+    let answers = rig.answers();
+    assert!(matches!(answers[..], [Joined::Refused(_)]), "{answers:?}");
+    assert_eq!(rig.device.device().cm_groups(), 0);
+}
+
+#[test]
+fn a_group_that_the_kernel_has_joined_and_that_is_refused_is_left_in_the_kernel() {
+    run(a_refused_question);
 }
 
 /// The kernel reports that it has lost the groups: the subnet manager asks for registrations again.
