@@ -196,7 +196,7 @@ impl<C: Carrier + ?Sized> Administration<C> {
 
     /// The kernel's interface on the port may end memberships without an event.
     fn needs_checks(&self) -> bool {
-        !self.carrier.abilities().losses || self.subnet.port().kernel_interface
+        !self.carrier.abilities().losses || !self.subnet.port().kernel_pkeys.is_empty()
     }
 
     fn transmit(&mut self) {

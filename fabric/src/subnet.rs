@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use proto::backoff::Backoff;
-use proto::{Gid, IbMtu, Instant};
+use proto::{Gid, IbMtu, Instant, PKey, mgid};
 
 use crate::administration::Place;
 use crate::group::Joined;
@@ -58,14 +58,22 @@ const TRAPS: [u16; 4] = [
 ];
 
 /// Attributes of the port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalPort {
     /// The port's GID.
     pub gid: Gid,
     /// The port's MTU.
     pub mtu: IbMtu,
-    /// The kernel's IPoIB has an interface on the port. A leave would end its memberships, too.
-    pub kernel_interface: bool,
+    /// The partitions, as full P_Keys, in which the kernel's IPoIB has interfaces on the port.
+    pub kernel_pkeys: Vec<PKey>,
+}
+
+impl LocalPort {
+    /// Whether the kernel's IPoIB may be a member of a group with this P_Key: a leave would end its membership, too.
+    fn is_shared(&self, mgid: Gid, pkey: PKey) -> bool {
+        // The kernel joins only groups of IP.
+        self.kernel_pkeys.contains(&pkey) && mgid::broadcast_of(mgid).is_some()
+    }
 }
 
 /// An event.

@@ -60,6 +60,6 @@ pub(super) fn local(port: &SoftPort) -> LocalPort {
     LocalPort {
         gid,
         mtu: IbMtu::fitting(ud_payload_max).unwrap_or(IbMtu::B256),
-        kernel_interface: false,
+        kernel_pkeys: Vec::new(),
     }
 }

@@ -217,7 +217,7 @@ impl Subnet {
         };
         self.answer_waiting(now, mgid, false);
         let mut held = membership.held | self.withdraw(now, membership.state);
-        if self.port.kernel_interface && mgid::broadcast_of(mgid).is_some() {
+        if self.port.is_shared(mgid, membership.pkey) {
             held &= JoinState::SEND_ONLY_NON_MEMBER.0;
         }
         if held == 0 || membership.state == State::Lost {
@@ -364,7 +364,7 @@ impl Subnet {
     }
 
     /// The first attempt to join a group, as a receiver or as a sender only.
-    const fn first_attempt(&self, receives: bool) -> Attempt {
+    fn first_attempt(&self, receives: bool) -> Attempt {
         match receives {
             true => Attempt::Join,
             false => Attempt::Send(self.senders()[0]),
@@ -375,14 +375,14 @@ impl Subnet {
     /// subnet administrator has; non-member that only sends, for which the group must exist; full member to
     /// which no queue pair is attached. The kernel's IPoIB never requests the second, so beside its interface
     /// the second comes first.
-    const fn senders(&self) -> [JoinState; 3] {
+    fn senders(&self) -> [JoinState; 3] {
         let (full, non) = (
             JoinState::SEND_ONLY_FULL_MEMBER,
             JoinState::SEND_ONLY_NON_MEMBER,
         );
-        match self.port.kernel_interface {
-            true => [non, full, JoinState::FULL],
-            false => [full, non, JoinState::FULL],
+        match self.port.kernel_pkeys.is_empty() {
+            true => [full, non, JoinState::FULL],
+            false => [non, full, JoinState::FULL],
         }
     }
 

@@ -79,7 +79,7 @@ impl World {
             let local = LocalPort {
                 gid: port_gid(n),
                 mtu: IbMtu::B4096,
-                kernel_interface: false,
+                kernel_pkeys: Vec::new(),
             };
             Subnet::new(local, [seed, n.into()], true)
         };

@@ -213,7 +213,7 @@ fn reports_end_paths_and_renew_memberships() {
 #[test]
 fn beside_an_interface_of_the_kernel_its_memberships_stay() {
     let mut world = World::new(1, 1, Faults::default());
-    world.ports[0].port.kernel_interface = true;
+    world.ports[0].port.kernel_pkeys = vec![PKey::DEFAULT];
     world.joined(0, broadcast());
     world.joined(0, group(1));
     world

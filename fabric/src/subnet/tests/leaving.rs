@@ -1,6 +1,7 @@
 //! The ends of memberships, and what packets to their groups learn of the ends.
 
 use super::*;
+use crate::mad::sa::{McMemberRecord, Selected};
 
 fn to_group(gid: Gid) -> Destination {
     let pkey = PKey::DEFAULT;
@@ -114,7 +115,7 @@ fn the_path_to_a_group_ends_with_the_membership() {
 #[test]
 fn an_adopted_membership_with_another_mlid_ends_the_path() {
     let mut world = world();
-    world.ports[0].port.kernel_interface = true;
+    world.ports[0].port.kernel_pkeys = vec![PKey::DEFAULT];
     assert!(is_now(&world.joined(0, group(1))));
     world.path(0, to_group(group(1))).unwrap();
     world.sa.restart();
@@ -127,4 +128,27 @@ fn an_adopted_membership_with_another_mlid_ends_the_path() {
     world.run(Duration::from_secs(1));
     assert!(is_now(&world.answer(0, group(1))));
     assert!(path_ended(&world, group(1)));
+}
+
+#[test]
+fn a_group_of_a_partition_without_an_interface_of_the_kernel_is_left() {
+    let mut world = world();
+    world.ports[0].port.kernel_pkeys = vec![PKey::DEFAULT];
+    let pkey = PKey::new(0x8001);
+    let broadcast = proto::mgid::broadcast(pkey, proto::mgid::LINK_LOCAL);
+    world.sa.create(McMemberRecord {
+        mgid: broadcast,
+        qkey: QKEY,
+        mtu: Selected::exactly(IbMtu::B2048 as u8),
+        pkey,
+        ..McMemberRecord::default()
+    });
+    let now = world.now;
+    // The endpoint may have a limited entry of the partition.
+    world.ports[0].join(now, broadcast, PKey::new(1), QKEY);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.sa.member(broadcast, 0), 1);
+    leave(&mut world, broadcast);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.sa.member(broadcast, 0), 0);
 }

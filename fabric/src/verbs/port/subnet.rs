@@ -34,7 +34,7 @@ impl VerbsPort {
         LocalPort {
             gid: self.usable.gid.gid,
             mtu: self.usable.active_mtu,
-            kernel_interface: !self.kernel_interfaces.is_empty(),
+            kernel_pkeys: self.kernel_interfaces.iter().map(|i| i.pkey).collect(),
         }
     }
 

@@ -64,7 +64,7 @@ impl Rig {
         let local = LocalPort {
             gid,
             mtu: usable.active_mtu,
-            kernel_interface: false,
+            kernel_pkeys: Vec::new(),
         };
         let carrier = Box::new(UmadCarrier::over(umad.open().unwrap()).unwrap());
         port.administration = Some(Administration::over(carrier, local).unwrap());
