@@ -156,10 +156,9 @@ impl AdministeredPort {
     /// Follows the attributes of the port.
     fn follow_port(&mut self) {
         let local = local(&self.inner);
-        let subnet = &mut self.administration.subnet;
         // Memberships are those of a GID.
-        self.lost |= subnet.port().gid != local.gid;
-        subnet.set_port(clock(), local);
+        self.lost |= self.administration.subnet.port().gid != local.gid;
+        self.administration.set_port(clock(), local);
     }
 
     /// Has all groups joined again if the subnet administrator has lost them.

@@ -87,6 +87,8 @@ pub struct Administration<C: ?Sized> {
     sweep: Instant,
     /// When to ask for the memberships of the port.
     check: Instant,
+    /// To ask once more, although there is no need any more.
+    last_check: bool,
     /// When to subscribe to Reports.
     subscribe: Option<Instant>,
     /// Memberships and paths.
@@ -111,6 +113,7 @@ impl<C: Carrier + ?Sized> Administration<C> {
             place: None,
             sweep: now.after(SWEEP),
             check: now.after(CHECK),
+            last_check: false,
             subscribe: None,
             subnet: Subnet::new(port, [random(), random()], carrier.abilities().segments),
             carrier,
@@ -127,6 +130,17 @@ impl<C: Carrier + ?Sized> Administration<C> {
         SubnetInfo {
             administrator: self.carrier.place(),
             subnet: &self.subnet,
+        }
+    }
+
+    /// Sets the attributes of the port, see [`Subnet::set_port`].
+    pub fn set_port(&mut self, now: Instant, port: LocalPort) {
+        let needed = self.needs_checks();
+        self.subnet.set_port(now, port);
+        if needed && !self.needs_checks() {
+            // The last interface of the kernel has gone, and the kernel ends its memberships about now.
+            self.last_check = true;
+            self.check = now.after(CHECK);
         }
     }
 
@@ -157,6 +171,7 @@ impl<C: Carrier + ?Sized> Administration<C> {
         if self.check <= now {
             self.check = now.after(CHECK);
             if place.is_some() && self.needs_checks() {
+                self.last_check = false;
                 self.subnet.check(now);
             }
         }
@@ -196,7 +211,8 @@ impl<C: Carrier + ?Sized> Administration<C> {
 
     /// The kernel's interface on the port may end memberships without an event.
     fn needs_checks(&self) -> bool {
-        !self.carrier.abilities().losses || !self.subnet.port().kernel_pkeys.is_empty()
+        let kernel = !self.subnet.port().kernel_pkeys.is_empty();
+        !self.carrier.abilities().losses || kernel || self.last_check
     }
 
     fn transmit(&mut self) {
@@ -217,5 +233,88 @@ impl<C: Carrier + ?Sized> Administration<C> {
         // A time of zero would stop the timer.
         let wait = next.since(now).max(Duration::from_millis(1));
         self.timer.set(wait, Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::os::fd::OwnedFd;
+
+    use proto::{IbMtu, PKey, QKey};
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::subnet::tests::administrator::Administrator;
+    use crate::subnet::tests::{broadcast, port_gid};
+
+    /// A carrier to an administrator that answers at once.
+    struct Simulated {
+        fd: OwnedFd,
+        sa: Administrator,
+        answers: VecDeque<Vec<u8>>,
+    }
+
+    impl Carrier for Simulated {
+        fn event_fd(&self) -> BorrowedFd<'_> {
+            self.fd.as_fd()
+        }
+
+        fn receive(&mut self) -> Result<Option<Vec<u8>>, FabricError> {
+            Ok(self.answers.pop_front())
+        }
+
+        fn send(&mut self, mad: &[u8; MAD_LEN], _: Duration) {
+            let answers = self.sa.answer(0, mad).into_iter();
+            self.answers.extend(answers.map(|(_, mad)| mad.to_vec()));
+        }
+
+        fn place(&self) -> Option<Place> {
+            Some(Place::Port(port_gid(1)))
+        }
+
+        fn abilities(&self) -> Abilities {
+            Abilities {
+                reports: false,
+                segments: true,
+                losses: true,
+            }
+        }
+    }
+
+    /// The kernel ends memberships of the port when its interface vanishes.
+    #[test]
+    fn memberships_are_checked_once_more_after_the_kernels_last_interface() {
+        let port = |kernel_pkeys| LocalPort {
+            gid: port_gid(0),
+            mtu: IbMtu::B4096,
+            kernel_pkeys,
+        };
+        let carrier = Box::new(Simulated {
+            fd: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            sa: Administrator::new(1),
+            answers: VecDeque::new(),
+        });
+        let local = port(vec![PKey::DEFAULT]);
+        let mut administration = Administration::over(carrier, local).unwrap();
+        let mut now = clock();
+        let (pkey, qkey) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT);
+        administration.subnet.join(now, broadcast(), pkey, qkey);
+        let mut run = |administration: &mut Administration<Simulated>, seconds: u32| {
+            let mut forgotten = 0;
+            for _ in 0..seconds {
+                now = now.after(Duration::from_secs(1));
+                let events = administration.process(now).unwrap();
+                let is_loss = |event: &&SubnetEvent| **event == SubnetEvent::Forgotten;
+                forgotten += events.iter().filter(is_loss).count();
+            }
+            (now, forgotten)
+        };
+        let (at, forgotten) = run(&mut administration, 9);
+        assert_eq!(forgotten, 0);
+        administration.set_port(at, port(Vec::new()));
+        administration.carrier.sa.restart();
+        assert_eq!(run(&mut administration, 8).1, 0);
+        assert_eq!(run(&mut administration, 40).1, 1);
     }
 }

@@ -249,7 +249,7 @@ impl VerbsPort {
         let Some(administration) = &mut self.administration else {
             return Vec::new();
         };
-        administration.subnet.set_port(clock(), local);
+        administration.set_port(clock(), local);
         if change == SubnetChange::default() {
             return Vec::new();
         }
