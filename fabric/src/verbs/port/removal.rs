@@ -9,6 +9,8 @@ use crate::membership::Memberships;
 use crate::port::{FabricError, PortEvent};
 use crate::verbs::connections::{cm_address, services};
 use crate::verbs::device::Device;
+use crate::verbs::groups::Groups;
+use crate::verbs::ibv::LinkLayer;
 use crate::verbs::ibv::cm::PortSpace;
 use crate::verbs::port_state::{Unusable, evaluate, see};
 
@@ -85,6 +87,7 @@ impl VerbsPort {
                 .make(&device, self.config.port, &self.pkeys)
                 .map_err(failed)?;
         }
+        self.follow_link_layer(seen.info.link_layer);
         self.hold(device).map_err(failed)?;
         self.open_administration()?;
         // Another program may manage connections now.
@@ -102,6 +105,15 @@ impl VerbsPort {
         self.hold_rdma_cm();
         self.publish_endpoints();
         Ok(events)
+    }
+
+    /// Follows the link layer of a port that was switched while the device was away. Groups of the other link layer
+    /// are joined again.
+    fn follow_link_layer(&mut self, now: LinkLayer) {
+        if std::mem::replace(&mut self.usable.link_layer, now) != now {
+            self.groups = Groups::default();
+            self.unreported.push(PortEvent::ClientReregister);
+        }
     }
 
     /// Takes a hold on the device before the workers use rdma_cm.
@@ -138,7 +150,7 @@ mod tests {
     use crate::verbs::config::VerbsConfig;
     use crate::verbs::held::Held;
     use crate::verbs::ibv::fake::Fake;
-    use crate::verbs::sys::IBV_MTU_1024;
+    use crate::verbs::sys::{IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_1024};
 
     fn create_ud(port: &mut VerbsPort, pkey: u16) -> EndpointId {
         let init = UdInit {
@@ -209,6 +221,30 @@ mod tests {
     fn workers_see_no_device_without_its_endpoints() {
         let test = another_mtu_while_the_device_is_away;
         thread::spawn(test).join().unwrap();
+    }
+
+    /// The port is switched from Ethernet to InfiniBand while the device is away. The test's machine has no umad.
+    fn another_link_layer() {
+        let _ns = Namespace::loopback("link-layer");
+        let fake = Arc::new(Fake::default());
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let id = create_ud(&mut port, 0xffff);
+        let group: Gid = "ff12:401b:ffff::1".parse().unwrap();
+        port.change_groups(id, &[group], &[]).unwrap();
+        close(&mut port);
+        fake.device().link_layer = IBV_LINK_LAYER_INFINIBAND;
+        assert_eq!(port.process(), []);
+        assert!(!port.is_ethernet() && port.device.is_none());
+        assert_eq!(port.groups.len(), 0);
+        fake.device().link_layer = IBV_LINK_LAYER_ETHERNET;
+        let events = port.process();
+        assert!(events.contains(&PortEvent::ClientReregister), "{events:?}");
+    }
+
+    #[test]
+    fn a_device_comes_back_with_another_link_layer() {
+        thread::spawn(another_link_layer).join().unwrap();
     }
 
     fn two_failed_queries() {

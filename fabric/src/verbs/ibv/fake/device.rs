@@ -1,7 +1,7 @@
 //! The device of the library: its queues take all work, and complete what a test completes.
 
 use std::collections::VecDeque;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
@@ -31,6 +31,8 @@ pub struct Device {
     pub(super) cm_events: VecDeque<Happened>,
     /// The joins of groups by rdma_cm that have not ended.
     pub(super) cm_joins: Vec<Happened>,
+    /// The link layer of its port.
+    pub link_layer: c_uint,
     /// Whether new queue pairs are refused.
     pub refuses_queue_pairs: bool,
     /// Whether controlled Q_Keys are refused, as by the kernel without CAP_NET_RAW.
@@ -58,6 +60,7 @@ impl Default for Device {
             at_rdma_cm: None,
             cm_events: VecDeque::new(),
             cm_joins: Vec::new(),
+            link_layer: IBV_LINK_LAYER_ETHERNET,
             refuses_queue_pairs: false,
             refuses_controlled: false,
             refuses_attachments: false,
@@ -137,7 +140,7 @@ pub unsafe fn ibv_query_device_ex(
     0
 }
 
-/// An active port on Ethernet.
+/// An active port.
 pub unsafe fn ibv_query_port(
     fake: &Fake,
     _: *mut ibv_context,
@@ -154,7 +157,7 @@ pub unsafe fn ibv_query_port(
     }
     attr.active_mtu = device.active_mtu;
     attr.pkey_tbl_len = device.pkeys.len() as u16;
-    attr.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
+    attr.link_layer = device.link_layer as u8;
     0
 }
 
