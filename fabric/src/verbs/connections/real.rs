@@ -132,21 +132,21 @@ impl Calls for RealDevice {
     fn listen(&mut self, at: &Address) -> io::Result<Line> {
         match &mut self.manager {
             Manager::RdmaCm(rdma_cm) => rdma_cm.listen(at).map(Line::RdmaCm),
-            Manager::Umad(umad) => Ok(Line::Umad(umad.listen(at.service))),
+            Manager::Umad(umad) => Ok(Line::Umad(umad.manager.listen(at.service))),
         }
     }
 
     fn begin(&mut self, context: u64, from: &Source, to: &Address) -> io::Result<Line> {
         match &mut self.manager {
             Manager::RdmaCm(rdma_cm) => rdma_cm.begin(context, from, to).map(Line::RdmaCm),
-            Manager::Umad(umad) => Ok(Line::Umad(umad.begin(context, from, to))),
+            Manager::Umad(umad) => Ok(Line::Umad(umad.manager.begin(context, from, to))),
         }
     }
 
     fn set_context(&mut self, line: &mut Line, context: u64) {
         match (&mut self.manager, line) {
             (Manager::RdmaCm(rdma_cm), Line::RdmaCm(line)) => rdma_cm.set_context(line, context),
-            (Manager::Umad(umad), Line::Umad(line)) => umad.set_context(line, context),
+            (Manager::Umad(umad), Line::Umad(line)) => umad.manager.set_context(line, context),
             _ => {}
         }
     }
@@ -154,7 +154,7 @@ impl Calls for RealDevice {
     fn resolve_route(&mut self, line: &Line) -> io::Result<()> {
         match (&mut self.manager, line) {
             (Manager::RdmaCm(_), Line::RdmaCm(line)) => RdmaCm::resolve_route(line),
-            (Manager::Umad(umad), Line::Umad(line)) => umad.resolve_route(line),
+            (Manager::Umad(umad), Line::Umad(line)) => Ok(umad.manager.resolve_route(line)?),
             _ => mixed_up(),
         }
     }
@@ -162,7 +162,7 @@ impl Calls for RealDevice {
     fn path(&mut self, line: &Line, pkeys: &PKeyTable) -> io::Result<Path> {
         match (&mut self.manager, line) {
             (Manager::RdmaCm(rdma_cm), Line::RdmaCm(line)) => rdma_cm.path(line),
-            (Manager::Umad(umad), Line::Umad(line)) => umad.path(line, pkeys),
+            (Manager::Umad(umad), Line::Umad(line)) => Ok(umad.manager.path(line, pkeys)?),
             _ => mixed_up(),
         }
     }
@@ -194,7 +194,7 @@ impl Calls for RealDevice {
                 rdma_cm.bring_up(line, pair, sends, adapt)
             }
             (Manager::Umad(umad), Line::Umad(line)) => {
-                let (parameters, path) = umad.agreed(line)?;
+                let (parameters, path) = umad.manager.agreed(line)?;
                 pair.modify(&StateChange::rtr_rc(&parameters))?;
                 if sends {
                     pair.modify(&StateChange::rts_rc(&parameters))?;
@@ -210,7 +210,9 @@ impl Calls for RealDevice {
             (Manager::RdmaCm(_), Line::RdmaCm(line)) => {
                 RdmaCm::ask(line, &parameters(pair), private_data)
             }
-            (Manager::Umad(umad), Line::Umad(line)) => umad.ask(line, pair.qpn(), private_data),
+            (Manager::Umad(umad), Line::Umad(line)) => {
+                Ok(umad.act(|cm, now| cm.ask(now, line, pair.qpn(), private_data))?)
+            }
             _ => mixed_up(),
         }
     }
@@ -221,7 +223,7 @@ impl Calls for RealDevice {
                 RdmaCm::accept(line, &parameters(pair), private_data)
             }
             (Manager::Umad(umad), Line::Umad(line)) => {
-                umad.accept(line, pair.qpn(), private_data);
+                umad.act(|cm, now| cm.accept(now, line, pair.qpn(), private_data));
                 Ok(())
             }
             _ => mixed_up(),
@@ -232,7 +234,7 @@ impl Calls for RealDevice {
         match (&mut self.manager, line) {
             (Manager::RdmaCm(_), Line::RdmaCm(line)) => line.id.establish(),
             (Manager::Umad(umad), Line::Umad(line)) => {
-                umad.confirm(line);
+                umad.act(|cm, _| cm.confirm(line));
                 Ok(())
             }
             _ => mixed_up(),
@@ -243,7 +245,7 @@ impl Calls for RealDevice {
         match (&mut self.manager, line) {
             (Manager::RdmaCm(_), Line::RdmaCm(line)) => line.id.reject(private_data),
             (Manager::Umad(umad), Line::Umad(line)) => {
-                umad.reject(line, reason, private_data);
+                umad.act(|cm, now| cm.reject(now, line, reason, private_data));
                 Ok(())
             }
             _ => mixed_up(),
@@ -254,7 +256,7 @@ impl Calls for RealDevice {
         match (&mut self.manager, line) {
             (Manager::RdmaCm(_), Line::RdmaCm(line)) => line.id.disconnect(),
             (Manager::Umad(umad), Line::Umad(line)) => {
-                umad.disconnect(line);
+                umad.act(|cm, now| cm.disconnect(now, line));
                 Ok(())
             }
             _ => mixed_up(),
@@ -275,20 +277,20 @@ impl Calls for RealDevice {
     fn next_deadline(&self) -> Option<Instant> {
         match &self.manager {
             Manager::RdmaCm(_) => None,
-            Manager::Umad(umad) => umad.next_deadline(),
+            Manager::Umad(umad) => umad.manager.next_deadline(),
         }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         if let Manager::Umad(umad) = &mut self.manager {
-            umad.handle_timeout(now);
+            umad.act(|cm, _| cm.handle_timeout(now));
         }
     }
 
     fn counters(&self) -> Counters {
         match &self.manager {
             Manager::RdmaCm(_) => Counters::new(),
-            Manager::Umad(umad) => umad.counters(),
+            Manager::Umad(umad) => umad.manager.counters(),
         }
     }
 
@@ -306,7 +308,7 @@ impl Calls for RealDevice {
         // Memory of queue pairs that cannot be destroyed stays in use.
         self.emptied.extend(pair.and_then(QueuePair::close));
         if let (Manager::Umad(umad), Line::Umad(line)) = (&mut self.manager, line) {
-            umad.destroy(line);
+            umad.act(|cm, now| cm.destroy(now, line));
         }
     }
 }

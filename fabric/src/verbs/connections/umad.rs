@@ -18,17 +18,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use proto::{CmChoice, Guid, Instant, Qpn, RejectReason, ServiceId, Services};
+use proto::{CmChoice, Guid, Instant, Services};
 
-use super::device::{self, Address, Event, Source};
+use super::device::Event;
 use crate::cm::CmConfig;
 use crate::kernel::{clock, random};
-use crate::pkeys::PKeyTable;
-use crate::subnet::{Destination, SubnetPath};
 use crate::umad::{Agent, Umad, UmadError};
 use crate::verbs::config::VerbsConfig;
-use crate::verbs::ibv::{LinkLayer, RcParameters};
-use crate::worker::Counters;
+use crate::verbs::ibv::LinkLayer;
 use agent::Datagrams;
 use manager::{Fault, Manager};
 
@@ -43,7 +40,8 @@ const HALF_OPEN_MAX: usize = 256;
 #[derive(Debug)]
 pub struct UmadCm {
     datagrams: Datagrams,
-    manager: Manager,
+    /// The connections. A call that sends messages goes through [`UmadCm::act`].
+    pub manager: Manager,
 }
 
 impl From<Fault> for io::Error {
@@ -123,91 +121,11 @@ impl UmadCm {
         }
     }
 
-    /// See [`Manager::set_own`].
-    pub const fn set_own(&mut self, own: Own) {
-        self.manager.set_own(own);
-    }
-
-    /// See [`Manager::take_wanted`].
-    pub fn take_wanted(&mut self) -> Vec<Destination> {
-        self.manager.take_wanted()
-    }
-
-    /// See [`Manager::ask_again`].
-    pub fn ask_again(&mut self) {
-        self.manager.ask_again();
-    }
-
-    /// See [`Manager::path_found`].
-    pub fn path_found(&mut self, destination: Destination, path: Option<&SubnetPath>) {
-        self.manager.path_found(destination, path);
-    }
-
-    /// See [`Manager::listen`].
-    pub fn listen(&mut self, service: ServiceId) -> Line {
-        self.manager.listen(service)
-    }
-
-    /// See [`Manager::begin`].
-    pub fn begin(&mut self, context: u64, from: &Source, to: &Address) -> Line {
-        self.manager.begin(context, from, to)
-    }
-
-    /// See [`Manager::set_context`].
-    pub fn set_context(&mut self, line: &Line, context: u64) {
-        self.manager.set_context(line, context);
-    }
-
-    /// See [`Manager::resolve_route`].
-    pub fn resolve_route(&mut self, line: &Line) -> io::Result<()> {
-        Ok(self.manager.resolve_route(line)?)
-    }
-
-    /// See [`Manager::path`].
-    pub fn path(&self, line: &Line, pkeys: &PKeyTable) -> io::Result<device::Path> {
-        Ok(self.manager.path(line, pkeys)?)
-    }
-
-    /// See [`Manager::agreed`].
-    pub fn agreed(&self, line: &Line) -> io::Result<(RcParameters, device::Path)> {
-        Ok(self.manager.agreed(line)?)
-    }
-
-    /// See [`Manager::ask`].
-    pub fn ask(&mut self, line: &Line, qpn: Qpn, private_data: &[u8]) -> io::Result<()> {
-        let asked = self.manager.ask(clock(), line, qpn, private_data);
+    /// A call of the manager now, and then its messages are sent.
+    pub fn act<T>(&mut self, act: impl FnOnce(&mut Manager, Instant) -> T) -> T {
+        let done = act(&mut self.manager, clock());
         self.flush();
-        Ok(asked?)
-    }
-
-    /// See [`Manager::accept`].
-    pub fn accept(&mut self, line: &Line, qpn: Qpn, private_data: &[u8]) {
-        self.manager.accept(clock(), line, qpn, private_data);
-        self.flush();
-    }
-
-    /// See [`Manager::confirm`].
-    pub fn confirm(&mut self, line: &Line) {
-        self.manager.confirm(line);
-        self.flush();
-    }
-
-    /// See [`Manager::reject`].
-    pub fn reject(&mut self, line: &Line, reason: RejectReason, private_data: &[u8]) {
-        self.manager.reject(clock(), line, reason, private_data);
-        self.flush();
-    }
-
-    /// See [`Manager::disconnect`].
-    pub fn disconnect(&mut self, line: &Line) {
-        self.manager.disconnect(clock(), line);
-        self.flush();
-    }
-
-    /// See [`Manager::destroy`].
-    pub fn destroy(&mut self, line: Line) {
-        self.manager.destroy(clock(), line);
-        self.flush();
+        done
     }
 
     /// The next event, if any. Handles at most one received datagram.
@@ -221,24 +139,7 @@ impl UmadCm {
         let Some(received) = self.datagrams.receive().map_err(io::Error::other)? else {
             return Ok(None);
         };
-        self.manager.receive(clock(), &received);
-        self.flush();
+        self.act(|manager, now| manager.receive(now, &received));
         Ok(Some(self.manager.poll_event().unwrap_or(Event::Other)))
-    }
-
-    /// See [`Manager::next_deadline`].
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.manager.next_deadline()
-    }
-
-    /// See [`Manager::handle_timeout`].
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.manager.handle_timeout(now);
-        self.flush();
-    }
-
-    /// Counters by name.
-    pub fn counters(&self) -> Counters {
-        self.manager.counters()
     }
 }

@@ -105,7 +105,7 @@ impl VerbsWorker {
         let real = self.open_manager(device).and_then(|manager| {
             let mut real = RealDevice::new(device, manager, self.table.port, depth);
             if let Some(umad) = real.umad() {
-                umad.set_own(self.own());
+                umad.manager.set_own(self.own());
             }
             if let Some((epoll, token)) = &self.epoll {
                 watch(&real, epoll, Woken::Connections.word(*token)).map_err(|e| e.to_string())?;
@@ -166,7 +166,7 @@ impl VerbsWorker {
     /// Asks the port for the paths that requests wait for; [`VerbsWorker::path_found`] takes the answers.
     pub(in crate::verbs) fn ask_for_paths(&mut self) {
         let wanted = match self.connections.device().and_then(RealDevice::umad) {
-            Some(umad) => umad.take_wanted(),
+            Some(umad) => umad.manager.take_wanted(),
             None => return,
         };
         if !wanted.is_empty() {
@@ -181,7 +181,7 @@ impl VerbsWorker {
         path: Option<&SubnetPath>,
     ) {
         if let Some(umad) = self.connections.device().and_then(RealDevice::umad) {
-            umad.path_found(destination, path);
+            umad.manager.path_found(destination, path);
         }
         // Without a path, it may ask once more.
         self.ask_for_paths();
@@ -224,9 +224,9 @@ impl VerbsWorker {
         let view = self.view();
         let own = self.own();
         if let Some(umad) = self.connections.device().and_then(RealDevice::umad) {
-            umad.set_own(own);
+            umad.manager.set_own(own);
             if flushed {
-                umad.ask_again();
+                umad.manager.ask_again();
             }
         }
         self.connections.follow(clock(), view);
