@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use proto::{EndpointId, Gid};
+use proto::{EndpointId, Gid, Lid};
 
-/// The attachments of a port; kept while the device is away.
+/// The attachments of a port, each with the group's MLID on InfiniBand, 0 on Ethernet. On Ethernet they are kept while
+/// the device is away.
 #[derive(Debug, Default)]
-pub struct Groups(BTreeMap<Gid, Vec<EndpointId>>);
+pub struct Groups(BTreeMap<Gid, Vec<(EndpointId, Lid)>>);
 
 impl Groups {
     /// Number of groups.
@@ -21,36 +22,41 @@ impl Groups {
 
     /// Whether an endpoint is in a group.
     pub fn has_member(&self, mgid: Gid, id: EndpointId) -> bool {
-        self.0.get(&mgid).is_some_and(|ids| ids.contains(&id))
+        self.mlid(mgid, id).is_some()
+    }
+
+    /// The MLID of an endpoint's attachment.
+    pub fn mlid(&self, mgid: Gid, id: EndpointId) -> Option<Lid> {
+        let mut members = self.0.get(&mgid)?.iter();
+        members.find(|(of, _)| *of == id).map(|(_, mlid)| *mlid)
     }
 
     /// Adds an endpoint that is not in the group.
-    pub fn add(&mut self, mgid: Gid, id: EndpointId) {
-        self.0.entry(mgid).or_default().push(id);
+    pub fn add(&mut self, mgid: Gid, id: EndpointId, mlid: Lid) {
+        self.0.entry(mgid).or_default().push((id, mlid));
     }
 
-    /// Removes an endpoint; true if the group has no members now.
-    pub fn remove(&mut self, mgid: Gid, id: EndpointId) -> bool {
-        let Some(ids) = self.0.get_mut(&mgid) else {
-            return false;
+    /// Removes an endpoint.
+    pub fn remove(&mut self, mgid: Gid, id: EndpointId) {
+        let Some(members) = self.0.get_mut(&mgid) else {
+            return;
         };
-        ids.retain(|e| *e != id);
-        let over = ids.is_empty();
-        if over {
+        members.retain(|(of, _)| *of != id);
+        if members.is_empty() {
             self.0.remove(&mgid);
         }
-        over
     }
 
     /// The endpoints of a group.
-    pub fn members(&self, mgid: Gid) -> &[EndpointId] {
-        self.0.get(&mgid).map_or(&[], Vec::as_slice)
+    pub fn members(&self, mgid: Gid) -> Vec<EndpointId> {
+        let members = self.0.get(&mgid).into_iter().flatten();
+        members.map(|(id, _)| *id).collect()
     }
 
     /// The groups of an endpoint.
     pub fn of(&self, id: EndpointId) -> Vec<Gid> {
-        let its = self.0.iter().filter(|(_, ids)| ids.contains(&id));
-        its.map(|(mgid, _)| *mgid).collect()
+        let mgids = self.mgids();
+        mgids.filter(|mgid| self.has_member(*mgid, id)).collect()
     }
 
     /// All groups.
@@ -62,6 +68,6 @@ impl Groups {
     pub fn all(&self) -> impl Iterator<Item = (Gid, EndpointId)> {
         self.0
             .iter()
-            .flat_map(|(mgid, ids)| ids.iter().map(|id| (*mgid, *id)))
+            .flat_map(|(mgid, members)| members.iter().map(|(id, _)| (*mgid, *id)))
     }
 }

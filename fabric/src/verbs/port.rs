@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::backoff::Backoff;
-use proto::{EndpointId, Gid, Lid, PKey, PortState, QKey, Qpn, Services};
+use proto::{EndpointId, Gid, PKey, PortState, QKey, Qpn, Services};
 use rtnl::{Group, Monitor, Requests};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -116,8 +116,6 @@ pub struct VerbsPort {
     kernel_groups: BTreeMap<u16, KernelGroups>,
     /// Unanswered requests for groups.
     requested: GroupRequests,
-    /// The MLIDs of attachments.
-    attached: BTreeMap<(Gid, EndpointId), Lid>,
     endpoints: BTreeMap<u32, UdEndpointState>,
     /// The endpoints, for each worker.
     seen_endpoints: Vec<Arc<Endpoints>>,
@@ -173,7 +171,6 @@ impl VerbsPort {
             kernel_interfaces: Vec::new(),
             kernel_groups: BTreeMap::new(),
             requested: GroupRequests::default(),
-            attached: BTreeMap::new(),
             name: name.clone(),
             config,
             library,

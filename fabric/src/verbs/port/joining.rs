@@ -55,9 +55,9 @@ impl VerbsPort {
         }
         // While the device is away, joining is postponed.
         if self.device.is_some() {
-            self.enter(id, mgid)?;
+            self.enter(id, mgid, Lid(0))?;
         }
-        self.groups.add(mgid, id);
+        self.groups.add(mgid, id, Lid(0));
         Ok(parameters)
     }
 
@@ -104,38 +104,28 @@ impl VerbsPort {
     fn attach(&mut self, id: EndpointId, mgid: Gid, parameters: GroupParameters) -> Joined {
         let mlid = parameters.mlid.unwrap_or(Lid(0));
         if let Err(why) = self.check_qkey(id, parameters.qkey) {
-            self.detach(id, mgid);
-            self.groups.remove(mgid, id);
+            self.remove(id, mgid);
             return Joined::Refused(why);
         }
-        let attached = self.groups.has_member(mgid, id);
-        if attached && self.attached.get(&(mgid, id)) == Some(&mlid) {
+        if self.groups.mlid(mgid, id) == Some(mlid) {
             return Joined::Now(parameters);
         }
-        self.detach(id, mgid);
-        self.attached.insert((mgid, id), mlid);
-        if let Err(e) = self.enter(id, mgid) {
-            self.attached.remove(&(mgid, id));
-            if attached {
-                self.groups.remove(mgid, id);
-            }
+        self.remove(id, mgid);
+        if let Err(e) = self.enter(id, mgid, mlid) {
             return Joined::Refused(e.to_string());
         }
-        if !attached {
-            self.groups.add(mgid, id);
-        }
+        self.groups.add(mgid, id, mlid);
         Joined::Now(parameters)
     }
 
     /// Follows news of a group from the subnet administrator.
     pub(super) fn group_answered(&mut self, mgid: Gid, joined: &Joined) -> Vec<PortEvent> {
         let mut events = Vec::new();
-        for endpoint in self.requested.answered(mgid, self.groups.members(mgid)) {
+        for endpoint in self.requested.answered(mgid, &self.groups.members(mgid)) {
             let joined = match joined {
                 Joined::Now(parameters) => self.attach(endpoint, mgid, *parameters),
                 other => {
-                    self.detach(endpoint, mgid);
-                    self.groups.remove(mgid, endpoint);
+                    self.remove(endpoint, mgid);
                     other.clone()
                 }
             };
@@ -149,13 +139,8 @@ impl VerbsPort {
         events
     }
 
-    /// The group's MLID on InfiniBand, 0 on Ethernet.
-    fn mlid(&self, id: EndpointId, mgid: Gid) -> Lid {
-        *self.attached.get(&(mgid, id)).unwrap_or(&Lid(0))
-    }
-
     /// Joins the group in the network and attaches the endpoint's first queue pair, which receives.
-    fn enter(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+    fn enter(&mut self, id: EndpointId, mgid: Gid, mlid: Lid) -> Result<(), FabricError> {
         let failed = |name: &str| {
             let what = format!("{name} cannot join {mgid}");
             move |source| FabricError::Os { what, source }
@@ -168,7 +153,6 @@ impl VerbsPort {
                 .map_err(failed(&self.name))?;
         }
         let pair = self.endpoints.get(&id.0).and_then(|e| e.pairs.first());
-        let mlid = self.mlid(id, mgid);
         let attached = pair.map_or(Ok(()), |pair| pair.qp.attach(mgid, mlid));
         attached.map_err(|e: io::Error| {
             if !self.groups.has(mgid) {
@@ -180,23 +164,26 @@ impl VerbsPort {
 
     /// Detaches the endpoint's queue pair from a group.
     pub(super) fn detach(&mut self, id: EndpointId, mgid: Gid) {
-        if !self.groups.has_member(mgid, id) {
+        let Some(mlid) = self.groups.mlid(mgid, id) else {
             return;
-        }
-        let mlid = self.mlid(id, mgid);
+        };
         let pair = self.endpoints.get(&id.0).and_then(|e| e.pairs.first());
         if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
             log::debug!("{}: cannot detach from {mgid}: {e}", self.name);
         }
-        self.attached.remove(&(mgid, id));
+    }
+
+    /// Detaches an endpoint, and removes it from the group.
+    fn remove(&mut self, id: EndpointId, mgid: Gid) {
+        self.detach(id, mgid);
+        self.groups.remove(mgid, id);
     }
 
     /// Removes an endpoint from a group, and ends its request for it.
     pub(super) fn leave(&mut self, id: EndpointId, mgid: Gid) {
-        self.detach(id, mgid);
         let was_member = self.groups.has_member(mgid, id);
         let was_requested = self.requested.remove(mgid, id);
-        self.groups.remove(mgid, id);
+        self.remove(id, mgid);
         if was_member || was_requested {
             self.leave_unused(mgid);
         }
@@ -220,7 +207,8 @@ impl VerbsPort {
     pub(super) fn join_all(&mut self) {
         let all: Vec<(Gid, EndpointId)> = self.groups.all().collect();
         for (mgid, id) in all {
-            if let Err(e) = self.enter(id, mgid) {
+            let mlid = self.groups.mlid(mgid, id).unwrap_or(Lid(0));
+            if let Err(e) = self.enter(id, mgid, mlid) {
                 log::error!("cannot join a group again: {e}");
             }
         }

@@ -8,6 +8,7 @@ use crate::group::Joined;
 use crate::kernel::clock;
 use crate::port::{FabricError, PortEvent};
 use crate::subnet::{LocalPort, SubnetEvent};
+use crate::verbs::groups::Groups;
 use crate::verbs::kernel_groups::{self, KernelGroups};
 use crate::verbs::port_state::Usable;
 use crate::verbs::sysfs;
@@ -71,10 +72,7 @@ impl VerbsPort {
         }
         drop(self.requested.take());
         self.kernel_groups.clear();
-        let members: Vec<_> = self.groups.all().collect();
-        for (mgid, id) in members {
-            self.groups.remove(mgid, id);
-        }
+        self.groups = Groups::default();
         self.subnet_change = SubnetChange::ALL;
     }
 
