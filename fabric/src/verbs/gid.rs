@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use proto::{Gid, GidChoice};
 
 use super::ibv::{GidEntry, GidKind};
+use super::unusable::Unusable;
 
 /// An address of a network interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,20 +18,11 @@ pub struct Address {
     pub usable: bool,
 }
 
-/// Why no entry is usable.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NoGid {
-    /// An entry may become usable; the text gives the missing condition.
-    Waiting(String),
-    /// The configuration asks for an impossible entry.
-    Wrong(String),
-}
-
 /// Chooses the GID of the port named `port`. The entry with the GID `current` stays the choice while it
 /// is eligible, because peers know the port by it.
 ///
 /// # Errors
-/// [`NoGid`]
+/// [`Unusable`]
 pub fn choose(
     port: &str,
     entries: &[GidEntry],
@@ -38,7 +30,7 @@ pub fn choose(
     ethernet: bool,
     choice: GidChoice,
     current: Option<Gid>,
-) -> Result<GidEntry, NoGid> {
+) -> Result<GidEntry, Unusable> {
     let mut usable = Vec::new();
     let mut waits = None;
     for entry in entries.iter().filter(|e| e.gid != Gid::UNSPECIFIED) {
@@ -69,7 +61,7 @@ pub fn choose(
             let seen = entries.iter().find(|e| e.index == index);
             let other_kind = |e: &GidEntry| e.gid != Gid::UNSPECIFIED && e.kind == GidKind::RoceV1;
             if seen.is_some_and(other_kind) {
-                return Err(NoGid::Wrong(format!(
+                return Err(Unusable::Wrong(format!(
                     "GID {index} of {port} is for RoCE v1: choose a RoCE v2 GID; \
                      /sys/class/infiniband/*/ports/*/gid_attrs/types shows the types"
                 )));
@@ -83,7 +75,7 @@ pub fn choose(
 }
 
 /// The missing condition on Ethernet, and how to fulfil it.
-fn missing(port: &str, choice: GidChoice, waits: Option<Gid>, usable: &[GidEntry]) -> NoGid {
+fn missing(port: &str, choice: GidChoice, waits: Option<Gid>, usable: &[GidEntry]) -> Unusable {
     let text = match (choice, waits) {
         (_, Some(gid)) => format!(
             "the address {gid} of {port} is tentative: waiting for duplicate address detection"
@@ -111,15 +103,15 @@ fn missing(port: &str, choice: GidChoice, waits: Option<Gid>, usable: &[GidEntry
             )
         }
     };
-    NoGid::Waiting(text)
+    Unusable::Waiting(text)
 }
 
 /// On InfiniBand, the subnet manager assigns GIDs, and index 0 is the port's own.
-fn infiniband(port: &str, usable: &[GidEntry], choice: GidChoice) -> Result<GidEntry, NoGid> {
+fn infiniband(port: &str, usable: &[GidEntry], choice: GidChoice) -> Result<GidEntry, Unusable> {
     let found = match choice {
         GidChoice::Auto => usable.iter().min_by_key(|e| e.index),
         GidChoice::Ipv4 => {
-            return Err(NoGid::Wrong(format!(
+            return Err(Unusable::Wrong(format!(
                 "{port} is an InfiniBand port: its GIDs are not IPv4 addresses"
             )));
         }
@@ -127,7 +119,7 @@ fn infiniband(port: &str, usable: &[GidEntry], choice: GidChoice) -> Result<GidE
         GidChoice::Index(index) => usable.iter().find(|e| e.index == index),
     };
     found.copied().ok_or_else(|| {
-        NoGid::Waiting(format!(
+        Unusable::Waiting(format!(
             "{port} does not have the chosen GID; a subnet manager assigns GIDs"
         ))
     })
@@ -198,7 +190,7 @@ mod tests {
         addresses: &[Address],
         choice: GidChoice,
         current: Option<&str>,
-    ) -> Result<u32, NoGid> {
+    ) -> Result<u32, Unusable> {
         let current = current.map(|g| g.parse().unwrap());
         choose("rxe0/1", &table(), addresses, true, choice, current).map(|e| e.index)
     }
@@ -226,7 +218,7 @@ mod tests {
         let check = |addresses: &[Address], choice, part: &str| match index(addresses, choice, None)
             .unwrap_err()
         {
-            NoGid::Waiting(text) => assert!(text.contains(part), "{text}"),
+            Unusable::Waiting(text) => assert!(text.contains(part), "{text}"),
             wrong => panic!("{wrong:?}"),
         };
         check(&[], GidChoice::Auto, "link-local");
@@ -239,7 +231,7 @@ mod tests {
         check(&[address("fe80::1", true)], GidChoice::Ipv4, "IPv4 address");
         check(&[address("fe80::1", true)], GidChoice::Index(6), "GID 6");
         let wrong = index(&[address("fe80::1", true)], GidChoice::Index(0), None);
-        assert!(matches!(wrong, Err(NoGid::Wrong(text)) if text.contains("RoCE v1")));
+        assert!(matches!(wrong, Err(Unusable::Wrong(text)) if text.contains("RoCE v1")));
     }
 
     #[test]
@@ -260,7 +252,10 @@ mod tests {
         let pick = |choice| choose("mlx4_0/1", &entries, &[], false, choice, None);
         assert_eq!(pick(GidChoice::Auto).map(|e| e.index), Ok(0));
         assert_eq!(pick(GidChoice::Index(1)).map(|e| e.index), Ok(1));
-        assert!(matches!(pick(GidChoice::Ipv4), Err(NoGid::Wrong(_))));
-        assert!(matches!(pick(GidChoice::Index(2)), Err(NoGid::Waiting(_))));
+        assert!(matches!(pick(GidChoice::Ipv4), Err(Unusable::Wrong(_))));
+        assert!(matches!(
+            pick(GidChoice::Index(2)),
+            Err(Unusable::Waiting(_))
+        ));
     }
 }

@@ -8,7 +8,8 @@ use super::config::VerbsConfig;
 pub use super::gid::Address;
 use super::ibv::DeviceAttributes;
 use super::port_state;
-pub use super::port_state::{Seen, Unusable, Usable, evaluate};
+pub use super::port_state::{Seen, Usable, evaluate};
+pub use super::unusable::Unusable;
 use super::{device, kernel_groups, open, sysfs};
 
 /// State of a port.

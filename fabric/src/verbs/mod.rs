@@ -98,6 +98,7 @@ mod sources;
 pub mod sys;
 pub(crate) mod sysfs;
 mod transmit;
+mod unusable;
 mod worker;
 
 pub use config::VerbsConfig;

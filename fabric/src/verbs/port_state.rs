@@ -4,8 +4,9 @@ use proto::{Gid, Guid, IbMtu, Lid, LinkMtu, PKey};
 use rtnl::Requests;
 
 use super::config::VerbsConfig;
-use super::gid::{self, Address, NoGid};
+use super::gid::{self, Address};
 use super::ibv::{Context, GidEntry, LinkLayer, PortInfo};
+use super::unusable::Unusable;
 
 /// The smallest link MTU of IPv6 (RFC 8200, 5), and the length of IPoIB's header (RFC 4391, 6).
 const IPV6_LINK_MTU: u32 = 1280;
@@ -49,24 +50,6 @@ pub struct Usable {
     pub link_layer: LinkLayer,
     /// MTU of the GID's network interface.
     pub underlay_mtu: Option<u32>,
-}
-
-/// Why a port is not usable.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unusable {
-    /// The port may become usable.
-    Waiting(String),
-    /// The configuration asks for something that the port cannot do.
-    Wrong(String),
-}
-
-impl Unusable {
-    /// The reason as text.
-    pub fn reason(&self) -> &str {
-        match self {
-            Unusable::Waiting(text) | Unusable::Wrong(text) => text,
-        }
-    }
 }
 
 /// Reads the state of a port.
@@ -132,11 +115,7 @@ pub fn evaluate(
         ethernet,
         config.gid,
         current,
-    )
-    .map_err(|e| match e {
-        NoGid::Waiting(text) => Unusable::Waiting(text),
-        NoGid::Wrong(text) => Unusable::Wrong(text),
-    })?;
+    )?;
     let active = seen.info.active_mtu.bytes();
     let first = seen.gids.iter().find(|g| g.index == 0);
     let mtu = seen

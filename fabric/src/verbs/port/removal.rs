@@ -12,7 +12,8 @@ use crate::verbs::device::Device;
 use crate::verbs::groups::Groups;
 use crate::verbs::ibv::LinkLayer;
 use crate::verbs::ibv::cm::PortSpace;
-use crate::verbs::port_state::{Unusable, evaluate, see};
+use crate::verbs::port_state::{evaluate, see};
+use crate::verbs::unusable::Unusable;
 
 impl VerbsPort {
     /// Closes the device with all its objects.

@@ -12,7 +12,8 @@ use crate::kernel::{Timer, clock};
 use crate::port::FabricError;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::Device;
-use crate::verbs::port_state::{Seen, Unusable, Usable, evaluate, see};
+use crate::verbs::port_state::{Seen, Usable, evaluate, see};
+use crate::verbs::unusable::Unusable;
 
 /// Creates the epoll instance for [`crate::Port::process`]: interface changes, news of the
 /// workers (`woken`), and a timer.
