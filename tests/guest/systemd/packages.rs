@@ -39,6 +39,15 @@ fn packages_serve_after_installation_and_leave_nothing_after_purge() {
         assert_eq!(users, "ibtap ibtap-em\nibtap ibtap-fs\nibtap ibtapd\n");
         machine.ok("grep ACTIVE /run/ibtap-fs/infiniband/soft_eth0/ports/1/state");
 
+        // The upgrade of docs/install.md. apt would remove packages that it does not name.
+        let files = packages.map(|package| format!("/host/{}/{package}_*.deb", VERSIONS[1]));
+        served.long(&format!("apt-get install -y {} 2>&1", files.join(" ")));
+        for unit in UNITS {
+            assert_eq!(served.property(unit, "ActiveState"), "active");
+        }
+        let versions = machine.ok("dpkg-query -W -f '${Version}\n' ibtap ibtap-em ibtap-fs | uniq");
+        assert_eq!(versions, format!("{}-1\n", VERSIONS[1]));
+
         served.long(&purge.replace("--purge", "--remove"));
         assert_eq!(running(served), "");
         machine.ok(
