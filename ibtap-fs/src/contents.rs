@@ -1,6 +1,7 @@
 //! Contents of the files in the kernel's formats (`ipoib_main.c`, `ipoib_vlan.c`, `net/core/net-sysfs.c`).
 
 use control::api::{HardwareAddress, InterfaceInfo, LinkAddress};
+use control::config::PortName;
 use proto::{Gid, Qpn};
 
 use crate::tree::Attribute;
@@ -18,9 +19,8 @@ pub fn of(attribute: Attribute, of: &InterfaceInfo) -> Option<String> {
         Attribute::Broadcast => format!("{}\n", broadcast(&of.broadcast)),
         Attribute::Carrier => format!("{}\n", u8::from(of.carrier)),
         Attribute::CreateChild | Attribute::DeleteChild => return None,
-        // Ports of ibtapd have number 1.
-        Attribute::DevId => "0x0\n".to_owned(),
-        Attribute::DevPort => "0\n".to_owned(),
+        Attribute::DevId => format!("{:#x}\n", port_index(of)),
+        Attribute::DevPort => format!("{}\n", port_index(of)),
         Attribute::Ifindex => format!("{}\n", of.ifindex),
         Attribute::Mode => format!("{}\n", of.mode),
         Attribute::Mtu => format!("{}\n", of.mtu),
@@ -29,6 +29,15 @@ pub fn of(attribute: Attribute, of: &InterfaceInfo) -> Option<String> {
         Attribute::Type => format!("{ARPHRD_INFINIBAND}\n"),
         Attribute::Umcast => format!("{}\n", u8::from(of.umcast)),
     })
+}
+
+/// Number of the port minus one; 0 for a child, as in the kernel (`ipoib_child_init` does not set it). A port of the
+/// software fabric has number 1.
+fn port_index(of: &InterfaceInfo) -> u8 {
+    match PortName::of_running(&of.port) {
+        Some(PortName::Rdma { port, .. }) if of.parent.is_none() => port.saturating_sub(1),
+        _ => 0,
+    }
 }
 
 /// The broadcast address: the queue pair number of multicast, and the group (RFC 4391, sections 4 and 9.1.1).
@@ -79,6 +88,17 @@ mod tests {
             Attribute::Parent,
         ] {
             assert_eq!(of(unreadable, &ib0), None);
+        }
+    }
+
+    #[test]
+    fn the_second_port_of_a_device_has_index_1_on_parents() {
+        let parent = interface("ib1", 0x48);
+        let child = child("ib1.8001", 0x49, "ib1", 0x8001);
+        for (mut interface, id, port) in [(parent, "0x1\n", "1\n"), (child, "0x0\n", "0\n")] {
+            interface.port = "mlx5_0/2".to_owned();
+            assert_eq!(of(Attribute::DevId, &interface).as_deref(), Some(id));
+            assert_eq!(of(Attribute::DevPort, &interface).as_deref(), Some(port));
         }
     }
 

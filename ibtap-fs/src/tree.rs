@@ -30,9 +30,9 @@ pub enum Attribute {
     CreateChild,
     /// Removes a child.
     DeleteChild,
-    /// Number of the port minus one, hexadecimal.
+    /// Number of a parent's port minus one, hexadecimal.
     DevId,
-    /// Number of the port minus one, decimal.
+    /// Number of a parent's port minus one, decimal.
     DevPort,
     /// The interface's index in its network namespace.
     Ifindex,
