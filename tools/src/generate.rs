@@ -166,8 +166,11 @@ The parent or a child has this P_Key.
 .B ENODEV
 The child does not exist, or the interface or the daemon ended after the file was opened.
 .TP
+.B EACCES
+The writer is not root, or the file is read-only.
+.TP
 .B EPERM
-The writer lacks CAP_NET_ADMIN.
+The writer is root without CAP_NET_ADMIN.
 .TP
 .B EBUSY
 Another program holds the TAP, or the daemon is busy.
