@@ -9,13 +9,14 @@ mod text;
 
 use std::fs::File;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::api::ApiError;
 use crate::config::MetricsAddress;
@@ -49,7 +50,7 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens on the address.
+    /// Listens on the address, which the host may get later.
     ///
     /// # Errors
     /// [`BindError`], a sentence for the user.
@@ -69,7 +70,7 @@ impl MetricsServer {
         let listener = match address {
             MetricsAddress::Unix(path) => Socket::Unix(Listener::bind(path, KEY)?),
             MetricsAddress::Tcp(at) => {
-                let socket = TcpListener::bind(at).map_err(os)?;
+                let socket = listen(at).map_err(os)?;
                 socket.set_nonblocking(true).map_err(os)?;
                 Socket::Tcp(socket, spare())
             }
@@ -161,6 +162,38 @@ impl MetricsServer {
         }
         Ok(())
     }
+}
+
+/// Listens on an address that the host may not have yet. The daemon starts before the network managers, because some of
+/// them assign addresses to its interfaces.
+fn listen(at: &SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(at) {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            let listener = listen_ahead(at)?;
+            let address = at.ip();
+            log::info!("metrics wait for {address}: the host does not have this address yet");
+            Ok(listener)
+        }
+        listening => listening,
+    }
+}
+
+/// Listens as [`TcpListener::bind`] does, without the check that the host has the address.
+fn listen_ahead(at: &SocketAddr) -> io::Result<TcpListener> {
+    let family = match at {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, kind, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    match at {
+        SocketAddr::V4(_) => sockopt::set_ip_freebind(&socket, true)?,
+        SocketAddr::V6(_) => sockopt::set_ipv6_freebind(&socket, true)?,
+    }
+    rustix::net::bind(&socket, at)?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(socket.into())
 }
 
 impl AsFd for MetricsServer {

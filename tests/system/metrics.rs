@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -160,15 +160,40 @@ fn a_confined_daemon_serves_metrics_over_tcp_and_a_unix_socket() {
     );
 }
 
+/// The daemon starts before the manager that assigns the address, and interfaces do not wait for it.
+#[test]
+fn the_host_may_get_the_address_after_the_start() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    let path = configuration(host, "metrics = \"192.0.2.1:9345\"");
+    host.start_with(&["--config", &path]);
+    let log = host.daemon().log();
+    assert!(log.contains("metrics wait for 192.0.2.1"), "{log}");
+    host.ok("ip link set lo up");
+    host.ok("ip addr add 192.0.2.1/32 dev lo");
+    let mut answer = String::new();
+    host.namespace().within(|| {
+        let mut stream = TcpStream::connect("192.0.2.1:9345").expect("accepted");
+        stream.write_all(REQUEST).expect("sent");
+        stream.read_to_string(&mut answer).expect("an answer");
+    });
+    assert!(answer.contains("ibtap_port_active"), "{answer}");
+}
+
 #[test]
 fn a_wrong_or_taken_address_ends_the_start_with_advice() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
+    host.ok("ip link set lo up");
+    let taken = host
+        .namespace()
+        .within(|| TcpListener::bind("127.0.0.1:9345"));
+    let _taken = taken.expect("a free port");
     let path = configuration(host, "metrics = \"localhost:9345\"");
     let done = host.daemon_run(&["--config", &path]);
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.err.contains("use ADDRESS:PORT"), "{done:?}");
-    let path = configuration(host, "metrics = \"192.0.2.1:9345\"");
+    let path = configuration(host, "metrics = \"127.0.0.1:9345\"");
     let done = host.daemon_run(&["--config", &path]);
     assert_eq!(done.code, Some(2), "{done:?}");
     let advice = "choose another address with the key metrics";

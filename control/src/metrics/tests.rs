@@ -150,3 +150,12 @@ fn a_taken_address_is_refused_with_advice() {
     let error = error.err().unwrap().to_string();
     assert!(error.contains("another process already listens"), "{error}");
 }
+
+/// A network manager may assign the address after the start of the daemon.
+#[test]
+fn the_address_may_be_missing() {
+    for missing in ["192.0.2.1:9345", "[2001:db8::1]:9345"] {
+        let bound = MetricsServer::bind(&missing.parse().unwrap());
+        assert!(bound.is_ok(), "{missing}: {:?}", bound.err());
+    }
+}
