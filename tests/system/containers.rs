@@ -116,6 +116,17 @@ fn the_pages_podman_works_as_printed() {
     for block in engine.iter().chain(&daemon) {
         both_do(&shells, block);
     }
+    // The page's options for other namespaces: a restarted daemon restores settings of interfaces there.
+    let write = "echo 2 >/proc/sys/net/ipv4/conf/lo/rp_filter";
+    let with = |option: &str| {
+        shells[0].run(&format!(
+            "podman run --rm --network none --cap-add NET_ADMIN --cap-add SYS_ADMIN {option} \
+             --entrypoint sh ibtap -c '{write}'"
+        ))
+    };
+    let [refused, done] = ["", "--security-opt unmask=/proc/sys"].map(with);
+    assert!(refused.code != Some(0), "{refused:?}");
+    assert_eq!(done.code, Some(0), "{done:?}");
 }
 
 #[test]
