@@ -3,7 +3,7 @@
 
 package_image() {
     local root=$SCRATCH/image layout=$SCRATCH/oci name=$out/ibtap-$version-image.tar
-    need_root
+    need_root "container images"
     need_tools mmdebstrap=mmdebstrap umoci=umoci skopeo=skopeo
     # Not a package of an earlier call, which may be of another revision.
     [ -n "${deb_made:-}" ] || package_deb

@@ -37,8 +37,9 @@ step() {
     printf '%s: %d s\n' "$name" $((SECONDS - start))
 }
 
+# need_root [WHAT]: ends the script unless root runs it. WHAT needs root: "network namespaces" if not given.
 need_root() {
-    [ "$(id -u)" = 0 ] || die "network namespaces need root: run it as root, or with sudo"
+    [ "$(id -u)" = 0 ] || die "${1:-network namespaces} need root: run it as root, or with sudo"
 }
 
 # Under sudo, uses the caller's Rust if root has none.
