@@ -32,7 +32,7 @@ rpm_head() {
 %global debug_package %{nil}
 %global __os_install_post %{nil}
 Name: $1
-Version: ${version//-/\~}
+Version: $version
 Release: 1
 Summary: $2
 License: MIT OR Apache-2.0
