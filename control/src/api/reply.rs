@@ -140,7 +140,7 @@ pub struct InterfaceStats {
     pub tx_bytes: u64,
     /// Frames that could not be sent.
     pub tx_errors: u64,
-    /// Datagrams that the host did not accept.
+    /// Datagrams that the host did not receive: refused by the kernel, or dropped by the daemon.
     pub rx_dropped: u64,
     /// Frames from the host that were dropped.
     pub tx_dropped: u64,

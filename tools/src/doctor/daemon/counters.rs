@@ -79,7 +79,7 @@ const SIGNS: [Sign; 31] = [
         "capture them: tcpdump -i UNDERLAY -w x.pcap udp port 4791; ibtap decode x.pcap",
     ),
     sign(
-        "rx_dropped",
+        "tap_write_errors",
         Level::Note,
         "packets that the host did not accept",
         "the interface was down or a reader was too slow; see ip -s link show",
@@ -306,6 +306,24 @@ mod tests {
         let found = judged(9);
         assert_eq!((found.len(), found[0].level), (2, Level::Warn));
         assert!(found[0].found.starts_with("tx_errors is 2"));
+    }
+
+    /// `rx_dropped` counts these packets, too.
+    #[test]
+    fn packets_that_ibtapd_dropped_are_no_fault_of_the_host() {
+        let mut stats = InterfaceStats {
+            name: "ib0".into(),
+            rx_dropped: 5,
+            protocol: Counters(vec![("rx_over_limit".into(), 5)]),
+            ..InterfaceStats::default()
+        };
+        let found = judge("ib0", &stats);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].found.starts_with("rx_over_limit is 5"));
+        stats.device = Counters(vec![("tap_write_errors".into(), 2)]);
+        let found = judge("ib0", &stats);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].found.starts_with("tap_write_errors is 2"));
     }
 
     /// ibtapd has given the neighbour another MAC.
