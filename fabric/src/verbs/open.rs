@@ -102,7 +102,9 @@ fn absent(name: &str, around: &Surroundings) -> String {
         );
     }
     let listed = if around.listed.is_empty() {
-        "no RDMA device is available".to_owned()
+        "no RDMA device is available; for a software device on an Ethernet interface: rdma link add rxe0 \
+         type rxe netdev eth0"
+            .to_owned()
     } else {
         format!("available: {}", around.listed.join(", "))
     };
@@ -216,7 +218,8 @@ mod tests {
         let text = absent("mlx5_7", &around(&[]));
         assert_eq!(
             text,
-            "there is no RDMA device mlx5_7; no RDMA device is available"
+            "there is no RDMA device mlx5_7; no RDMA device is available; for a software device on an Ethernet \
+             interface: rdma link add rxe0 type rxe netdev eth0"
         );
     }
 

@@ -96,12 +96,8 @@ pub fn judge(facts: &Facts, config: &VerbsConfig, locking: Locking) -> Vec<Findi
         }
         // The libraries' finding has the reason.
         Err(_) if facts.libraries.is_err() => {}
-        Err(why) => findings.push(
-            Finding::new(CHECK, Level::Fail, name, why).advise(
-                "rdma link show lists the devices; rdma link add rxe0 type rxe netdev IF creates one on an \
-                 Ethernet interface",
-            ),
-        ),
+        // The error has the remedy.
+        Err(why) => findings.push(Finding::new(CHECK, Level::Fail, name, why)),
     }
     findings
 }

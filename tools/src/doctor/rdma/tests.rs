@@ -156,6 +156,13 @@ fn what_is_not_there() {
             .1
             .starts_with("there is no RDMA device rxe0")
     );
+    // The error has the remedy.
+    let refused = Facts {
+        look: Err("cannot open mlx5_0: no access to /dev/infiniband/uverbs0".into()),
+        ..facts()
+    };
+    let (level, _, advice) = worst_of(&refused);
+    assert_eq!((level, &*advice), (Level::Fail, ""));
 }
 
 #[test]
