@@ -84,7 +84,7 @@ pub enum ClientError {
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => "run this as root or as a member of the socket's group",
-        _ => "start it with \"ibtapd --underlay IF\"",
+        _ => "start it (systemctl start ibtapd, or ibtapd --underlay IF)",
     }
 }
 

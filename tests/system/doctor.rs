@@ -112,11 +112,9 @@ fn without_a_daemon_the_doctor_reports_that_and_checks_the_rest() {
     let (findings, status) = doctor(a, &format!("--config {}", file.display()));
     assert_eq!(status, 2);
     assert!(finding(&findings, "config", "ok").is_some());
-    assert!(
-        failed(&findings, "underlay")
-            .0
-            .contains("no such interface")
-    );
+    let (found, advice) = failed(&findings, "underlay");
+    assert!(found.contains("no such interface"), "{found}");
+    assert!(advice.contains("configuration"), "{advice}");
     std::fs::write(&file, "[[ipoib]]\nnmae = 1\n").expect("a file");
     let (findings, _) = doctor(a, &format!("--config {}", file.display()));
     assert!(

@@ -54,7 +54,10 @@ pub fn judge(name: &str, facts: &Facts, port: &PortConfig) -> Vec<Finding> {
     let Some(link) = &facts.seen.link else {
         return vec![
             Finding::new(CHECK, Level::Fail, name, "no such interface")
-                .advise("name another one with --underlay; ip link show lists the interfaces"),
+                .advise(
+                    "name another one: underlay in the configuration, or --underlay; ip link show lists the \
+                     interfaces",
+                ),
         ];
     };
     let mut findings = vec![state(name, link)];
