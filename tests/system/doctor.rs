@@ -205,6 +205,28 @@ fn another_daemon_on_the_underlay_is_named() {
     assert!(failure.1.contains("--socket"), "{failure:?}");
 }
 
+/// The daemon does not answer an ordinary user, who need not stop it.
+#[test]
+fn to_an_ordinary_user_the_daemon_on_the_port_is_no_fault() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let a = lab.host(0);
+    let program = a.file("ordinary");
+    std::fs::copy(ibtap(), &program).expect("a copy");
+    let folder = program.parent().expect("a folder");
+    a.ok(&format!("chmod 755 {}", folder.display()));
+    let done = a.run(&format!(
+        "setpriv --reuid 65534 --regid 65534 --clear-groups {} --json --socket {} doctor --underlay eth0",
+        program.display(),
+        a.socket().display()
+    ));
+    let findings: Vec<Value> = serde_json::from_str(&done.out).expect("findings");
+    let (found, _) = finding(&findings, "port 4791", "note")
+        .unwrap_or_else(|| panic!("no note of the port: {findings:#?}"));
+    assert!(found.contains("could not be asked"), "{found}");
+}
+
 #[test]
 fn a_firewall_rule_that_drops_the_port_is_found_and_the_advice_helps() {
     let Some(mut lab) = Lab::running_pair() else {

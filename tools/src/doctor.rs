@@ -98,10 +98,12 @@ pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failu
 fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let rehearsal = args.port().is_some() || args.config.is_some();
+    let mut unasked = false;
     let view = match daemon::gather(socket, TIMEOUT, args.interface.as_deref()) {
         Ok(view) => Some(view),
         Err(error @ ClientError::NoSuchInterface { .. }) if !rehearsal => return Err(error.into()),
         Err(error) => {
+            unasked = daemon::is_there(&error);
             findings.push(daemon::judge_absence(&error, rehearsal));
             None
         }
@@ -118,6 +120,7 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     match Requests::new() {
         Ok(requests) => Examination {
             view,
+            unasked,
             requests,
             socket,
             locking: rights.locking(),
@@ -158,6 +161,8 @@ fn unreadable(error: &rtnl::Error) -> Finding {
 /// The network namespace of the checks, and the daemon that serves it.
 struct Examination<'a> {
     view: Option<View>,
+    /// See [`udp_port::Facts::unasked`].
+    unasked: bool,
     requests: Requests,
     socket: &'a Path,
     /// The memory that the daemon may lock.
@@ -283,6 +288,7 @@ impl Examination<'_> {
         let port = udp_port::Facts {
             user: fabric::soft::port_user(name, link.index),
             daemon: self.view.as_ref().map(|v| (v.pid, served)),
+            unasked: self.unasked,
             rxe: modules::gather().rdma_rxe,
         };
         findings.push(udp_port::judge(name, &port));

@@ -5,6 +5,7 @@ mod group;
 mod partition;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -137,6 +138,15 @@ pub fn pid(socket: &Path) -> Option<u32> {
     fabric::soft::listening_process(&stream).ok()?
 }
 
+/// Whether the error shows that a daemon is there: it is starting, is busy, or refuses this user.
+pub fn is_there(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        ClientError::Errno { errno, .. } => *errno == libc::EBUSY,
+        error => matches!(error, ClientError::Busy | ClientError::Silent { .. }),
+    }
+}
+
 /// Judges a missing answer. A `rehearsal` checks an underlay or a file and needs no daemon.
 pub fn judge_absence(error: &ClientError, rehearsal: bool) -> Finding {
     match error {
@@ -144,7 +154,7 @@ pub fn judge_absence(error: &ClientError, rehearsal: bool) -> Finding {
             let level = if rehearsal { Level::Warn } else { Level::Fail };
             let found = format!("no daemon answers: {source}");
             let advice = match source.kind() {
-                std::io::ErrorKind::PermissionDenied => {
+                ErrorKind::PermissionDenied => {
                     "run this as root or as a member of the socket's group"
                 }
                 _ => {

@@ -15,6 +15,8 @@ pub struct Facts {
     pub user: io::Result<PortUser>,
     /// The process of the daemon, if visible, and whether the daemon serves this underlay.
     pub daemon: Option<(Option<u32>, bool)>,
+    /// A daemon has the control socket and was not asked: it is starting, is busy, or refuses this user.
+    pub unasked: bool,
     /// Whether the kernel's rdma_rxe is loaded.
     pub rxe: bool,
 }
@@ -40,6 +42,10 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
         PortUser::Daemon(pid) if is_ours => {
             finding(Level::Ok, format!("is in use by ibtapd{}", process(*pid)))
         }
+        PortUser::Daemon(pid) if facts.unasked => finding(
+            Level::Note,
+            format!("is in use by an ibtapd{} that could not be asked", process(*pid)),
+        ),
         PortUser::Daemon(pid) => finding(
             Level::Fail,
             format!("another ibtapd{} serves this underlay", process(*pid)),
@@ -83,7 +89,13 @@ mod tests {
 
     fn judged(user: PortUser, daemon: Option<(Option<u32>, bool)>, rxe: bool) -> Finding {
         let user = Ok(user);
-        judge("eth0", &Facts { user, daemon, rxe })
+        let facts = Facts {
+            user,
+            daemon,
+            unasked: false,
+            rxe,
+        };
+        judge("eth0", &facts)
     }
 
     #[test]
@@ -102,6 +114,21 @@ mod tests {
         let other = judged(PortUser::Daemon(Some(8)), None, false);
         assert_eq!(other.level, Level::Fail);
         assert!(other.found.contains("process 8"), "{}", other.found);
+    }
+
+    /// It is most likely the daemon of the control socket.
+    #[test]
+    fn a_daemon_that_could_not_be_asked_is_no_failure() {
+        for pid in [None, Some(7)] {
+            let facts = Facts {
+                user: Ok(PortUser::Daemon(pid)),
+                daemon: None,
+                unasked: true,
+                rxe: false,
+            };
+            let f = judge("eth0", &facts);
+            assert_eq!((f.level, f.advice), (Level::Note, None), "{}", f.found);
+        }
     }
 
     #[test]
@@ -138,6 +165,7 @@ mod tests {
             &Facts {
                 user,
                 daemon: None,
+                unasked: false,
                 rxe: false,
             },
         );
