@@ -32,8 +32,7 @@ pub struct Rtt {
 }
 
 impl Rtt {
-    /// Adds the time between the only transmission of a packet, or the retransmission of a lost packet, and the
-    /// acknowledgement.
+    /// Adds the round trip time of a packet that was sent once.
     pub fn sample(&mut self, now: Instant, sample: Duration) {
         if self.smoothed.is_zero() {
             self.smoothed = sample;
@@ -47,11 +46,6 @@ impl Rtt {
             self.least = [None, self.least[0]];
         }
         self.least[0] = Some(self.least[0].map_or(sample, |least| least.min(sample)));
-    }
-
-    /// The minimum of the last two epochs.
-    pub fn least(&self) -> Option<Duration> {
-        self.least.iter().flatten().min().copied()
     }
 
     /// The smoothed round trip time; zero before the first sample.
@@ -76,8 +70,8 @@ impl Rtt {
 
     /// Whether round trip times have grown so much that packets must be waiting in a queue.
     pub fn is_queueing(&self) -> bool {
-        let least = self.least();
-        least.is_some_and(|least| self.smoothed > least + least.max(QUEUEING_MAX))
+        let least = self.least.iter().flatten().min();
+        least.is_some_and(|&least| self.smoothed > least + least.max(QUEUEING_MAX))
     }
 }
 

@@ -152,7 +152,10 @@ impl Requester {
             && at < to
         {
             self.timed = None;
-            self.measured(now, at, now.since(sent));
+            self.rtt.sample(now, now.since(sent));
+            if self.rtt.is_queueing() {
+                self.window.shrink(Congestion::Delay, at, self.next);
+            }
         }
         let count = count.min(1 << 20) as u32;
         self.window.arrived(count);
@@ -173,20 +176,6 @@ impl Requester {
             self.tx_messages += posted.messages();
             self.tx_bytes += posted.bytes();
             self.done(posted, WcStatus::Success);
-        }
-    }
-
-    /// Handles the time between the transmission of the packet at `at` and its acknowledgement.
-    fn measured(&mut self, now: Instant, at: u64, time: Duration) {
-        // The original of a packet reported missing may only be late. Then its acknowledgement follows the
-        // retransmission sooner than the path allows.
-        let is_named = self.named.is_some_and(|(named, _)| named == at);
-        if is_named && self.rtt.least().is_some_and(|least| time < least) {
-            return;
-        }
-        self.rtt.sample(now, time);
-        if self.rtt.is_queueing() {
-            self.window.shrink(Congestion::Delay, at, self.next);
         }
     }
 
