@@ -71,8 +71,8 @@ impl Opened {
             let elsewhere = stored.namespace.is_some();
             match Opened::take_over(spec, queues, stored) {
                 // Root of a container may rename the interface and open further queues. That must not keep the
-                // daemon from serving the other interfaces.
-                Err(e) if elsewhere => {
+                // daemon from serving the other interfaces. The administrator of the host mends other errors.
+                Err(InterfaceError::Tap(e)) if elsewhere => {
                     log::warn!(
                         "{}: cannot take over the queues that systemd has kept: {e}",
                         spec.name

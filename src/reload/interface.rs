@@ -55,7 +55,7 @@ impl Apply<'_> {
         let parent = payload.ip().and_then(|ip| ip.parent_name.as_ref());
         if stays && let Some(parent) = parent {
             return Ok(format!(
-                "{key}: no longer configured; it was made by hand and stays a child of {parent}"
+                "{key}: no longer configured; it was made by hand and stays as long as {parent}"
             ));
         }
         let id = interface.id;

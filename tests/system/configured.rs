@@ -151,7 +151,7 @@ fn a_child_made_by_hand_stays_when_the_file_no_longer_has_it() {
     let qpn = a.show("ib0.8001")["qpn"].clone();
     for _ in 0..2 {
         a.write_config(&without);
-        let stays = "ib0.8001: no longer configured; it was made by hand and stays a child of ib0";
+        let stays = "ib0.8001: no longer configured; it was made by hand and stays as long as ib0";
         assert_eq!(reload(a, 0).0, [stays]);
         assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
         assert_eq!(names(a), ["ib0.8001"]);

@@ -158,7 +158,9 @@ pub fn port_user(underlay: &str, ifindex: u32) -> io::Result<PortUser> {
     match probe(ifindex) {
         Ok(()) => Ok(daemon.unwrap_or(PortUser::Free)),
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            Ok(port_process().map_or(PortUser::Unseen, PortUser::Process))
+            // Other processes may have the sockets, too: systemd keeps those of a daemon.
+            let process = owner.filter(|_| has_port).or_else(port_process);
+            Ok(process.map_or(PortUser::Unseen, PortUser::Process))
         }
         Err(e) => Err(e),
     }
