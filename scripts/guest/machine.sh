@@ -122,7 +122,7 @@ start_guest() {
         qemu-system-x86_64 -name "$name" -machine q35 -accel "$(guest_accelerator)" -cpu "$(guest_processor)"
         -smp "$cpus" -m "$memory" -nodefaults -display none
         -kernel "$KERNEL" -initrd "$INITRAMFS"
-        -append "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on cryptomgr.notests norandmaps init_on_alloc=0${disk:+ disk systemd.show_status=0}"
+        -append "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on cryptomgr.notests norandmaps init_on_alloc=0 no_timer_check${disk:+ disk systemd.show_status=0}"
         -serial "file:$folder/console"
         -chardev "pipe,id=bell,path=$folder/bell" -serial chardev:bell
         -virtfs "local,path=$folder,mount_tag=control,security_model=none,multidevs=remap"
