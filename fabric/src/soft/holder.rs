@@ -151,7 +151,7 @@ pub fn port_user(underlay: &str, ifindex: u32) -> io::Result<PortUser> {
         ),
         None => (lock.is_some(), lock.is_some()),
     };
-    let daemon = daemon.then(|| PortUser::Daemon(owner.map(|process| process.pid)));
+    let daemon = daemon.then(|| PortUser::Daemon(owner.as_ref().map(|process| process.pid)));
     if has_port && let Some(daemon) = daemon {
         return Ok(daemon);
     }
