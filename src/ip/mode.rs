@@ -49,7 +49,6 @@ impl Ip {
         }
         self.show_mode(interface, netlink, events);
         self.announce(interface, netlink, port);
-        self.announce_guests(interface, port);
         Ok(())
     }
 
