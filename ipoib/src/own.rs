@@ -306,7 +306,7 @@ struct Pending {
     what: Announcement,
     due: Time,
     left: u8,
-    /// The announcement is that of a guest, and ends with the guest. False: the host itself asked for the announcement.
+    /// It depends on a guest: without the guest it is cancelled. The others are at the host's own request.
     guest: bool,
 }
 
