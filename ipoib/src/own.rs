@@ -306,8 +306,6 @@ struct Pending {
     what: Announcement,
     due: Time,
     left: u8,
-    /// It depends on a guest: without the guest it is cancelled. The others are at the host's own request.
-    guest: bool,
 }
 
 /// Pending announcements.
@@ -322,19 +320,13 @@ pub struct Announcer {
 impl Announcer {
     /// Announces an address of the host, now and again later.
     pub fn announce(&mut self, what: Announcement) {
-        self.withdraw(what.ip);
-        self.add(what, REPEATS, PENDING_MAX, false);
+        self.add(what, REPEATS, PENDING_MAX);
     }
 
     /// Cancels the announcements of an address that is no longer here: they would take it from its present
     /// owner.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.pending.retain(|p| p.what.ip != ip);
-    }
-
-    /// Cancels the announcements of an address that no guest has any more, except those at the host's request.
-    pub fn withdraw_guest(&mut self, ip: IpAddr) {
-        self.pending.retain(|p| p.what.ip != ip || !p.guest);
     }
 
     /// Announces an address of a guest, now and again later if it was a peer's. A flood of guests delays
@@ -346,9 +338,7 @@ impl Announcer {
         }
         if self.guests < GUESTS_PER_SECOND {
             self.guests += 1;
-            self.withdraw_guest(what.ip);
-            let left = if again { REPEATS } else { 1 };
-            self.add(what, left, GUESTS_PENDING_MAX, true);
+            self.add(what, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
         }
     }
 
@@ -364,7 +354,6 @@ impl Announcer {
                     what,
                     due: now.after(n * APART_MS),
                     left: REPEATS,
-                    guest: true,
                 });
             }
         }
@@ -375,14 +364,11 @@ impl Announcer {
         self.pending.clear();
     }
 
-    fn add(&mut self, what: Announcement, left: u8, max: usize, guest: bool) {
+    fn add(&mut self, what: Announcement, left: u8, max: usize) {
+        self.withdraw(what.ip);
         if self.pending.len() < max {
-            self.pending.push(Pending {
-                what,
-                due: Time(0),
-                left,
-                guest,
-            });
+            let due = Time(0);
+            self.pending.push(Pending { what, due, left });
         }
     }
 

@@ -335,6 +335,12 @@ impl Ipoib {
         self.last_guest = None;
     }
 
+    pub(super) fn withdraw_guest(&mut self, guest: &Guest) {
+        if guest.mac != self.config.mac {
+            self.announcer.withdraw(guest.ip);
+        }
+    }
+
     /// Forgets an address in all replicas.
     pub(in crate::core) fn forget_guest(&mut self, ip: IpAddr) {
         if let Some(guest) = self.guests.forget(ip) {
@@ -346,7 +352,7 @@ impl Ipoib {
     pub(super) fn guest_gone(&mut self, guest: &Guest) {
         self.last_guest = None;
         if guest.is_real() {
-            self.announcer.withdraw_guest(guest.ip);
+            self.withdraw_guest(guest);
             self.report(Event::GuestForgotten { ip: guest.ip });
         }
     }
