@@ -242,8 +242,7 @@ pub enum Event {
         other: Place,
     },
     /// The source LID of a packet belongs to another address on the fabric. Each replica reports this once for each
-    /// list of members. Multicast with the LID of a sibling is not reported here: the sibling reports
-    /// [`Event::DuplicateLid`].
+    /// list of members.
     ForgedLid {
         /// LID.
         lid: Lid,
