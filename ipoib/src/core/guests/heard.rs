@@ -252,6 +252,9 @@ impl Ipoib {
             return;
         }
         self.add_guest(now, claim);
+        // A query before the move is no reason to wait with the one for the Router flag, without which the address
+        // is not announced.
+        self.host_side.asked.retain(|(asked, _)| *asked != claim.ip);
         if change == Change::Announced && !claim.broadcast {
             self.announce_guest(now, claim.ip, true);
         }
