@@ -170,6 +170,29 @@ fn c125_an_address_is_announced_when_its_router_flag_is_known() {
     assert!(updates.iter().any(known));
 }
 
+/// A query before the move does not delay the one for the Router flag.
+#[test]
+fn c125_a_guest_that_comes_from_a_peer_is_asked_for_its_router_flag_at_once() {
+    let mut c = a();
+    let (peer, former) = (teach(&mut c, b(), IP_B), address(0xc, 0x4c));
+    let claim = nd(136, "fe80::11", &ib_option(2, former));
+    let claim = payload(0x86dd, &icmpv6("fe80::11", "fe80::a", &claim));
+    let to = c.local().gid();
+    receive(&mut c, &meta(former, to), &claim).unwrap();
+    let data = [128, 0, 0, 0, 0, 0, 0, 0];
+    discovers(&mut c, 10, (peer, "fe80::b"), &data);
+    assert_eq!(tap_frames(&mut c, 10).len(), 1);
+    let group = (group_mac_of("ff02::1:ff00:b"), "ff02::1:ff00:b");
+    discovers(&mut c, 20, group, &nd(135, "fe80::b", &mac_option(1, G1)));
+    assert_eq!(owner(&c, v6("fe80::11")), Some((G1, false)));
+    assert!(advertised(&mut c, 20).is_empty());
+    discovers(&mut c, 30, (peer, "fe80::b"), &data);
+    let asked = tap_frames(&mut c, 30);
+    assert!(asked.iter().any(|f| f[54] == 135), "{asked:?}");
+    discovers(&mut c, 31, (peer, "fe80::b"), &answer(0xe0));
+    assert_eq!(advertised(&mut c, 31), [0xa0]);
+}
+
 #[test]
 fn data_is_a_hint_that_is_checked() {
     let mut c = a();
