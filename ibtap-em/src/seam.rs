@@ -135,7 +135,8 @@ pub trait Manager {
     /// Unknown switch.
     fn explain(&self, request: &ExplainRequest) -> Result<Explanation, String>;
 
-    /// Makes a switch or ports drop all frames, or forward again. After this call, the state can be saved before the retry time of a failed save.
+    /// Makes a switch or ports drop all frames, or forward again. After this call, the state can be saved before the
+    /// retry time of a failed save.
     ///
     /// # Errors
     /// Unknown switch or port.

@@ -19,6 +19,15 @@ pub struct Happened {
 }
 
 impl Happened {
+    fn to(id: *mut rdma_cm_id, kind: rdma_cm_event_type, context: *mut c_void) -> Happened {
+        Happened {
+            id: id.addr(),
+            kind,
+            status: 0,
+            context: context.addr(),
+        }
+    }
+
     /// The error of a join, or of a joined group.
     pub fn failed(self, errno: c_int) -> Happened {
         Happened {
@@ -31,12 +40,7 @@ impl Happened {
 
 /// Something has happened to an id.
 fn happened(fake: &Fake, id: *mut rdma_cm_id, kind: rdma_cm_event_type) -> c_int {
-    let event = Happened {
-        id: id.addr(),
-        kind,
-        status: 0,
-        context: 0,
-    };
+    let event = Happened::to(id, kind, ptr::null_mut());
     fake.device().cm_events.push_back(event);
     0
 }
@@ -88,12 +92,7 @@ pub unsafe fn rdma_join_multicast(
     _: *mut libc::sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    let event = Happened {
-        id: id.addr(),
-        kind: RDMA_CM_EVENT_MULTICAST_JOIN,
-        status: 0,
-        context: context.addr(),
-    };
+    let event = Happened::to(id, RDMA_CM_EVENT_MULTICAST_JOIN, context);
     let mut device = fake.device();
     device.cm_events.push_back(event);
     device.cm_joins.push(event);

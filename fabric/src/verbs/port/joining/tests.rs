@@ -31,12 +31,27 @@ struct Rig {
     endpoint: EndpointId,
 }
 
+/// A port on Ethernet, in a namespace of its own.
+fn on_ethernet(namespace: &str) -> (Namespace, Arc<Fake>, VerbsPort) {
+    let ns = Namespace::loopback(namespace);
+    let device = Arc::new(Fake::default());
+    device.queue().takes = usize::MAX;
+    let port = VerbsPort::open_with(device.clone(), VerbsConfig::new("fake", 1)).unwrap();
+    (ns, device, port)
+}
+
+fn endpoint_of(port: &mut VerbsPort) -> EndpointId {
+    let init = UdInit {
+        pkey: PKey::DEFAULT,
+        qkey: QKey::IPOIB_DEFAULT,
+        qpn: None,
+    };
+    port.create_ud(init).unwrap().id
+}
+
 impl Rig {
     fn new(namespace: &str) -> Rig {
-        let ns = Namespace::loopback(namespace);
-        let device = Arc::new(Fake::default());
-        device.queue().takes = usize::MAX;
-        let mut port = VerbsPort::open_with(device.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let (ns, device, mut port) = on_ethernet(namespace);
         let sa = Arc::new(Mutex::new(Administrator::new(1)));
         let of_fake = Arc::clone(&sa);
         let gid = port_gid(0);
@@ -68,12 +83,7 @@ impl Rig {
         };
         let carrier = Box::new(UmadCarrier::over(umad.open().unwrap()).unwrap());
         port.administration = Some(Administration::over(carrier, local).unwrap());
-        let init = UdInit {
-            pkey: PKey::DEFAULT,
-            qkey: QKey::IPOIB_DEFAULT,
-            qpn: None,
-        };
-        let endpoint = port.create_ud(init).unwrap().id;
+        let endpoint = endpoint_of(&mut port);
         Rig {
             _ns: ns,
             device,
@@ -196,16 +206,8 @@ fn a_group_that_the_kernel_has_lost_is_joined_again_and_not_refused() {
 }
 
 fn a_while_without_the_gid() {
-    let _ns = Namespace::loopback("no-gid");
-    let fake = Arc::new(Fake::default());
-    fake.queue().takes = usize::MAX;
-    let mut port = VerbsPort::open_with(fake, VerbsConfig::new("fake", 1)).unwrap();
-    let init = UdInit {
-        pkey: PKey::DEFAULT,
-        qkey: QKey::IPOIB_DEFAULT,
-        qpn: None,
-    };
-    let id = port.create_ud(init).unwrap().id;
+    let (_ns, _device, mut port) = on_ethernet("no-gid");
+    let id = endpoint_of(&mut port);
     let [first, second] =
         ["ff12:401b:ffff::1", "ff12:401b:ffff::2"].map(|group| group.parse().unwrap());
     let join = |port: &mut VerbsPort, group: Ipv6Addr| {
@@ -237,5 +239,5 @@ fn a_while_without_the_gid() {
 
 #[test]
 fn the_port_joins_its_groups_when_the_gid_is_there_again() {
-    thread::spawn(a_while_without_the_gid).join().unwrap();
+    run(a_while_without_the_gid);
 }
