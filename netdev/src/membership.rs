@@ -54,8 +54,8 @@ pub fn read_links() -> io::Result<BTreeMap<u32, BTreeSet<[u8; 6]>>> {
 pub fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     let mut interface = None;
     text.lines().filter_map(move |line| {
-        let first = line.split_whitespace().next().unwrap_or_default();
-        if !line.starts_with(char::is_whitespace) {
+        let first = line.split_ascii_whitespace().next().unwrap_or_default();
+        if !line.starts_with(['\t', ' ']) {
             interface = first.parse().ok();
             return None;
         }
@@ -68,7 +68,7 @@ pub fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
 /// index, its name, and the group in 32 hexadecimal digits in network order.
 pub fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     text.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace();
+        let mut fields = line.split_ascii_whitespace();
         let index: u32 = fields.next()?.parse().ok()?;
         let digits = fields.nth(1).filter(|digits| digits.len() == 32)?;
         let group = Ipv6Addr::from(u128::from_str_radix(digits, 16).ok()?);
@@ -81,7 +81,7 @@ pub fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
 /// addresses other than Ethernet's are skipped.
 pub fn parse_dev_mcast(text: &str) -> BTreeMap<u32, BTreeSet<[u8; 6]>> {
     let address = |line: &str| {
-        let mut fields = line.split_whitespace();
+        let mut fields = line.split_ascii_whitespace();
         let index: u32 = fields.next()?.parse().ok()?;
         let digits = fields.nth(3).filter(|digits| digits.len() == 12)?;
         let number = u64::from_str_radix(digits, 16).ok()?;
@@ -132,11 +132,18 @@ mod tests {
         );
     }
 
+    /// The kernel accepts a name with white space other than that of Latin-1.
+    #[test]
+    fn a_name_may_have_white_space_of_unicode() {
+        let text = "3    vnic\u{2003}0  ff020000000000000000000000000001     1 0000000C 0\n";
+        assert_eq!(of(3, igmp6(text)), set(&["ff02::1"]));
+    }
+
     #[test]
     fn link_addresses_are_those_of_the_interface() {
         let text = "1    lo              1     0     00:00\n\
                     3    vnic0           1     0     333300000001\n\
-                    3    vnic0           1     0     01005e000001\n\
+                    3    vnic\u{2003}           1     0     01005e000001\n\
                     3    vnic0           0     1     0180c2000021\n\
                     4    eth0            2     0     0180c200000e\n\
                     5    ib0             1     0     00ffffffff12401bffff0000000000000000000100000001\n\

@@ -94,7 +94,7 @@ fn read(path: &str) -> io::Result<String> {
 /// it has none. Unknown lines are skipped.
 pub fn interface_number(text: &str, name: &str) -> Option<u16> {
     text.lines().find_map(|line| {
-        let mut fields = line.split_whitespace();
+        let mut fields = line.split_ascii_whitespace();
         let number = fields.next()?.parse().ok()?;
         (fields.next() == Some(name)).then_some(number)
     })
@@ -122,7 +122,7 @@ fn groups(
     group: fn(&str) -> Option<IpAddr>,
 ) -> impl Iterator<Item = IpAddr> {
     text.lines().filter_map(move |line| {
-        let mut fields = line.split_whitespace();
+        let mut fields = line.split_ascii_whitespace();
         let group = group(fields.next()?)?;
         let from: u16 = fields.nth(1)?.parse().ok()?;
         (from == number && group.is_multicast()).then_some(group)

@@ -17,11 +17,17 @@ pub fn name_fault(name: &str) -> Option<&'static str> {
         Some("it names a directory")
     } else if name.contains('%') {
         Some("'%' would make the kernel choose a number; give the full name")
-    } else if name.contains(['/', ':', '\0']) || name.contains(char::is_whitespace) {
+    } else if name.bytes().any(is_refused) {
         Some("'/', ':' and white space are not allowed")
     } else {
         None
     }
+}
+
+/// The bytes that `dev_valid_name` refuses, and the NUL that ends a name. The kernel reads a name as Latin-1
+/// (lib/ctype.c), so 0xa0 is white space, also as a part of a UTF-8 character.
+fn is_refused(byte: u8) -> bool {
+    matches!(byte, b'/' | b':' | 0 | b'\t'..=b'\r' | b' ' | 0xa0)
 }
 
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
@@ -40,7 +46,7 @@ mod tests {
 
     #[test]
     fn names_that_the_kernel_would_refuse_or_change() {
-        for name in ["ib0", "ib0.8001", "fifteen-bytes-x", "\u{e4}"] {
+        for name in ["ib0", "ib0.8001", "fifteen-bytes-x", "\u{e4}", "a\u{2003}"] {
             assert_eq!(name_fault(name), None, "{name:?}");
         }
         for name in [
@@ -52,6 +58,9 @@ mod tests {
             "a b",
             "a:b",
             "a\tb",
+            "a\u{b}",
+            // 0xc3 0xa0.
+            "\u{e0}",
             "a\0b",
             "sixteen-bytes-xx",
             // 15 characters, 16 bytes: the limit counts bytes.
