@@ -132,12 +132,14 @@ fn a_second_port_names_the_first() {
 fn a_taken_port_names_its_process() {
     let cable = Cable::new(1500);
     let _socket = cable.a.run(|| UdpSocket::bind("[::]:4791")).unwrap();
-    let text = refusal(&cable.a, &config());
-    assert!(text.contains("UDP port 4791 of u0 is taken"), "{text}");
-    assert!(
-        text.contains(&format!("process {}", std::process::id())),
-        "{text}"
-    );
+    let ours = format!("process {}", std::process::id());
+    // Other tests start programs: a process that was forked, but has not called exec yet, also holds the socket.
+    let named = (0..100).any(|_| {
+        let text = refusal(&cable.a, &config());
+        assert!(text.contains("UDP port 4791 of u0 is taken"), "{text}");
+        text.contains(&ours)
+    });
+    assert!(named, "{ours}");
 }
 
 #[test]
