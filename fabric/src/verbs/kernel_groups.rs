@@ -128,7 +128,15 @@ impl KernelGroups {
         self.leave(mgid);
         let context = self.next;
         self.next += 1;
-        self.id.join_multicast(self.group(mgid), context)?;
+        let joined = self.id.join_multicast(self.group(mgid), context);
+        joined.map_err(|e| match e.raw_os_error() {
+            // The kernel takes the parameters of the broadcast group, which its interface joins again after a
+            // reregistration (drivers/infiniband/core/multicast.c, ib_sa_get_mcmember_rec).
+            Some(libc::EADDRNOTAVAIL) => {
+                io::Error::other("the kernel's IPoIB interface is not in its broadcast group")
+            }
+            _ => e,
+        })?;
         self.joins.insert(mgid, context);
         Ok(())
     }
