@@ -179,9 +179,9 @@ fn migrates(arrival: Arrival) {
         one.migrate(from, to);
         if arrival == Arrival::Announced {
             one.await_carrier("eth0", true);
-            one.ok(&format!("arping -A -c 1 -I eth0 {}", one.v4()));
-            // The kernel announces its IPv6 addresses when the Ethernet address is set.
+            // The kernel announces its IPv6 addresses when the Ethernet address is set. arping waits for a second.
             one.ok(&format!("ip link set eth0 address {}", one.mac()));
+            one.ok(&format!("arping -A -c 1 -I eth0 {}", one.v4()));
         }
         Pinging::all_go_on(&watching);
     }
@@ -217,8 +217,8 @@ fn an_address_moves_with_its_mac_to_another_guest() {
     again.ok("sysctl -qw net.ipv6.conf.eth0.ndisc_notify=1");
     again.ok(&format!("ip addr add {}/24 dev eth0", one.v4()));
     again.ok(&format!("ip addr add {}/64 dev eth0 nodad", one.v6()));
-    again.ok(&format!("arping -U -c 1 -I eth0 {}", one.v4()));
     again.ok(&format!("ip link set eth0 address {}", one.mac()));
+    again.ok(&format!("arping -U -c 1 -I eth0 {}", one.v4()));
     Pinging::all_go_on(&watching);
     for pinging in watching {
         pinging.stop().gap_below(MOVED);
