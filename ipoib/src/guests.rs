@@ -31,6 +31,7 @@ use std::net::IpAddr;
 use foldhash::fast::RandomState;
 
 use crate::address::mac_key;
+use crate::neighbour::Link;
 use crate::own::Announcement;
 use proto::lru::{Lru, Place, Placed};
 use proto::{Mac, Time};
@@ -75,7 +76,17 @@ pub struct Guest {
     pub used: Time,
     /// Time of the last update for other replicas.
     pub published: Time,
+    /// The peer that had the address before.
+    pub taken_from: Option<TakenFrom>,
     place: Place,
+}
+
+/// A peer that lost an IP address to a guest.
+#[derive(Clone, Copy)]
+pub struct TakenFrom {
+    pub peer: Link,
+    /// Until then, hosts on the host side may use the peer's MAC for the address.
+    pub until: Time,
 }
 
 impl Guest {
@@ -216,6 +227,18 @@ impl Guests {
         }
     }
 
+    /// Notes the peer that lost an address to a guest.
+    pub fn set_taken_from(&mut self, ip: IpAddr, from: TakenFrom) {
+        if let Some(slot) = self.by_ip.get(&ip) {
+            self.slots[*slot as usize].taken_from = Some(from);
+        }
+    }
+
+    /// Forgets the peers that lost addresses: links to neighbours are no longer valid.
+    pub fn forget_peers(&mut self) {
+        self.slots.iter_mut().for_each(|g| g.taken_from = None);
+    }
+
     /// Assigns an address to a guest or to the host itself. `None` if the table is full of more reliable
     /// addresses; otherwise the evicted entry.
     pub fn set(&mut self, now: Time, ip: IpAddr, mac: Mac, standing: Standing) -> Option<Evicted> {
@@ -231,6 +254,7 @@ impl Guests {
             router: former.filter(|g| g.mac == mac).and_then(|g| g.router),
             used: now,
             published: now,
+            taken_from: former.and_then(|g| g.taken_from),
             place: Place::default(),
         };
         let slot = match self.free.pop() {

@@ -428,8 +428,13 @@ impl Neighbours {
 
     /// Whether an entry, or one that it succeeds, has an IP address.
     pub fn owns(&self, slot: u32, ip: IpAddr) -> bool {
-        let owner = self.ips.get(ip).and_then(|e| self.follow(e.owner));
-        owner.is_some_and(|o| o == slot || self.current(o) == self.current(slot))
+        self.ips.get(ip).is_some_and(|e| self.leads(slot, e.owner))
+    }
+
+    /// Whether frames for an entry go to the same peer as those for the entry of a link.
+    pub fn leads(&self, slot: u32, to: Link) -> bool {
+        self.follow(to)
+            .is_some_and(|to| to == slot || self.current(to) == self.current(slot))
     }
 
     /// The IP addresses that an entry claimed.

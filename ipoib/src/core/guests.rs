@@ -57,7 +57,7 @@ pub(super) struct HostSideState {
     probes: VecDeque<Probe>,
     /// Hints that caused a query, with its time, oldest first.
     asked: VecDeque<(IpAddr, Time)>,
-    /// Until then, hosts on the host side may use a peer's MAC for an IP address that has moved to a guest.
+    /// The latest [`TakenFrom::until`](crate::guests::TakenFrom) of all guests.
     stale_until: Time,
     /// Number of followed collisions since that time.
     clashes: (Time, u8),
@@ -273,7 +273,8 @@ impl Ipoib {
         h.queue.clear();
         h.asked.clear();
         h.stale_until = Time(0);
-        h.resolver.clear()
+        self.guests.forget_peers();
+        self.host_side.resolver.clear()
     }
 
     pub(super) fn guests_deadline(&self) -> Option<Time> {

@@ -10,7 +10,7 @@ use crate::arp::{Arp, REQUEST};
 use crate::core::learning::is_claimable;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
-use crate::guests::{Guest, Guests, Standing};
+use crate::guests::{Guest, Guests, Standing, TakenFrom};
 use crate::nd::{self, Kind};
 use crate::own::HostSide;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
@@ -304,8 +304,10 @@ impl Ipoib {
 
     /// Handles an address that is a guest's now: removes it from peers and releases waiting frames.
     pub(super) fn settle(&mut self, now: Time, ip: IpAddr) {
-        if self.neighbours.by_ip(ip).is_some() {
-            self.host_side.stale_until = now.after(STALE_MS);
+        if let Some(slot) = self.neighbours.strong_owner(ip) {
+            let (peer, until) = (self.neighbours.link(slot), now.after(STALE_MS));
+            self.guests.set_taken_from(ip, TakenFrom { peer, until });
+            self.host_side.stale_until = until;
         }
         self.neighbours.ips.remove(ip);
         self.resolver.resolved(ip);

@@ -78,7 +78,7 @@ impl Ipoib {
 
     /// Refuses a frame to a peer whose IP address has moved to a guest, and sends the guest's MAC to the
     /// sender. The guest's broadcasts inform other hosts, but they may not receive neighbour discovery,
-    /// which is multicast.
+    /// which is multicast. A frame to another peer, such as a gateway, is sent.
     #[inline]
     pub(in crate::core) fn is_not_stale(
         &mut self,
@@ -92,9 +92,11 @@ impl Ipoib {
         let (source, destination) = endpoints(ethertype, tap.l3());
         let stale = tap.destination();
         // A hint takes nothing from a peer.
-        let claimed = |guest: &&Guest| guest.is_real() && !guest.is_weak();
-        match self.guests.get(destination).filter(claimed).map(|g| g.mac) {
-            Some(mac) if mac != stale => {
+        let claimed = |guest: &&Guest| guest.is_real() && !guest.is_weak() && guest.mac != stale;
+        let guest = self.guests.get(destination).filter(claimed);
+        let moved = guest.filter(|g| self.is_former_owner(now, stale, g));
+        match moved.map(|g| g.mac) {
+            Some(mac) => {
                 self.host_side.push(HostSide::Correct {
                     stale,
                     guest: Holder {
@@ -108,8 +110,18 @@ impl Ipoib {
                 });
                 Err(DropReason::ToGuest)
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
+    }
+
+    /// Whether frames for a guest may have the MAC of the peer that had the guest's address. A MAC that no peer has any
+    /// more may have been that peer's.
+    fn is_former_owner(&self, now: Time, mac: Mac, guest: &Guest) -> bool {
+        let from = guest.taken_from.filter(|from| now < from.until);
+        from.is_some_and(|from| match self.neighbours.by_mac(mac) {
+            Some(slot) => self.neighbours.leads(slot, from.peer),
+            None => true,
+        })
     }
 
     /// Whether a guest has an address that a hint must not take away.

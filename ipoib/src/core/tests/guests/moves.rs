@@ -185,6 +185,41 @@ fn a_guest_that_uses_a_former_mac_gets_a_correction() {
     ));
 }
 
+/// The guests are in different subnets. The gateway, a peer, never had the address.
+#[test]
+fn a_guest_reaches_another_through_a_gateway_after_a_move() {
+    let mut c = a();
+    let gateway = teach(&mut c, b(), IP_B);
+    let former = teach(&mut c, address(0xc, 0x4c), IP1);
+    guest_asks(&mut c, 10, G1, IP1, IP1);
+    guest_asks(&mut c, 10, G2, IP2, IP2);
+    tap_frames(&mut c, 10);
+    let over = |mac, to| frame(mac, G2, 0x0800, &ipv4(IP2, to, b""));
+    let fate = send(&mut c, Time(20), &over(gateway, IP1));
+    assert!(matches!(fate, Sent::Forward(_, q, _) if q == b().qpn()));
+    // The former owner is a gateway for others.
+    let back = frame(former, G1, 0x0800, &ipv4(IP1, IP2, b""));
+    assert!(matches!(send(&mut c, Time(21), &back), Sent::Forward(..)));
+    assert!(tap_frames(&mut c, 21).is_empty());
+    // It may have restarted since.
+    let restarted = teach(&mut c, address(0xc, 0x5c), [10, 0, 0, 77]);
+    teach(&mut c, address(0xc, 0x4c), [10, 0, 0, 78]);
+    teach(&mut c, address(0xc, 0x5c), [10, 0, 0, 78]);
+    assert_ne!(restarted, former);
+    for mac in [former, restarted] {
+        let fate = send(&mut c, Time(22), &over(mac, IP1));
+        assert_eq!(fate, Sent::Dropped(DropReason::ToGuest));
+    }
+    // After the interface was down, a link to a neighbour is another's.
+    c.flush();
+    let gateway = teach(&mut c, b(), IP_B);
+    guest_asks(&mut c, 30, G2, IP2, IP2);
+    teach(&mut c, address(0xd, 0x4d), [10, 0, 0, 13]);
+    guest_asks(&mut c, 31, G1, [10, 0, 0, 13], IP2);
+    let fate = send(&mut c, Time(32), &over(gateway, IP1));
+    assert!(matches!(fate, Sent::Forward(..)));
+}
+
 #[test]
 fn the_same_over_ipv6_also_by_a_replica_that_did_not_see_the_move() {
     let (mut c, mut sibling) = (a(), a());
