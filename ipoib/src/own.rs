@@ -306,6 +306,8 @@ struct Pending {
     what: Announcement,
     due: Time,
     left: u8,
+    /// The announcement is that of a guest, and ends with the guest. False: the host itself asked for the announcement.
+    guest: bool,
 }
 
 /// Pending announcements.
@@ -320,13 +322,19 @@ pub struct Announcer {
 impl Announcer {
     /// Announces an address of the host, now and again later.
     pub fn announce(&mut self, what: Announcement) {
-        self.add(what, REPEATS, PENDING_MAX);
+        self.withdraw(what.ip);
+        self.add(what, REPEATS, PENDING_MAX, false);
     }
 
     /// Cancels the announcements of an address that is no longer here: they would take it from its present
     /// owner.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.pending.retain(|p| p.what.ip != ip);
+    }
+
+    /// Cancels the announcements of an address that no guest has any more, except those at the host's request.
+    pub fn withdraw_guest(&mut self, ip: IpAddr) {
+        self.pending.retain(|p| p.what.ip != ip || !p.guest);
     }
 
     /// Announces an address of a guest, now and again later if it was a peer's. A flood of guests delays
@@ -338,7 +346,9 @@ impl Announcer {
         }
         if self.guests < GUESTS_PER_SECOND {
             self.guests += 1;
-            self.add(what, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
+            self.withdraw_guest(what.ip);
+            let left = if again { REPEATS } else { 1 };
+            self.add(what, left, GUESTS_PENDING_MAX, true);
         }
     }
 
@@ -354,6 +364,7 @@ impl Announcer {
                     what,
                     due: now.after(n * APART_MS),
                     left: REPEATS,
+                    guest: true,
                 });
             }
         }
@@ -364,11 +375,14 @@ impl Announcer {
         self.pending.clear();
     }
 
-    fn add(&mut self, what: Announcement, left: u8, max: usize) {
-        self.withdraw(what.ip);
+    fn add(&mut self, what: Announcement, left: u8, max: usize, guest: bool) {
         if self.pending.len() < max {
-            let due = Time(0);
-            self.pending.push(Pending { what, due, left });
+            self.pending.push(Pending {
+                what,
+                due: Time(0),
+                left,
+                guest,
+            });
         }
     }
 

@@ -338,12 +338,6 @@ impl Ipoib {
         self.last_guest = None;
     }
 
-    pub(super) fn withdraw_guest(&mut self, guest: &Guest) {
-        if guest.mac != self.config.mac {
-            self.announcer.withdraw(guest.ip);
-        }
-    }
-
     /// Forgets an address in all replicas.
     pub(in crate::core) fn forget_guest(&mut self, ip: IpAddr) {
         if let Some(guest) = self.guests.forget(ip) {
@@ -355,7 +349,7 @@ impl Ipoib {
     pub(super) fn guest_gone(&mut self, guest: &Guest) {
         self.last_guest = None;
         if guest.is_real() {
-            self.withdraw_guest(guest);
+            self.announcer.withdraw_guest(guest.ip);
             self.report(Event::GuestForgotten { ip: guest.ip });
         }
     }

@@ -63,7 +63,7 @@ impl Ipoib {
     pub(in crate::core) fn guest_lost(&mut self, now: Time, ip: IpAddr, peer: Mac) {
         self.last_guest = None;
         if let Some(guest) = self.guests.forget(ip).filter(Guest::is_real) {
-            self.withdraw_guest(&guest);
+            self.announcer.withdraw_guest(guest.ip);
             self.conflicts.note(now, ip, guest.mac, peer);
         }
     }
@@ -208,7 +208,7 @@ impl Ipoib {
     pub(in crate::core) fn apply_guest_forgotten(&mut self, ip: IpAddr) {
         self.last_guest = None;
         if let Some(guest) = self.guests.forget(ip) {
-            self.withdraw_guest(&guest);
+            self.announcer.withdraw_guest(guest.ip);
         }
     }
 

@@ -307,6 +307,25 @@ fn an_address_that_has_gone_is_not_announced_again() {
     assert!(sent(&mut c, 3500).is_empty());
 }
 
+/// A host of a VLAN, or an ipvlan: its frames have the interface's MAC.
+#[test]
+fn an_address_that_has_gone_is_not_announced_again_with_the_interfaces_mac_either() {
+    let mut c = a();
+    c.set_stacked(true);
+    guest_asks(&mut c, 0, MAC_A, IP1, IP_B);
+    c.announce_guests(Time(0), true);
+    assert_eq!(sent(&mut c, 0), [announcement(&c, IP1)]);
+    peer_asks(&mut c, 500, b(), IP1);
+    assert!(sent(&mut c, 1000).is_empty());
+    // An announcement at the host's own request does not depend on guests.
+    guest_asks(&mut c, 20_000, MAC_A, IP2, IP_B);
+    c.announce(ip(IP2), false);
+    c.announce_guests(Time(20_000), true);
+    c.set_stacked(false);
+    assert_eq!(sent(&mut c, 20_000), [announcement(&c, IP2)]);
+    assert_eq!(sent(&mut c, 21_000), [announcement(&c, IP2)]);
+}
+
 #[test]
 fn a_guest_that_takes_one_peers_address_after_another_is_stopped() {
     let mut c = a();
