@@ -358,13 +358,15 @@ impl Ipoib {
     /// that cannot be announced yet.
     fn verify(&mut self, now: Time, tap: &Tap<'_>, ip: IpAddr, destination: IpAddr) {
         let (source, peer) = (tap.source(), tap.destination());
-        let answerable = source != self.config.mac
+        let known = self.guests.get(ip).filter(|g| g.mac == source);
+        let is_claimed = known.is_some_and(|g| !g.is_weak());
+        // The host itself may be a router for many addresses.
+        let answerable = (source != self.config.mac || is_claimed)
             && is_claimable(ip)
             && is_claimable(destination)
             && self.neighbours.by_mac(peer).is_some();
-        let known = self.guests.get(ip).filter(|g| g.mac == source);
-        let is_settled = |g: &Guest| !g.is_weak() && g.announcement().is_some();
-        if !answerable || known.is_some_and(is_settled) {
+        let is_announceable = known.is_some_and(|g| g.announcement().is_some());
+        if !answerable || (is_claimed && is_announceable) {
             return;
         }
         let pause_ms = known.map_or(ASK_AGAIN_MS, |_| ASK_ANEW_MS);

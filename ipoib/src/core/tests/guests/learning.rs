@@ -193,6 +193,43 @@ fn c125_a_guest_that_comes_from_a_peer_is_asked_for_its_router_flag_at_once() {
     assert_eq!(advertised(&mut c, 31), [0xa0]);
 }
 
+/// A host of a VLAN: its frames have the interface's MAC.
+#[test]
+fn c125_the_router_flag_of_the_interfaces_own_addresses_is_asked_for() {
+    let mut c = a();
+    c.set_stacked(true);
+    let peer = teach(&mut c, b(), IP_B);
+    let group = group_mac_of("ff02::1:ff00:b");
+    let question = icmpv6(
+        "fd05::1",
+        "ff02::1:ff00:b",
+        &nd(135, "fd05::b", &mac_option(1, MAC_A)),
+    );
+    send(&mut c, T0, &frame(group, MAC_A, 0x86dd, &question));
+    assert_eq!(owner(&c, v6("fd05::1")), Some((MAC_A, false)));
+    let data = |source| {
+        let echo = icmpv6(source, "fd05::b", &[128, 0, 0, 0, 0, 0, 0, 0]);
+        frame(peer, MAC_A, 0x86dd, &echo)
+    };
+    send(&mut c, Time(1), &data("fd05::1"));
+    let solicitation = nd(135, "fd05::1", &mac_option(1, peer));
+    let solicitation = icmpv6("fd05::b", "ff02::1:ff00:1", &solicitation);
+    let solicitation = frame(group_mac_of("ff02::1:ff00:1"), peer, 0x86dd, &solicitation);
+    assert_eq!(tap_frames(&mut c, 1), [solicitation]);
+    // The host may route for any other address.
+    send(&mut c, Time(2), &data("fd05::99"));
+    assert!(tap_frames(&mut c, 2).is_empty());
+    let mut answer = nd(136, "fd05::1", &mac_option(2, MAC_A));
+    answer[4] = 0xe0;
+    let answer = icmpv6("fd05::1", "fd05::b", &answer);
+    send(&mut c, Time(3), &frame(peer, MAC_A, 0x86dd, &answer));
+    c.set_local(address(0xa, 0x99));
+    c.announce_guests(Time(4), true);
+    assert_eq!(advertised(&mut c, 4), [0xa0]);
+    send(&mut c, Time(200_000), &data("fd05::1"));
+    assert!(tap_frames(&mut c, 200_000).is_empty());
+}
+
 #[test]
 fn data_is_a_hint_that_is_checked() {
     let mut c = a();
