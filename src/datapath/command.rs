@@ -62,8 +62,8 @@ pub enum Command {
     SetJoined(LinkId, Vec<Gid>),
     /// Announce an address of the host on the link; true: the host is an IPv6 router there.
     Announce(LinkId, IpAddr, bool),
-    /// Announce the addresses of guests on the link; true: those that the host claimed there, too.
-    AnnounceGuests(LinkId, bool),
+    /// Announce the addresses of guests on the link.
+    AnnounceGuests(LinkId),
     /// Stop announcing an address: the host no longer has it.
     Withdraw(LinkId, IpAddr),
     /// The host itself has this address on the TAP. Sent only if the TAP has stacked interfaces.

@@ -133,7 +133,7 @@ impl IpLink {
         for address in &self.addresses {
             port.send_first(Command::Announce(self.id(), *address, router));
         }
-        port.send_first(Command::AnnounceGuests(self.id(), self.vid.is_some()));
+        port.send_first(Command::AnnounceGuests(self.id()));
     }
 
     /// A core of the link reports an event of groups or guests. True if the link's groups may change. The

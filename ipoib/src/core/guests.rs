@@ -204,14 +204,13 @@ impl Ipoib {
         wanted && !looped
     }
 
-    /// Announces all addresses that guests have claimed, because the interface's address changed; those that
-    /// the host itself has claimed only if `own`. One replica announces the guests of all.
-    pub fn announce_guests(&mut self, now: Time, own: bool) {
-        let mac = self.config.mac;
-        let claimed = |g: &&Guest| !g.is_weak() && (own || g.mac != mac);
-        let all = self.guests.iter().filter(claimed);
+    /// Announces all addresses that guests have claimed, because the interface's address changed. Hosts of a VLAN and
+    /// ipvlans have the interface's MAC, so the addresses with this MAC are announced, too. One replica announces the
+    /// guests of all.
+    pub fn announce_guests(&mut self, now: Time) {
+        let claimed = self.guests.iter().filter(|g| !g.is_weak());
         self.announcer
-            .announce_guests(now, all.filter_map(Guest::announcement));
+            .announce_guests(now, claimed.filter_map(Guest::announcement));
     }
 
     /// Returns the next Ethernet frame for the host side: a query for a guest, a correction, or a packet

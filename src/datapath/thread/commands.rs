@@ -70,8 +70,8 @@ impl DataThread {
                 lane.core.announce(ip, router);
                 lane.core.handle_timeout(now);
             }),
-            Command::AnnounceGuests(id, own) => self.on_ip(id, now, |lane| {
-                lane.core.announce_guests(now, own);
+            Command::AnnounceGuests(id) => self.on_ip(id, now, |lane| {
+                lane.core.announce_guests(now);
                 lane.core.handle_timeout(now);
             }),
             Command::Withdraw(id, ip) => self.on_ip(id, now, |lane| lane.core.withdraw(ip)),

@@ -109,24 +109,34 @@ fn c118_guests_are_announced_when_the_address_changes() {
     let peer = teach(&mut c, b(), IP_B);
     guest_asks(&mut c, 0, G1, IP1, IP_B);
     guest_data(&mut c, 0, G2, IP2, peer);
-    guest_asks(&mut c, 0, MAC_A, [10, 0, 0, 1], IP_B);
     c.set_local(address(0xa, 0x99));
     assert!(sent(&mut c, 1).is_empty());
-    c.announce_guests(Time(1), false);
-    // Neither hints nor addresses of the host.
+    c.announce_guests(Time(1));
+    // No hints.
     let one = announcement(&c, IP1);
     assert_eq!(sent(&mut c, 1), std::slice::from_ref(&one));
     assert_eq!(sent(&mut c, 1001), [one]);
-    // The hosts of a VLAN are all guests. The host's announcement is not replaced.
+    // The host's announcement is not replaced.
     c.announce(ip(IP1), false);
-    c.announce_guests(Time(2000), true);
+    c.announce_guests(Time(2000));
     assert!(sent(&mut c, 2000).contains(&announcement(&c, IP1)));
     let [next, last] = [2020, 5000].map(|now| sent(&mut c, now).len());
-    assert!(next <= 1 && last == 2, "{next} {last}");
+    assert_eq!((next, last), (0, 1));
     // An address that the host gave up is no guest's either.
     c.withdraw(ip(IP1));
-    c.announce_guests(Time(6000), false);
+    c.announce_guests(Time(6000));
     assert!(sent(&mut c, 6000).is_empty());
+}
+
+/// Hosts of a VLAN, ipvlans, macvlans in passthru mode.
+#[test]
+fn c118_hosts_with_the_interfaces_mac_are_announced_when_the_address_changes() {
+    let mut c = a();
+    c.set_stacked(true);
+    guest_asks(&mut c, 0, MAC_A, IP2, IP_B);
+    c.set_local(address(0xa, 0x99));
+    c.announce_guests(Time(1));
+    assert_eq!(sent(&mut c, 1), [announcement(&c, IP2)]);
 }
 
 #[test]
@@ -137,7 +147,7 @@ fn c118_many_guests_are_announced_one_after_the_other() {
         let ip = [10, 9, hi, lo];
         guest_asks(&mut c, 0, [2, 0, 0, 9, hi, lo], ip, ip);
     }
-    c.announce_guests(T0, false);
+    c.announce_guests(T0);
     let seconds = (0..20).map(|second| {
         let moments = (second * 1000..(second + 1) * 1000).step_by(10);
         moments.map(|now| sent(&mut c, now).len()).sum::<usize>()
@@ -224,7 +234,7 @@ fn c125_the_router_flag_of_the_interfaces_own_addresses_is_asked_for() {
     let answer = icmpv6("fd05::1", "fd05::b", &answer);
     send(&mut c, Time(3), &frame(peer, MAC_A, 0x86dd, &answer));
     c.set_local(address(0xa, 0x99));
-    c.announce_guests(Time(4), true);
+    c.announce_guests(Time(4));
     assert_eq!(advertised(&mut c, 4), [0xa0]);
     send(&mut c, Time(200_000), &data("fd05::1"));
     assert!(tap_frames(&mut c, 200_000).is_empty());
