@@ -120,6 +120,8 @@ pub struct Interface {
     pub up: bool,
     /// The carrier as set last.
     pub carrier: bool,
+    /// Since when the interface has been up with carrier, if it is.
+    pub usable_since: Time,
     /// Until when the carrier of a former daemon may stay while an answer is missing that decides it; `None` after the
     /// carrier was set.
     pub carrier_left: Option<Time>,
@@ -174,6 +176,7 @@ impl Interface {
             mtu: 0,
             up: false,
             carrier: false,
+            usable_since: now(),
             carrier_left: opened.inherited.then(|| now().after(CARRIER_LEFT_MS)),
             coalesce: true,
             alias_due: None,
@@ -305,7 +308,7 @@ impl Interface {
         self.carrier_left = None;
         let set = self.tap.set_carrier(on);
         match &set {
-            Ok(()) => self.carrier = on,
+            Ok(()) => (self.carrier, self.usable_since) = (on, now()),
             // Deleted; a notification will follow.
             Err(e) if is_gone(e) => log::debug!("{}: cannot set the carrier: {e}", self.name),
             Err(e) => log::warn!("{}: cannot set the carrier: {e}", self.name),

@@ -16,6 +16,8 @@
 //!   core announces the guest on the fabric. The core follows an alternating address three times in ten
 //!   seconds, then keeps its owner for ten seconds and reports the conflict once (`address_conflicts`). It
 //!   follows an owner that is new each time (a bridge that takes the MAC of another port) seven times.
+//! * After a change of the interface's address, the core announces the guests. After an outage, a guest may be behind a
+//!   peer. The core has not received the peer's announcement, so it announces a guest only when it hears the guest.
 //! * When no interface is stacked on this one any more, the table is emptied.
 //! * The MAC of a guest is never the MAC of a peer on the TAP. On a collision the peer gets another MAC,
 //!   announced on the host side by gratuitous ARP and unsolicited advertisements. A frame from the TAP with

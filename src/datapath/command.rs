@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use fabric::{EndpointId, Gid};
-use ipoib::{EchoRequest, Event, Update};
+use ipoib::{EchoRequest, Event, Time, Update};
 use vnic::Lid;
 use vnic::directory::Directory;
 use vnic::mac_table::MacTable;
@@ -62,8 +62,9 @@ pub enum Command {
     SetJoined(LinkId, Vec<Gid>),
     /// Announce an address of the host on the link; true: the host is an IPv6 router there.
     Announce(LinkId, IpAddr, bool),
-    /// Announce the addresses of guests on the link.
-    AnnounceGuests(LinkId),
+    /// Announce the addresses of guests on the link that were heard since that time; the core announces the others
+    /// when it hears them.
+    AnnounceGuests(LinkId, Time),
     /// Stop announcing an address: the host no longer has it.
     Withdraw(LinkId, IpAddr),
     /// The host itself has this address on the TAP. Sent only if the TAP has stacked interfaces.

@@ -10,6 +10,7 @@ use netdev::netns::NamespaceId;
 use rtnl::{Link, Requests};
 
 use super::{Events, Interface, Names, Place, unreachable};
+use crate::datapath::now;
 
 /// A change of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,7 @@ impl Interface {
             changes.push(Change::Name(was));
         }
         if std::mem::replace(&mut self.up, link.up) != link.up {
+            self.usable_since = now();
             changes.push(Change::Up(link.up));
         }
         if !allowed.contains(&link.mtu) {

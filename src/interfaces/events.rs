@@ -183,7 +183,8 @@ impl Interfaces {
         self.announce_all(cx, at);
     }
 
-    /// The addresses of a port's links changed, because its GID or queue pair numbers changed.
+    /// The addresses of a port's links changed, because its GID or queue pair numbers changed. The links announce
+    /// the hosts behind them.
     fn readdress_links(&mut self, ports: &Ports, at: PortId, gid: Option<Gid>) {
         let port = &ports[at];
         let on_port = self.iter_mut().filter(|(i, _)| i.port == at);
@@ -192,6 +193,9 @@ impl Interfaces {
                 ip.readdress(gid);
             }
             payload.update_lanes(interface, port);
+            if let Payload::Ip(ip) = payload {
+                ip.announce_guests(interface, port);
+            }
         }
     }
 }

@@ -90,11 +90,23 @@ impl Ip {
         }
     }
 
-    /// All links announce all their addresses, because the links' own addresses changed.
+    /// All links announce all addresses of the host.
     pub fn announce(&self, interface: &mut Interface, netlink: &mut Requests, port: &PortRuntime) {
         if interface.up {
             let router = self.is_router(interface, netlink);
             self.links().for_each(|link| link.announce(port, router));
+        }
+    }
+
+    /// All links announce the hosts behind the interface, because the links' own addresses changed; otherwise these
+    /// announcements inform nobody. The host knows its own addresses, but not whether a host behind the interface has
+    /// moved while the interface heard nothing.
+    pub fn announce_guests(&self, interface: &Interface, port: &PortRuntime) {
+        if interface.up && interface.carrier {
+            let since = interface.usable_since;
+            for link in self.links() {
+                port.send_first(Command::AnnounceGuests(link.id(), since));
+            }
         }
     }
 }

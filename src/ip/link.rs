@@ -127,13 +127,11 @@ impl IpLink {
         }
     }
 
-    /// Announces all addresses, because the link's own address changed. `router`: the host is an IPv6 router on
-    /// the interface.
+    /// Announces all addresses of the host. `router`: the host is an IPv6 router on the interface.
     pub fn announce(&self, port: &PortRuntime, router: bool) {
         for address in &self.addresses {
             port.send_first(Command::Announce(self.id(), *address, router));
         }
-        port.send_first(Command::AnnounceGuests(self.id()));
     }
 
     /// A core of the link reports an event of groups or guests. True if the link's groups may change. The

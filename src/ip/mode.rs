@@ -49,6 +49,7 @@ impl Ip {
         }
         self.show_mode(interface, netlink, events);
         self.announce(interface, netlink, port);
+        self.announce_guests(interface, port);
         Ok(())
     }
 

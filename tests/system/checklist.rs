@@ -280,7 +280,18 @@ fn c118_a_new_gid_is_in_the_address_and_is_announced() {
     });
 }
 
-/// The bridge has no address. The host's own announcements would inform nobody.
+/// Whether a packet from a GID is an announcement of an address: a gratuitous ARP request.
+fn announces(ud: &Ud, gid: &str, address: &str) -> bool {
+    let own: Ipv4Addr = address.parse().expect("an address");
+    let arp = &ud.payload;
+    ud.source.to_string() == gid
+        && arp.starts_with(&[8, 6, 0, 0, 0, 32])
+        && arp[32..36] == own.octets()
+        && arp[56..60] == own.octets()
+}
+
+/// The bridge has no address. The host's own announcements would inform nobody. The underlay is usable all the time, so
+/// the guest need not send anything.
 #[test]
 fn c118_a_new_gid_is_announced_for_guests() {
     let Some(mut lab) = Lab::running_pair() else {
@@ -293,17 +304,63 @@ fn c118_a_new_gid_is_announced_for_guests() {
     guest.reaches_all(&[b.v4()]);
     let wire = Wire::of(b);
     split_trains(a);
+    let old = a.show("ib0")["gid"].as_str().expect("a GID").to_owned();
+    a.ok("ip addr add fe80::7701/64 dev eth0 nodad");
+    a.ok(&format!("ip addr del {old}/64 dev eth0"));
+    wire.expect("an announcement", |ud| {
+        announces(ud, "fe80::7701", &guest.v4())
+    });
+}
+
+/// The guest may be elsewhere after the outage.
+#[test]
+fn c118_a_new_gid_after_an_outage_is_announced_for_guests_that_send() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.bridge();
+    let guest = Guest::attach(a, 1);
+    guest.reaches_all(&[b.v4()]);
+    let wire = Wire::of(b);
+    split_trains(a);
     a.ok("ip link set eth0 down");
+    a.await_carrier("ib0", false);
     a.ok("ip link set eth0 address 02:00:00:00:77:01");
     a.ok("ip link set eth0 up");
-    let own: Ipv4Addr = guest.v4().parse().expect("an address");
-    wire.expect("an announcement", |ud| {
-        let arp = &ud.payload;
-        ud.source.to_string() == "fe80::ff:fe00:7701"
-            && arp.starts_with(&[8, 6, 0, 0, 0, 32])
-            && arp[32..36] == own.octets()
-            && arp[56..60] == own.octets()
-    });
+    let gid = "fe80::ff:fe00:7701";
+    wire.expect("the host's announcement", |ud| announces(ud, gid, &a.v4()));
+    let of_guest = |ud: &Ud| announces(ud, gid, &guest.v4());
+    assert!(!wire.packets().iter().any(of_guest));
+    guest.reaches_all(&[b.v4()]);
+    wire.expect("the guest's announcement", of_guest);
+}
+
+/// The guest moved while its former host heard nothing. The host must not take it back.
+#[test]
+fn c118_a_host_that_was_cut_off_does_not_announce_guests() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.bridge();
+    b.bridge();
+    let guest = Guest::attach(a, 1);
+    guest.reaches_all(&[b.v4()]);
+    a.ok("ip link set ib0 down");
+    guest.migrate(a, b);
+    guest.await_carrier("eth0", true);
+    guest.ok("ip neigh flush dev eth0");
+    guest.reaches_all(&[b.v4()]);
+    let wire = Wire::of(b);
+    split_trains(a);
+    let gid = a.show("ib0")["gid"].as_str().expect("a GID").to_owned();
+    a.ok("ip link set ib0 up");
+    wire.expect("the host's announcement", |ud| announces(ud, &gid, &a.v4()));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let taken = |ud: &Ud| announces(ud, &gid, &guest.v4());
+    assert!(!wire.packets().iter().any(taken));
+    guest.reaches_all(&[a.v4()]);
 }
 
 #[test]

@@ -59,6 +59,9 @@ pub(super) struct HostSideState {
     asked: VecDeque<(IpAddr, Time)>,
     /// The latest [`TakenFrom::until`](crate::guests::TakenFrom) of all guests.
     stale_until: Time,
+    /// Guests last heard before this time were not announced at the interface's present address. Each is
+    /// announced when it is heard again.
+    pub(super) unannounced: Time,
     /// Number of followed collisions since that time.
     clashes: (Time, u8),
     /// The frame that [`Ipoib::poll_tap`] returned.
@@ -73,6 +76,7 @@ impl HostSideState {
             probes: VecDeque::new(),
             asked: VecDeque::new(),
             stale_until: Time(0),
+            unannounced: Time(0),
             clashes: (Time(0), 0),
             frame: Vec::new(),
         }
@@ -204,13 +208,18 @@ impl Ipoib {
         wanted && !looped
     }
 
-    /// Announces all addresses that guests have claimed, because the interface's address changed. Hosts of a VLAN and
+    /// Announces the addresses that guests have claimed, because the interface's address changed. Hosts of a VLAN and
     /// ipvlans have the interface's MAC, so the addresses with this MAC are announced, too. One replica announces the
     /// guests of all.
-    pub fn announce_guests(&mut self, now: Time) {
-        let claimed = self.guests.iter().filter(|g| !g.is_weak());
+    ///
+    /// `since`: the interface has received all announcements of peers since then. A guest that was last heard before may
+    /// have moved to a peer, and an announcement would take its address back. The guest is announced when it is heard.
+    pub fn announce_guests(&mut self, now: Time, since: Time) {
+        let here = |g: &&Guest| !g.is_weak() && g.used >= since;
+        let all = self.guests.iter().filter(here);
         self.announcer
-            .announce_guests(now, claimed.filter_map(Guest::announcement));
+            .announce_guests(now, all.filter_map(Guest::announcement));
+        self.host_side.unannounced = since;
     }
 
     /// Returns the next Ethernet frame for the host side: a query for a guest, a correction, or a packet

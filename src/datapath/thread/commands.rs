@@ -70,8 +70,8 @@ impl DataThread {
                 lane.core.announce(ip, router);
                 lane.core.handle_timeout(now);
             }),
-            Command::AnnounceGuests(id) => self.on_ip(id, now, |lane| {
-                lane.core.announce_guests(now);
+            Command::AnnounceGuests(id, since) => self.on_ip(id, now, |lane| {
+                lane.core.announce_guests(now, since);
                 lane.core.handle_timeout(now);
             }),
             Command::Withdraw(id, ip) => self.on_ip(id, now, |lane| lane.core.withdraw(ip)),
@@ -124,7 +124,7 @@ impl DataThread {
         let Some((i, lane)) = self.lane(id) else {
             return;
         };
-        if lane.apply(settings) {
+        if lane.apply(now, settings) {
             self.ip.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);

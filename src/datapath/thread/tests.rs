@@ -73,10 +73,11 @@ fn a_full_connection_stops_only_interfaces_in_connected_mode() {
     let (connected, in_connected_mode) = lane_of(0, 16);
     let (mut datagrams, in_datagram_mode) = lane_of(1, 16);
     let mode = Mode::Datagram;
-    datagrams.apply(IpSettings {
+    let in_mode = IpSettings {
         mode,
         ..settings(1)
-    });
+    };
+    datagrams.apply(Time(0), in_mode);
     let (ethernet, of_vnic) = vnic_lane(0, 1500);
     for lane in [connected, datagrams] {
         rig.commands.send(Command::AddLane(Box::new(lane)));

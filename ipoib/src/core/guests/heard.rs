@@ -216,7 +216,9 @@ impl Ipoib {
             self.announce_found(now, claim);
             return;
         }
-        self.guests.touch(now, claim.ip);
+        let touched = self.guests.touch(now, claim.ip);
+        // Peers know it at the interface's former address.
+        let unannounced = touched && !known.is_weak() && known.used < self.host_side.unannounced;
         let shown = claim.router.filter(|shown| known.router != Some(*shown));
         if let Some(router) = shown {
             self.guests.set_router(claim.ip, router);
@@ -226,13 +228,16 @@ impl Ipoib {
         } else {
             REFRESH_MS
         };
-        if shown.is_some() || now.0.saturating_sub(known.published.0) >= refresh {
+        if shown.is_some() || unannounced || now.0.saturating_sub(known.published.0) >= refresh {
             self.guests.set_published(now, claim.ip);
             self.publish_guest(claim.ip);
         }
         if shown.is_some() && known.router.is_none() {
             // Without this knowledge, the address was not announced.
             self.announce_found(now, claim);
+        }
+        if unannounced && !claim.broadcast {
+            self.announce_guest(now, claim.ip, false);
         }
     }
 

@@ -109,22 +109,22 @@ fn c118_guests_are_announced_when_the_address_changes() {
     let peer = teach(&mut c, b(), IP_B);
     guest_asks(&mut c, 0, G1, IP1, IP_B);
     guest_data(&mut c, 0, G2, IP2, peer);
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     assert!(sent(&mut c, 1).is_empty());
-    c.announce_guests(Time(1));
+    c.announce_guests(Time(1), T0);
     // No hints.
     let one = announcement(&c, IP1);
     assert_eq!(sent(&mut c, 1), std::slice::from_ref(&one));
     assert_eq!(sent(&mut c, 1001), [one]);
     // The host's announcement is not replaced.
     c.announce(ip(IP1), false);
-    c.announce_guests(Time(2000));
+    c.announce_guests(Time(2000), T0);
     assert!(sent(&mut c, 2000).contains(&announcement(&c, IP1)));
     let [next, last] = [2020, 5000].map(|now| sent(&mut c, now).len());
     assert_eq!((next, last), (0, 1));
     // An address that the host gave up is no guest's either.
     c.withdraw(ip(IP1));
-    c.announce_guests(Time(6000));
+    c.announce_guests(Time(6000), T0);
     assert!(sent(&mut c, 6000).is_empty());
 }
 
@@ -134,8 +134,8 @@ fn c118_hosts_with_the_interfaces_mac_are_announced_when_the_address_changes() {
     let mut c = a();
     c.set_stacked(true);
     guest_asks(&mut c, 0, MAC_A, IP2, IP_B);
-    c.set_local(address(0xa, 0x99));
-    c.announce_guests(Time(1));
+    c.set_local(T0, address(0xa, 0x99));
+    c.announce_guests(Time(1), T0);
     assert_eq!(sent(&mut c, 1), [announcement(&c, IP2)]);
 }
 
@@ -147,7 +147,7 @@ fn c118_many_guests_are_announced_one_after_the_other() {
         let ip = [10, 9, hi, lo];
         guest_asks(&mut c, 0, [2, 0, 0, 9, hi, lo], ip, ip);
     }
-    c.announce_guests(T0);
+    c.announce_guests(T0, T0);
     let seconds = (0..20).map(|second| {
         let moments = (second * 1000..(second + 1) * 1000).step_by(10);
         moments.map(|now| sent(&mut c, now).len()).sum::<usize>()
@@ -233,11 +233,56 @@ fn c125_the_router_flag_of_the_interfaces_own_addresses_is_asked_for() {
     answer[4] = 0xe0;
     let answer = icmpv6("fd05::1", "fd05::b", &answer);
     send(&mut c, Time(3), &frame(peer, MAC_A, 0x86dd, &answer));
-    c.set_local(address(0xa, 0x99));
-    c.announce_guests(Time(4));
+    c.set_local(T0, address(0xa, 0x99));
+    c.announce_guests(Time(4), T0);
     assert_eq!(advertised(&mut c, 4), [0xa0]);
     send(&mut c, Time(200_000), &data("fd05::1"));
     assert!(tap_frames(&mut c, 200_000).is_empty());
+}
+
+/// The guests may have moved to another host meanwhile, and their announcements there were not received.
+#[test]
+fn c118_a_guest_is_announced_after_an_outage_when_it_is_heard() {
+    let (mut c, mut sibling) = (a(), a());
+    teach(&mut c, b(), IP_B);
+    guest_asks(&mut c, 0, G1, IP1, IP_B);
+    guest_asks(&mut c, 0, MAC_A, IP2, IP_B);
+    c.drain_updates().for_each(|u| sibling.apply(T0, &u));
+    for replica in [&mut c, &mut sibling] {
+        replica.flush();
+        replica.set_local(Time(60_000), address(0xa, 0x99));
+    }
+    c.announce_guests(Time(60_000), Time(60_000));
+    assert!(sent(&mut c, 60_000).is_empty());
+    let peer = teach(&mut c, b(), IP_B);
+    for (mac, from) in [(G1, IP1), (MAC_A, IP2)] {
+        guest_data(&mut c, 61_000, mac, from, peer);
+        assert_eq!(sent(&mut c, 61_000), [announcement(&c, from)]);
+        guest_data(&mut c, 63_000, mac, from, peer);
+        assert!(sent(&mut c, 63_000).is_empty());
+    }
+    // The other replicas know it.
+    c.drain_updates()
+        .for_each(|u| sibling.apply(Time(63_000), &u));
+    teach(&mut sibling, b(), IP_B);
+    guest_data(&mut sibling, 65_000, G1, IP1, peer);
+    assert!(sent(&mut sibling, 65_000).is_empty());
+}
+
+/// The replica that reads the guest's frames announces the guest; a broadcast needs no announcement.
+#[test]
+fn c118_each_replica_announces_the_guests_that_it_hears() {
+    let (mut c, mut sibling) = (a(), a());
+    for (mac, ip) in [(G1, IP1), (G2, IP2)] {
+        guest_asks(&mut c, 0, mac, ip, IP_B);
+    }
+    c.drain_updates().for_each(|u| sibling.apply(T0, &u));
+    let peer = teach(&mut sibling, b(), IP_B);
+    sibling.set_local(Time(60_000), address(0xa, 0x99));
+    guest_data(&mut sibling, 61_000, G1, IP1, peer);
+    guest_asks(&mut sibling, 61_000, G2, IP2, IP_B);
+    let one = announcement(&sibling, IP1);
+    assert_eq!(sent(&mut sibling, 61_000), [one]);
 }
 
 #[test]

@@ -313,14 +313,14 @@ fn an_address_that_has_gone_is_not_announced_again_with_the_interfaces_mac_eithe
     let mut c = a();
     c.set_stacked(true);
     guest_asks(&mut c, 0, MAC_A, IP1, IP_B);
-    c.announce_guests(T0);
+    c.announce_guests(T0, T0);
     assert_eq!(sent(&mut c, 0), [announcement(&c, IP1)]);
     peer_asks(&mut c, 500, b(), IP1);
     assert!(sent(&mut c, 1000).is_empty());
     // An announcement at the host's own request does not depend on guests.
     guest_asks(&mut c, 20_000, MAC_A, IP2, IP_B);
     c.announce(ip(IP2), false);
-    c.announce_guests(Time(20_000));
+    c.announce_guests(Time(20_000), T0);
     c.set_stacked(false);
     assert_eq!(sent(&mut c, 20_000), [announcement(&c, IP2)]);
     assert_eq!(sent(&mut c, 21_000), [announcement(&c, IP2)]);
