@@ -68,7 +68,7 @@ struct Entry<P> {
     cost: u8,
     /// Former places in this window, the latest first.
     former: [Option<P>; FORMER_MAX],
-    /// The place of before the changes.
+    /// The place of before the changes; in a hold, the held place.
     home: Option<P>,
     /// The last change: the place that the key left, and the time.
     left: Option<(P, Time)>,
@@ -124,6 +124,9 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     /// Notes a packet from the present place of a key. Returns whether the key is held there: then each replica must
     /// note one such packet in a second.
     pub fn confirm(&mut self, now: Time, key: K) -> bool {
+        if self.held_until <= now {
+            return false;
+        }
         let held = self.entries.get_mut(&key).filter(|e| now < e.held_until);
         held.map(|entry| (entry.rival, entry.confirmed) = (None, now))
             .is_some()
@@ -133,6 +136,17 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     #[inline]
     pub fn is_silent(&self, now: Time, key: K) -> bool {
         now < self.held_until && self.entries.get(&key).is_some_and(|e| e.is_silent(now))
+    }
+
+    /// The place at which the key is held, if it is known. The key stays there even if the caller's table has no room
+    /// for it: else the next claim of the key would be followed.
+    #[inline]
+    pub fn held_at(&self, now: Time, key: K) -> Option<P> {
+        if self.held_until <= now {
+            return None;
+        }
+        let held = self.entries.get(&key).filter(|e| now < e.held_until);
+        held.and_then(|entry| entry.home)
     }
 
     /// Counts a change of `key` from one place to another; returns the reaction.
@@ -179,16 +193,17 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
         true
     }
 
-    /// Notes that another replica holds a place. Returns whether this replica holds it from now on, too: not if
-    /// it holds a place already, unless the place is the only one that still claims the key (`again`).
-    pub fn hold(&mut self, now: Time, key: K, again: bool) -> bool {
+    /// Notes that another replica holds a place; `None`: the place is unknown. Returns whether this replica holds it
+    /// from now on, too: not if it holds a place already, unless the place is the only one that still claims the key
+    /// (`again`).
+    pub fn hold(&mut self, now: Time, key: K, place: Option<P>, again: bool) -> bool {
         let Some(entry) = self.entry(now, key) else {
             return true;
         };
         if now < entry.held_until && !again {
             return false;
         }
-        entry.hold(now);
+        entry.hold(now, place);
         self.held_until = now.after(WINDOW_MS);
         true
     }
@@ -268,7 +283,7 @@ impl<P: Copy + PartialEq> Entry<P> {
     fn hold_at(&mut self, now: Time, place: P) -> Verdict<P> {
         let again = now < self.held_until;
         let first = !self.known;
-        self.hold(now);
+        self.hold(now, Some(place));
         Verdict::Hold {
             place,
             first,
@@ -276,11 +291,11 @@ impl<P: Copy + PartialEq> Entry<P> {
         }
     }
 
-    fn hold(&mut self, now: Time) {
+    fn hold(&mut self, now: Time, place: Option<P>) {
         self.known = true;
         self.held_until = now.after(WINDOW_MS);
         self.confirmed = now;
-        (self.home, self.left, self.rival) = (None, None, None);
+        (self.home, self.left, self.rival) = (place, None, None);
         self.begin(self.held_until);
     }
 
@@ -379,11 +394,11 @@ mod tests {
             assert!(two.note(Time(now), 1, from, to));
         }
         assert_eq!(two.change(Time(4), 1, 'b', 'a'), hold(true, 'a'));
-        assert!(one.hold(Time(4), 1, false));
+        assert!(one.hold(Time(4), 1, Some('a'), false));
         assert_eq!(one.change(Time(5), 1, 'b', 'a'), Verdict::Keep);
         // What the other replica did before it knew.
         assert!(!two.note(Time(5), 1, 'a', 'b'));
-        assert!(!two.hold(Time(5), 1, false));
+        assert!(!two.hold(Time(5), 1, Some('a'), false));
         assert!(two.note(Time(10_004), 1, 'a', 'b'));
     }
 
@@ -393,7 +408,7 @@ mod tests {
         let mut replicas =
             [(); 2].map(|()| counted::<u16, char>(ENTRIES_MAX, WhenFull::Keep).with_confirmation());
         for (replica, at) in replicas.iter_mut().zip([0, 3]) {
-            assert!(replica.hold(Time(at), 1, false));
+            assert!(replica.hold(Time(at), 1, Some('a'), false));
         }
         let [one, two] = &mut replicas;
         assert_eq!(one.change(Time(10_000), 1, 'a', 'b'), Verdict::Follow);
@@ -405,6 +420,30 @@ mod tests {
         assert_eq!(one.change(Time(10_002), 1, 'a', 'b'), Verdict::Follow);
         assert!(two.note(Time(10_003), 1, 'a', 'b'));
         assert_eq!(two.change(Time(10_003), 1, 'b', 'a'), hold(false, 'a'));
+    }
+
+    #[test]
+    fn a_held_place_is_known_until_the_hold_ends() {
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep).with_confirmation();
+        assert_eq!(d.held_at(Time(0), 1), None);
+        let mut place = 'a';
+        (0..4).for_each(|now| _ = swap(&mut d, now, &mut place));
+        assert_eq!(d.held_at(Time(10_002), 1), Some('a'));
+        assert_eq!(
+            (d.held_at(Time(10_003), 1), d.held_at(Time(3), 2)),
+            (None, None)
+        );
+        // Another place alone claims the key.
+        d.hold(Time(20_000), 1, Some('c'), false);
+        assert_eq!(d.change(Time(20_000), 1, 'c', 'b'), Verdict::Keep);
+        assert_eq!(d.held_at(Time(22_199), 1), Some('c'));
+        assert!(matches!(
+            d.change(Time(22_200), 1, 'c', 'b'),
+            Verdict::Hold { .. }
+        ));
+        assert_eq!(d.held_at(Time(22_200), 1), Some('b'));
+        d.hold(Time(40_000), 1, None, false);
+        assert_eq!(d.held_at(Time(40_000), 1), None);
     }
 
     /// A host changes its address. One of its threads still sends from the former one.
@@ -430,7 +469,7 @@ mod tests {
     fn a_key_is_not_held_where_nobody_is() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep).with_confirmation();
         assert!(!d.confirm(Time(0), 1));
-        d.hold(Time(0), 1, false);
+        d.hold(Time(0), 1, Some('a'), false);
         let mut at = |now, to| d.change(Time(now), 1, 'a', to);
         assert_eq!(at(100, 'b'), Verdict::Keep);
         // Two others claim it.
@@ -451,9 +490,9 @@ mod tests {
         assert_eq!(at(5300, 'b'), alone);
         // Another replica holds the former place.
         let mut other = counted::<u16, char>(ENTRIES_MAX, WhenFull::Keep).with_confirmation();
-        other.hold(Time(1000), 1, false);
-        assert!(!other.hold(Time(5301), 1, false));
-        assert!(other.hold(Time(5301), 1, true));
+        other.hold(Time(1000), 1, Some('a'), false);
+        assert!(!other.hold(Time(5301), 1, Some('a'), false));
+        assert!(other.hold(Time(5301), 1, Some('a'), true));
         assert!(other.confirm(Time(15_300), 1) && d.confirm(Time(15_299), 1));
         assert!(!other.confirm(Time(15_301), 1) && !d.confirm(Time(15_300), 1));
         assert!(!d.is_silent(Time(16_500), 1));
@@ -502,7 +541,7 @@ mod tests {
     #[test]
     fn a_reported_conflict_is_remembered_while_there_is_room() {
         let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
-        d.hold(Time(0), 0, false);
+        d.hold(Time(0), 0, Some('a'), false);
         for n in 1..=ENTRIES_MAX as u16 {
             d.change(Time(0), n, 'a', 'b');
         }
@@ -524,7 +563,7 @@ mod tests {
     #[test]
     fn the_oldest_reported_conflict_makes_room() {
         let mut d = counted(4, WhenFull::Follow);
-        (0..4).for_each(|n| assert!(d.hold(Time(n), n, false)));
+        (0..4).for_each(|n| assert!(d.hold(Time(n), n, Some('a'), false)));
         let late = |d: &mut Damping<u64, char>, n| d.change(Time(50_000), n, 'a', 'b');
         assert_eq!(late(&mut d, 9), Verdict::Follow);
         assert_eq!(d.entries.len(), 4);

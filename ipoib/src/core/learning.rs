@@ -322,7 +322,7 @@ impl Ipoib {
             Update::GuestForgotten { ip } => self.apply_guest_forgotten(*ip),
             Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),
             Update::Conflict { ip } => {
-                self.conflicts.hold(now, *ip, false);
+                self.conflicts.hold(now, *ip, None, false);
             }
             Update::SignedNd => self.signed_reported = true,
             Update::Dhcp { xid, client } => {

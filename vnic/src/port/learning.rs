@@ -78,12 +78,12 @@ impl VeswPort {
     /// Checks and learns the source LID of a packet. Returns whether it needs no further lookup in this second.
     #[inline]
     pub(super) fn hear_node(&mut self, now: Time, slid: Lid, meta: &Meta) -> Result<bool, Refusal> {
-        let (at, source) = (second(now), meta.source());
+        let source = meta.source();
         let origin = match self.is_sibling(slid) {
             // The list need not contain siblings.
             true if source.gid == self.settings.local.gid => Origin::Known,
             true => Origin::Forged,
-            false => self.nodes.check(at, slid, source),
+            false => self.check_node(now, slid, source),
         };
         match origin {
             Origin::Known => {}
@@ -102,6 +102,18 @@ impl VeswPort {
         Ok(true)
     }
 
+    /// Checks the address of a LID. A held LID is at its held address, even if a flood has evicted it.
+    #[inline]
+    fn check_node(&mut self, now: Time, lid: Lid, source: NodeAddress) -> Origin {
+        match self.nodes.check(second(now), lid, source) {
+            Origin::New => match self.node_damping.held_at(now, lid) {
+                Some(held) if held != source => Origin::Moved(held),
+                _ => Origin::New,
+            },
+            known => known,
+        }
+    }
+
     /// Reports another host that sends with this port's LID.
     #[cold]
     pub(super) fn hear_duplicate(&mut self, now: Time, other: NodeAddress) {
@@ -115,7 +127,8 @@ impl VeswPort {
 
     fn learn_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
         self.nodes.learn(second(now), lid, address);
-        self.publish_node(now, lid, address, false);
+        let is_held = self.node_damping.confirm(now, lid);
+        self.publish_node(now, lid, address, is_held);
     }
 
     fn publish_node(&mut self, now: Time, lid: Lid, address: NodeAddress, is_held: bool) {
@@ -179,16 +192,26 @@ impl VeswPort {
                 true
             }
             Heard::Elsewhere(from) => self.mac_moves(now, mac, Place::At(from), Place::At(lid)),
-            Heard::Unknown if self.near.lookup(mac).is_some() => {
-                self.mac_moves(now, mac, Place::Here, Place::At(lid))
-            }
             Heard::Unknown => {
-                self.put(now, mac, Place::At(lid), true);
+                let (near, place) = (self.near.lookup(mac), Place::At(lid));
+                if let Some(from) = self.elsewhere(now, mac, near.map(|_| Place::Here), place) {
+                    return self.mac_moves(now, mac, from, place);
+                }
+                let is_held = self.mac_damping.confirm(now, mac);
+                self.put(now, mac, place, true);
                 self.counters.mac_learned += 1;
-                self.publish_mac(now, mac, Place::At(lid), false);
+                self.publish_mac(now, mac, place, is_held);
                 true
             }
         }
+    }
+
+    /// The place of an address, if it is another one than `place`; `known` is the place in the tables. A held address
+    /// is at its held place, even if a flood has evicted it.
+    #[inline]
+    fn elsewhere(&self, now: Time, mac: Mac, known: Option<Place>, place: Place) -> Option<Place> {
+        let from = known.or_else(|| self.mac_damping.held_at(now, mac));
+        from.filter(|from| *from != place)
     }
 
     /// Handles a source address that must not be learned. Reports the interface's own address.
@@ -232,16 +255,20 @@ impl VeswPort {
                 self.republish_mac(now, mac, Place::Here, last);
                 true
             }
-            Heard::Unknown => match self.far.lookup(mac) {
-                Some(lid) => self.mac_moves(now, mac, Place::At(lid), Place::Here),
-                None => {
-                    match self.put(now, mac, Place::Here, true) {
-                        true => self.publish_mac(now, mac, Place::Here, false),
-                        false => self.refuse_near(now),
+            Heard::Unknown => {
+                let far = self.far.lookup(mac).map(Place::At);
+                match self.elsewhere(now, mac, far, Place::Here) {
+                    Some(from) => self.mac_moves(now, mac, from, Place::Here),
+                    None => {
+                        let is_held = self.mac_damping.confirm(now, mac);
+                        match self.put(now, mac, Place::Here, true) {
+                            true => self.publish_mac(now, mac, Place::Here, is_held),
+                            false => self.refuse_near(now),
+                        }
+                        true
                     }
-                    true
                 }
-            },
+            }
         };
         if followed {
             self.last_near = (mac, second(now));
@@ -353,7 +380,7 @@ impl VeswPort {
                     Some(_) => Some(Place::Here),
                     None => self.far.lookup(mac).map(Place::At),
                 };
-                let follows = match known.filter(|known| *known != place) {
+                let follows = match self.elsewhere(now, mac, known, place) {
                     Some(from) => self.mac_damping.note(now, mac, from, place),
                     None => {
                         self.mac_damping.confirm(now, mac);
@@ -373,7 +400,7 @@ impl VeswPort {
                 self.conflict_reported = Some(mac)
             }
             Update::MacKept { mac, place, again } => {
-                if self.mac_damping.hold(now, mac, again) {
+                if self.mac_damping.hold(now, mac, Some(place), again) {
                     self.put(now, mac, place, false);
                 }
             }
@@ -385,7 +412,7 @@ impl VeswPort {
             } => {
                 let listed_elsewhere =
                     self.nodes.check(second(now), lid, address) == Origin::Forged;
-                if !listed_elsewhere && self.node_damping.hold(now, lid, again) {
+                if !listed_elsewhere && self.node_damping.hold(now, lid, Some(address), again) {
                     self.nodes.learn(second(now), lid, address);
                     self.forget_last();
                 }
@@ -396,13 +423,16 @@ impl VeswPort {
     }
 
     fn apply_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
-        match self.nodes.check(second(now), lid, address) {
+        match self.check_node(now, lid, address) {
             Origin::Known | Origin::Again(_) => {
                 self.node_damping.confirm(now, lid);
             }
             // The list of the other replica was different.
             Origin::Forged => return,
-            Origin::New => self.nodes.learn(second(now), lid, address),
+            Origin::New => {
+                self.node_damping.confirm(now, lid);
+                self.nodes.learn(second(now), lid, address);
+            }
             Origin::Moved(from) => {
                 if !self.node_damping.note(now, lid, from, address) {
                     return;

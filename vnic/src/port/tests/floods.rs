@@ -2,12 +2,12 @@
 
 use proto::{Mac, Qpn, Time};
 
-use super::replicas::{cross, pair};
+use super::replicas::{cross, pair, pair_with};
 use super::world::Random;
 use crate::Lid;
 use crate::directory::NodeAddress;
 use crate::port::testing::*;
-use crate::port::{Meta, VeswPort};
+use crate::port::{Meta, Settings, VeswPort};
 
 pub const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 /// LID of the member with the guest.
@@ -142,10 +142,16 @@ fn a_lid_is_kept_for_an_owner_that_sends_and_not_for_one_that_is_gone() {
 }
 
 /// Another member claims the address of a guest, which the first replica hears. The second one receives a frame of the
-/// guest each 450 milliseconds, and more made-up addresses than the replicas tell each other.
+/// guest each 450 milliseconds, and more made-up addresses than the replicas tell each other. With a small limit, these
+/// addresses evict that of the guest.
 #[test]
 fn an_address_is_kept_for_an_owner_that_sends_beside_made_up_addresses() {
-    let mut replicas = pair();
+    for mac_limit in [Settings::MAC_LIMIT, 100] {
+        address_is_kept(pair_with(mac_limit));
+    }
+}
+
+fn address_is_kept(mut replicas: [VeswPort; 2]) {
     for replica in &mut replicas {
         hear(replica, 0, GUEST, HOME, &from(HOME, true));
     }
@@ -162,9 +168,70 @@ fn an_address_is_kept_for_an_owner_that_sends_beside_made_up_addresses() {
         }
         cross(now, &mut replicas);
     }
+    hear(
+        &mut replicas[1],
+        SOON + 9000,
+        GUEST,
+        HOME,
+        &from(HOME, true),
+    );
+    cross(SOON + 9000, &mut replicas);
     for replica in &mut replicas {
         let sent = send_at(replica, SOON + 9000, &frame(GUEST, mac(5)));
         assert_eq!(sent.dlid(), Some(Lid::new(HOME)));
+    }
+}
+
+/// Made-up addresses evict the kept address of a guest all the time.
+#[test]
+fn an_evicted_address_stays_kept_for_its_owner() {
+    let settings = Settings {
+        mac_limit: 100,
+        ..settings(5)
+    };
+    let mut port = port_with(settings, &info(5));
+    for now in [0, SOON] {
+        hear(&mut port, now, GUEST, HOME, &from(HOME, true));
+    }
+    for lid in 100..110 {
+        hear(&mut port, SOON, GUEST, lid, &from(lid, true));
+    }
+    let mut made_up = 0;
+    for now in (SOON + 20..SOON + 9000).step_by(EVERY as usize) {
+        made_up_addresses(&mut port, now, 200, &mut made_up);
+        for (lid, to) in [(99, ALL), (HOME, Lid::new(HOME)), (99, Lid::new(HOME))] {
+            hear(&mut port, now, GUEST, lid, &from(lid, true));
+            let sent = send_at(&mut port, now, &frame(GUEST, mac(5)));
+            assert_eq!(sent.dlid(), Some(to), "{now} ms, after a frame of {lid}");
+        }
+    }
+}
+
+/// Members with made-up LIDs make a port forget the address of a kept LID.
+#[test]
+fn a_forgotten_lid_stays_kept_for_its_owner() {
+    let mut port = port(5);
+    let claim = |number| NodeAddress {
+        qpn: Qpn::new(number),
+        ..address(HOME)
+    };
+    for now in [0, SOON] {
+        hear(&mut port, now, GUEST, HOME, &from(HOME, true));
+    }
+    for number in 0x900..0x910 {
+        let forged = from_address(claim(number), true);
+        hear(&mut port, SOON, GUEST, HOME, &forged);
+    }
+    for now in (SOON + 20..SOON + 4000).step_by(1000) {
+        for lid in 1000..18_000 {
+            hear(&mut port, now, mac(lid), lid, &from(lid, true));
+        }
+        let found = [claim(0x999), address(HOME), claim(0x999)].map(|source| {
+            hear(&mut port, now, GUEST, HOME, &from_address(source, true));
+            port.find(Lid::new(HOME))
+        });
+        let kept = Some(address(HOME));
+        assert_eq!(found, [None, kept, kept], "{now} ms");
     }
 }
 

@@ -10,9 +10,15 @@ const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
 /// Two replicas of port 5; the first one reports addresses behind the interface.
 pub fn pair() -> [VeswPort; 2] {
+    pair_with(Settings::MAC_LIMIT)
+}
+
+/// As [`pair`]; each replica keeps up to `mac_limit` addresses.
+pub fn pair_with(mac_limit: usize) -> [VeswPort; 2] {
     [true, false].map(|reports| {
         let settings = Settings {
             reports,
+            mac_limit,
             ..settings(5)
         };
         port_with(settings, &info(5))
