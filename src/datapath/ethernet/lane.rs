@@ -127,7 +127,7 @@ impl EthernetLane {
     }
 
     /// Applies the differences of new settings.
-    pub fn apply(&mut self, settings: EthernetSettings) {
+    pub fn apply(&mut self, now: Time, settings: EthernetSettings) {
         let EthernetLane { base, core, .. } = self;
         let was = std::mem::replace(&mut self.settings, settings);
         let is = &self.settings;
@@ -139,7 +139,7 @@ impl EthernetLane {
             core.set_mac(is.mac);
         }
         if is.local != was.local {
-            core.set_local(is.local);
+            core.set_local(now, is.local);
         }
         if is.learning != was.learning {
             core.set_learning(is.learning);

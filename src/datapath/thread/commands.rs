@@ -34,7 +34,9 @@ impl DataThread {
                 self.ethernet.management.add(name, endpoint, pkey);
             }
             Command::Ip(id, settings) => self.set_ip(id, now, settings),
-            Command::Ethernet(id, settings) => self.on_ethernet(id, |lane| lane.apply(*settings)),
+            Command::Ethernet(id, settings) => {
+                self.on_ethernet(id, |lane| lane.apply(now, *settings));
+            }
             Command::EthernetUpdate(id, update) => {
                 self.on_ethernet(id, |lane| lane.core.apply(now, &update));
             }

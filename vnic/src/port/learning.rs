@@ -78,10 +78,13 @@ impl VeswPort {
     /// Checks and learns the source LID of a packet. Returns whether it needs no further lookup in this second.
     #[inline]
     pub(super) fn hear_node(&mut self, now: Time, slid: Lid, meta: &Meta) -> Result<bool, Refusal> {
-        let source = meta.source();
-        let origin = match self.is_sibling(slid) {
+        let (source, is_sibling) = (meta.source(), self.is_sibling(slid));
+        let is_source = |former: NodeAddress| former.gid == source.gid;
+        let origin = match is_sibling {
             // The list need not contain siblings.
             true if source.gid == self.settings.local.gid => Origin::Known,
+            // The packet is accepted, but the next one is checked again: the former GID is valid for 50 ms only.
+            true if self.former_local(now).is_some_and(is_source) => return Ok(false),
             true => Origin::Forged,
             false => self.check_node(now, slid, source),
         };
@@ -91,7 +94,11 @@ impl VeswPort {
             Origin::New => self.learn_node(now, slid, source),
             Origin::Moved(from) => return Ok(self.node_moves(now, slid, from, source)),
             Origin::Forged => {
-                if !self.forged_reported {
+                // After a change of the GID, multicast of a sibling can loop back before this port knows the new
+                // GID. If another host sent the packet, the sibling receives it, too, and reports a duplicate of
+                // its LID.
+                let reported_by_sibling = is_sibling && meta.multicast;
+                if !self.forged_reported && !reported_by_sibling {
                     self.forged_reported = true;
                     let (lid, from) = (slid, source);
                     self.events.push(Event::ForgedLid { lid, from });

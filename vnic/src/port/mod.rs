@@ -56,8 +56,8 @@ pub use types::{
 /// Maximum number of addresses whose moves are counted; more than the guests of a host that all move at
 /// once. Further addresses are not followed until one of these has not moved for a while.
 const DAMPED_MAX: usize = 4096;
-/// Milliseconds after a move of a LID in which packets from its former address are late. The threads of an idle host
-/// need 5 ms to change the host's GID and to empty their queues.
+/// Milliseconds after a move of a LID, or a change of the own address, in which packets from the former address are
+/// late. The threads of an idle host need 5 ms to change the host's GID and to empty their queues.
 const LATE_MS: u64 = 50;
 /// Maximum number of pending events; further events are lost.
 const EVENTS_MAX: usize = 64;
@@ -88,6 +88,9 @@ struct Last {
 /// A replica of a virtual port.
 pub struct VeswPort {
     settings: Settings,
+    /// The own address on the fabric before the last change, and the time until which packets from it are late:
+    /// multicast of this port and of its siblings loops back.
+    former_local: Option<(NodeAddress, Time)>,
     switch: Switch,
     /// Interface and fabric are up.
     up: bool,
@@ -127,6 +130,7 @@ impl VeswPort {
     #[must_use]
     pub fn new(settings: Settings) -> VeswPort {
         VeswPort {
+            former_local: None,
             switch: Switch::new(&VeswPortInfo::default()),
             up: false,
             mtu: u16::MAX,
@@ -221,9 +225,18 @@ impl VeswPort {
     }
 
     /// Sets the port's own address on the fabric.
-    pub fn set_local(&mut self, local: NodeAddress) {
-        self.settings.local = local;
+    pub fn set_local(&mut self, now: Time, local: NodeAddress) {
+        let former = std::mem::replace(&mut self.settings.local, local);
+        if former != local {
+            self.former_local = Some((former, now.after(LATE_MS)));
+        }
         self.forget_last();
+    }
+
+    /// The port's own former address, while packets from it are late.
+    fn former_local(&self, now: Time) -> Option<NodeAddress> {
+        let (former, until) = self.former_local?;
+        (now < until).then_some(former)
     }
 
     /// Enables or disables learning. Disabling removes all learned addresses.

@@ -48,9 +48,12 @@ impl VeswPort {
     /// Checks a packet and learns its source LID. Returns whether the LID needs no further lookup in this second.
     #[inline]
     fn take(&mut self, now: Time, meta: &Meta, decoded: &Decoded<'_>) -> Result<bool, Refusal> {
-        let slid = decoded.header.slid;
-        if slid == self.switch.slid() && meta.source() != self.settings.local {
-            self.hear_duplicate(now, meta.source());
+        let (slid, source) = (decoded.header.slid, meta.source());
+        if slid == self.switch.slid()
+            && source != self.settings.local
+            && self.former_local(now) != Some(source)
+        {
+            self.hear_duplicate(now, source);
             return Err(Refusal::ForgedLid);
         }
         let common = self.switch.header();

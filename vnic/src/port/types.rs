@@ -242,7 +242,8 @@ pub enum Event {
         other: Place,
     },
     /// The source LID of a packet belongs to another address on the fabric. Each replica reports this once for each
-    /// list of members.
+    /// list of members. Multicast with the LID of a sibling is not reported here: the sibling reports
+    /// [`Event::DuplicateLid`].
     ForgedLid {
         /// LID.
         lid: Lid,

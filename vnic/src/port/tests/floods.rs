@@ -168,16 +168,15 @@ fn address_is_kept(mut replicas: [VeswPort; 2]) {
         }
         cross(now, &mut replicas);
     }
-    hear(
-        &mut replicas[1],
-        SOON + 9000,
-        GUEST,
-        HOME,
-        &from(HOME, true),
-    );
-    cross(SOON + 9000, &mut replicas);
+    let end = SOON + 9000;
     for replica in &mut replicas {
-        let sent = send_at(replica, SOON + 9000, &frame(GUEST, mac(5)));
+        let sent = send_at(replica, end, &frame(GUEST, mac(5)));
+        assert_ne!(sent.dlid(), Some(Lid::new(99)));
+    }
+    hear(&mut replicas[1], end, GUEST, HOME, &from(HOME, true));
+    cross(end, &mut replicas);
+    for replica in &mut replicas {
+        let sent = send_at(replica, end, &frame(GUEST, mac(5)));
         assert_eq!(sent.dlid(), Some(Lid::new(HOME)));
     }
 }
@@ -289,7 +288,7 @@ fn both_moved() -> [Vec<u64>; 2] {
         }
         for from in [0, 1] {
             let to = 1 - from;
-            ports[from].set_local(local[from]);
+            ports[from].set_local(Time(now), local[from]);
             let sent = send_at(
                 &mut ports[from],
                 now,

@@ -257,6 +257,57 @@ fn siblings_need_no_entry_in_the_list() {
     assert_eq!(got, Err(Refusal::ForgedLid));
 }
 
+/// The GID of a daemon changes. Multicast of the port and of its sibling, sent shortly before, loops back with the
+/// former GID.
+#[test]
+fn after_a_change_of_the_gid_late_packets_are_not_forged() {
+    let mut port = port(5);
+    port.set_siblings([Lid::new(6)]);
+    let now = 1000;
+    // The same address again is no change.
+    for _ in 0..2 {
+        port.set_local(Time(now), address(0x55));
+    }
+    let sibling = Meta {
+        src_gid: address(5).gid,
+        ..from(6, true)
+    };
+    let mut got = |after, meta: &Meta, lid| {
+        let packet = packet_to(ALL, lid);
+        let got = port.from_fabric(Time(now + after), meta, &packet);
+        (got.err(), port.poll_event())
+    };
+    let own = from(5, true);
+    for after in [0, 5, 49] {
+        assert_eq!(got(after, &sibling, 6), (None, None));
+        assert_eq!(got(after, &own, 5), (Some(Refusal::SelfMulticast), None));
+    }
+    // Somebody else has the address.
+    assert_eq!(got(50, &sibling, 6).0, Some(Refusal::ForgedLid));
+    let (lid, other) = (Lid::new(5), own.source());
+    let duplicate = Some(Event::DuplicateLid { lid, other });
+    assert_eq!(got(50, &own, 5), (Some(Refusal::ForgedLid), duplicate));
+}
+
+/// Multicast of a sibling can arrive with the new GID before the port gets the new GID. Multicast with the sibling's
+/// LID reaches the sibling, too: the sibling reports other hosts with its LID.
+#[test]
+fn multicast_with_a_siblings_lid_is_not_reported_as_forged() {
+    let mut port = port(5);
+    port.set_siblings([Lid::new(6)]);
+    let forged = |multicast| from_address(address(0x66), multicast);
+    let packet = packet_to(ALL, 6);
+    let got = port.from_fabric(Time(0), &forged(true), &packet);
+    assert_eq!((got, port.poll_event()), (Err(Refusal::ForgedLid), None));
+    // The real forger is still reported.
+    let packet = packet_to(Lid::new(5), 6);
+    let got = port.from_fabric(Time(0), &forged(false), &packet);
+    assert_eq!(got, Err(Refusal::ForgedLid));
+    let (lid, from) = (Lid::new(6), address(0x66));
+    assert_eq!(port.poll_event(), Some(Event::ForgedLid { lid, from }));
+    assert_eq!(port.counters().rx_forged_lid, 2);
+}
+
 #[test]
 fn a_duplicate_of_the_ports_lid_is_reported_once() {
     let mut port = port(5);
