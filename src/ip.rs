@@ -80,6 +80,9 @@ pub struct Ip {
     pub suspicious_claims: LogLimiter,
     /// The warning about signed neighbour discovery was logged.
     pub logged_signed: bool,
+    /// The host's addresses, which the interface's own link announces when its address changes. Hosts of VLANs are
+    /// guests: the cores know their addresses.
+    pub addresses: BTreeSet<IpAddr>,
     /// The interface's own link.
     pub link: IpLink,
     /// The links of VLANs, by VLAN id.
@@ -178,6 +181,7 @@ impl Ip {
             pins: pins(&spec.neighbours),
             suspicious_claims: LogLimiter::new(CLAIMS_APART_MS),
             logged_signed: false,
+            addresses: BTreeSet::new(),
             link: IpLink::new(link, None, address),
             vlans: BTreeMap::new(),
             trunk: None,

@@ -145,7 +145,7 @@ impl Interfaces {
         self.vnic_port_event(cx, at, &event);
     }
 
-    /// Has the links of a port announce their addresses.
+    /// The interfaces of a port announce the addresses of the host.
     fn announce_all(&mut self, cx: &mut Context, at: PortId) {
         let (netlink, port) = (&mut cx.host.netlink, &cx.ports[at]);
         let on_port = self.ips_mut().filter(|(i, _)| i.port == at);

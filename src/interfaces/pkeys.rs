@@ -186,12 +186,9 @@ impl Interfaces {
         let port = &cx.ports[at];
         port.send(|| Command::Flush(id));
         if let Some((interface, ip)) = self.with_link_mut(id)
-            && interface.up
+            && ip.link.id() == id
         {
-            let router = ip.is_router(interface, &mut cx.host.netlink);
-            if let Some(link) = ip.link_mut(id) {
-                link.announce(port, router);
-            }
+            ip.announce(interface, &mut cx.host.netlink, port);
         }
         self.sync_groups(cx, id);
     }

@@ -20,7 +20,7 @@ impl Ip {
     /// Whether the host is an IPv6 router on the interface. Announcements must say so: otherwise hosts delete their
     /// default route (RFC 4861, section 7.2.5). Packets of a bridge's port come from the bridge, so the
     /// setting of the bridge counts. The setting is read for each announcement, because it changes unnoticed.
-    pub fn is_router(&self, interface: &mut Interface, netlink: &mut Requests) -> bool {
+    fn is_router(&self, interface: &mut Interface, netlink: &mut Requests) -> bool {
         let ifindex = self.bridge.unwrap_or(interface.ifindex);
         let read = interface.inside(netlink, |_, netlink| netlink.forwards_ipv6(ifindex));
         match read {
@@ -57,7 +57,7 @@ impl Ip {
             }
             None => return,
         };
-        let gone: Vec<IpAddr> = self.link.addresses.difference(&found).copied().collect();
+        let gone: Vec<IpAddr> = self.addresses.difference(&found).copied().collect();
         gone.into_iter()
             .for_each(|ip| self.address_removed(interface, port, ip));
         found
@@ -68,7 +68,7 @@ impl Ip {
     /// An address was removed. The link must not announce it again, even if the link's own address changes:
     /// another host may have it then.
     pub fn address_removed(&mut self, interface: &Interface, port: &PortRuntime, address: IpAddr) {
-        if self.link.addresses.remove(&address) {
+        if self.addresses.remove(&address) {
             log::debug!("{}: no longer announces {address}", interface.name);
             port.send_first(Command::Withdraw(self.link.id(), address));
         }
@@ -83,18 +83,20 @@ impl Ip {
         port: &PortRuntime,
         address: IpAddr,
     ) {
-        if self.link.addresses.insert(address) && interface.up {
+        if self.addresses.insert(address) && interface.up {
             log::debug!("{}: announces {address}", interface.name);
             let router = address.is_ipv6() && self.is_router(interface, netlink);
             port.send_first(Command::Announce(self.link.id(), address, router));
         }
     }
 
-    /// All links announce all addresses of the host.
+    /// The interface's own link announces all addresses of the host.
     pub fn announce(&self, interface: &mut Interface, netlink: &mut Requests, port: &PortRuntime) {
         if interface.up {
             let router = self.is_router(interface, netlink);
-            self.links().for_each(|link| link.announce(port, router));
+            for address in &self.addresses {
+                port.send_first(Command::Announce(self.link.id(), *address, router));
+            }
         }
     }
 

@@ -36,9 +36,6 @@ pub struct IpLink {
     pub guests: Guests,
     /// The time of creation.
     pub created: Time,
-    /// The host's addresses, which the link announces when its own address changes. Empty for a VLAN: the
-    /// cores know the addresses of its hosts, as those of guests.
-    pub addresses: BTreeSet<IpAddr>,
     /// The settings as sent last; `None` before the link has lanes.
     sent: Option<IpSettings>,
 }
@@ -58,7 +55,6 @@ impl IpLink {
             host_groups: BTreeSet::new(),
             guests,
             created: now(),
-            addresses: BTreeSet::new(),
             sent: None,
         }
     }
@@ -124,13 +120,6 @@ impl IpLink {
             let id = self.id();
             port.send(|| Command::Ip(id, wanted.clone()));
             self.sent = Some(wanted);
-        }
-    }
-
-    /// Announces all addresses of the host. `router`: the host is an IPv6 router on the interface.
-    pub fn announce(&self, port: &PortRuntime, router: bool) {
-        for address in &self.addresses {
-            port.send_first(Command::Announce(self.id(), *address, router));
         }
     }
 
