@@ -265,10 +265,9 @@ impl Ipoib {
         }
     }
 
-    /// Announces a guest's address: peers may know it at a queue pair from before a restart. The daemon
-    /// announces the host's own addresses.
+    /// Announces a guest's address: peers may know it at a queue pair from before a restart.
     fn announce_found(&mut self, now: Time, claim: Claim) {
-        if claim.strong && !claim.broadcast && claim.mac != self.config.mac {
+        if claim.strong && !claim.broadcast {
             self.announce_guest(now, claim.ip, false);
         }
     }

@@ -139,6 +139,16 @@ fn c118_hosts_with_the_interfaces_mac_are_announced_when_the_address_changes() {
     assert_eq!(sent(&mut c, 1), [announcement(&c, IP2)]);
 }
 
+/// Peers may know the address at a queue pair from before a restart. The daemon does not know the address.
+#[test]
+fn hosts_with_the_interfaces_mac_are_announced_when_they_are_found() {
+    let mut c = a();
+    c.set_stacked(true);
+    let peer = teach(&mut c, b(), IP_B);
+    guest_answers(&mut c, 0, MAC_A, IP2, peer);
+    assert_eq!(sent(&mut c, 0), [announcement(&c, IP2)]);
+}
+
 #[test]
 fn c118_many_guests_are_announced_one_after_the_other() {
     let mut c = a();
@@ -233,6 +243,7 @@ fn c125_the_router_flag_of_the_interfaces_own_addresses_is_asked_for() {
     answer[4] = 0xe0;
     let answer = icmpv6("fd05::1", "fd05::b", &answer);
     send(&mut c, Time(3), &frame(peer, MAC_A, 0x86dd, &answer));
+    assert_eq!(advertised(&mut c, 3), [0xa0]);
     c.set_local(T0, address(0xa, 0x99));
     c.announce_guests(Time(4), T0);
     assert_eq!(advertised(&mut c, 4), [0xa0]);
