@@ -43,7 +43,7 @@ const AGE_MS: u64 = 30 * 60 * 1000;
 /// Time for which an unanswered address is presumed to be behind the host itself.
 const PRESUMED_MS: u64 = 60 * 1000;
 /// Minimum time between updates of an address's time of use.
-const TOUCH_MS: u64 = 1000;
+pub const TOUCH_MS: u64 = 1000;
 /// Maximum number of MACs of guests without a known IP address.
 const BARE_MAX: usize = 256;
 

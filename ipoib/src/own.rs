@@ -337,26 +337,27 @@ impl Announcer {
         self.pending.retain(|p| p.what.ip != ip || !p.guest);
     }
 
-    /// Announces an address of a guest, now and again later if it was a peer's. A flood of guests delays
-    /// neither the link nor the host's own announcements.
-    pub fn announce_guest(&mut self, now: Time, what: Announcement, again: bool) {
+    /// Announces an address of a guest, now and again later if it was a peer's. False: refused, because a flood of
+    /// guests must delay neither the link nor the host's own announcements.
+    pub fn announce_guest(&mut self, now: Time, what: Announcement, again: bool) -> bool {
         if now >= self.second.after(1000) {
             self.second = now;
             self.guests = 0;
         }
-        if self.guests < GUESTS_PER_SECOND {
-            self.guests += 1;
-            self.withdraw_guest(what.ip);
-            let left = if again { REPEATS } else { 1 };
-            self.add(what, left, GUESTS_PENDING_MAX, true);
+        if self.guests >= GUESTS_PER_SECOND {
+            return false;
         }
+        self.guests += 1;
+        self.withdraw_guest(what.ip);
+        let left = if again { REPEATS } else { 1 };
+        self.add(what, left, GUESTS_PENDING_MAX, true)
     }
 
-    /// Announces addresses of guests, one after the other, each again later.
-    pub fn announce_guests(&mut self, now: Time, all: impl Iterator<Item = Announcement>) {
+    /// Announces addresses of guests, one after the other, each again later. False: too many, some are refused.
+    pub fn announce_guests(&mut self, now: Time, all: impl Iterator<Item = Announcement>) -> bool {
         for (what, n) in all.zip(0..) {
             if self.pending.len() >= GUESTS_PENDING_MAX {
-                break;
+                return false;
             }
             // The host has announced this one itself.
             if !self.pending.iter().any(|p| p.what.ip == what.ip) {
@@ -368,6 +369,7 @@ impl Announcer {
                 });
             }
         }
+        true
     }
 
     /// Cancels all announcements.
@@ -375,8 +377,9 @@ impl Announcer {
         self.pending.clear();
     }
 
-    fn add(&mut self, what: Announcement, left: u8, max: usize, guest: bool) {
-        if self.pending.len() < max {
+    fn add(&mut self, what: Announcement, left: u8, max: usize, guest: bool) -> bool {
+        let has_room = self.pending.len() < max;
+        if has_room {
             self.pending.push(Pending {
                 what,
                 due: Time(0),
@@ -384,6 +387,7 @@ impl Announcer {
                 guest,
             });
         }
+        has_room
     }
 
     pub fn next(&mut self, now: Time) -> Option<Announcement> {

@@ -217,9 +217,10 @@ impl Ipoib {
     pub fn announce_guests(&mut self, now: Time, since: Time) {
         let here = |g: &&Guest| !g.is_weak() && g.used >= since;
         let all = self.guests.iter().filter(here);
-        self.announcer
-            .announce_guests(now, all.filter_map(Guest::announcement));
-        self.host_side.unannounced = since;
+        let all = all.filter_map(Guest::announcement);
+        if self.announcer.announce_guests(now, all) {
+            self.host_side.unannounced = since;
+        }
     }
 
     /// Returns the next Ethernet frame for the host side: a query for a guest, a correction, or a packet

@@ -10,7 +10,7 @@ use crate::arp::{Arp, REQUEST};
 use crate::core::learning::is_claimable;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
-use crate::guests::{Guest, Guests, Standing, TakenFrom};
+use crate::guests::{Guest, Guests, Standing, TOUCH_MS, TakenFrom};
 use crate::nd::{self, Kind};
 use crate::own::HostSide;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
@@ -216,13 +216,19 @@ impl Ipoib {
             self.announce_found(now, claim);
             return;
         }
-        let touched = self.guests.touch(now, claim.ip);
-        // Peers know it at the interface's former address.
-        let unannounced = touched && !known.is_weak() && known.used < self.host_side.unannounced;
         let shown = claim.router.filter(|shown| known.router != Some(*shown));
         if let Some(router) = shown {
             self.guests.set_router(claim.ip, router);
         }
+        // Peers know it at the interface's former address.
+        let unannounced = !known.is_weak()
+            && known.used < self.host_side.unannounced
+            && known.idle_ms(now) >= TOUCH_MS;
+        if unannounced && !claim.broadcast && !self.announce_guest(now, claim.ip, false) {
+            // The next frame tries again.
+            return;
+        }
+        self.guests.touch(now, claim.ip);
         let refresh = if claim.answer {
             ANSWER_REFRESH_MS
         } else {
@@ -232,12 +238,9 @@ impl Ipoib {
             self.guests.set_published(now, claim.ip);
             self.publish_guest(claim.ip);
         }
-        if shown.is_some() && known.router.is_none() {
+        if shown.is_some() && known.router.is_none() && !unannounced {
             // Without this knowledge, the address was not announced.
             self.announce_found(now, claim);
-        }
-        if unannounced && !claim.broadcast {
-            self.announce_guest(now, claim.ip, false);
         }
     }
 
@@ -272,10 +275,10 @@ impl Ipoib {
         }
     }
 
-    fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) {
-        if let Some(what) = self.guests.get(ip).and_then(Guest::announcement) {
-            self.announcer.announce_guest(now, what, again);
-        }
+    /// Announces a guest's address, if the Router flag is known. False: refused, because too many were announced.
+    fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) -> bool {
+        let what = self.guests.get(ip).and_then(Guest::announcement);
+        what.is_none_or(|what| self.announcer.announce_guest(now, what, again))
     }
 
     fn add_guest(&mut self, now: Time, claim: Claim) {

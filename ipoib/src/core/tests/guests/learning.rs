@@ -149,14 +149,21 @@ fn hosts_with_the_interfaces_mac_are_announced_when_they_are_found() {
     assert_eq!(sent(&mut c, 0), [announcement(&c, IP2)]);
 }
 
+/// A thousand guests announce themselves.
+fn many_guests(c: &mut Ipoib) -> Vec<(Mac, [u8; 4])> {
+    let numbers = (0..1000u16).map(u16::to_be_bytes);
+    let all = numbers.map(|[hi, lo]| ([2, 0, 0, 9, hi, lo], [10, 9, hi, lo]));
+    let all: Vec<_> = all.collect();
+    for (mac, ip) in &all {
+        guest_asks(c, 0, *mac, *ip, *ip);
+    }
+    all
+}
+
 #[test]
 fn c118_many_guests_are_announced_one_after_the_other() {
     let mut c = a();
-    for n in 0..1000u16 {
-        let [hi, lo] = n.to_be_bytes();
-        let ip = [10, 9, hi, lo];
-        guest_asks(&mut c, 0, [2, 0, 0, 9, hi, lo], ip, ip);
-    }
+    many_guests(&mut c);
     c.announce_guests(T0, T0);
     let seconds = (0..20).map(|second| {
         let moments = (second * 1000..(second + 1) * 1000).step_by(10);
@@ -294,6 +301,42 @@ fn c118_each_replica_announces_the_guests_that_it_hears() {
     guest_asks(&mut sibling, 61_000, G2, IP2, IP_B);
     let one = announcement(&sibling, IP1);
     assert_eq!(sent(&mut sibling, 61_000), [one]);
+}
+
+/// At most 100 guests are announced in a second.
+#[test]
+fn c118_a_guest_whose_announcement_is_refused_is_announced_when_it_is_heard_again() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    let guests = (0..150).map(|n| ([2, 0, 0, 9, 0, n], [10, 9, 0, n]));
+    for (mac, ip) in guests.clone() {
+        guest_asks(&mut c, 0, mac, ip, ip);
+    }
+    c.set_local(Time(60_000), address(0xa, 0x99));
+    for (now, expected) in [(61_000, 100), (63_000, 50), (65_000, 0)] {
+        for (mac, ip) in guests.clone() {
+            guest_data(&mut c, now, mac, ip, peer);
+        }
+        assert_eq!(sent(&mut c, now).len(), expected);
+    }
+}
+
+/// At most 768 announcements of guests are pending.
+#[test]
+fn c118_a_guest_beyond_the_pending_announcements_is_announced_when_it_is_heard() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    let guests = many_guests(&mut c);
+    c.set_local(Time(60_000), address(0xa, 0x99));
+    c.announce_guests(Time(60_000), T0);
+    let all = (60_000..80_000)
+        .step_by(10)
+        .flat_map(|now| sent(&mut c, now));
+    let all: Vec<_> = all.collect();
+    let missing = |c: &Ipoib, ip| !all.contains(&announcement(c, ip));
+    let (mac, ip) = guests.into_iter().find(|(_, ip)| missing(&c, *ip)).unwrap();
+    guest_data(&mut c, 90_000, mac, ip, peer);
+    assert_eq!(sent(&mut c, 90_000), [announcement(&c, ip)]);
 }
 
 #[test]
