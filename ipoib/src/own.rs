@@ -372,9 +372,9 @@ impl Announcer {
         true
     }
 
-    /// Cancels all announcements.
-    pub fn clear(&mut self) {
-        self.pending.clear();
+    /// Cancels all announcements. True: some were those of guests.
+    pub fn clear(&mut self) -> bool {
+        self.pending.drain(..).any(|p| p.guest)
     }
 
     fn add(&mut self, what: Announcement, left: u8, max: usize, guest: bool) -> bool {

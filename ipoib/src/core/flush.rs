@@ -1,5 +1,7 @@
 //! Removes all state about the link.
 
+use proto::Time;
+
 use super::Ipoib;
 use crate::event::Event;
 
@@ -8,11 +10,11 @@ impl Ipoib {
     /// the interface goes down or its partition changes (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`). Held
     /// frames are dropped and counted. Guests stay, because they are on the host side. Only the ends of
     /// connections are reported ([`Ipoib::poll_connection`]); [`Ipoib::pop_released_ah`] returns the
-    /// address handles.
+    /// address handles. Guests whose announcement was pending are announced when they are heard.
     ///
     /// Replicas are flushed one by one. Updates that another replica made before its flush may still
     /// arrive; like all updates about peers they are only hints.
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, now: Time) {
         self.drop_connections();
         let mut lost = self.resolver.clear() + self.flush_host_side();
         while self.connected.table.pop_released().is_some() {
@@ -27,7 +29,9 @@ impl Ipoib {
         }
         self.neighbours.flush();
         self.groups.flush();
-        self.announcer.clear();
+        if self.announcer.clear() {
+            self.host_side.unannounced = now;
+        }
         self.services.echo.clear();
         self.updates.clear();
         self.last_source = None;

@@ -267,7 +267,7 @@ fn c118_a_guest_is_announced_after_an_outage_when_it_is_heard() {
     guest_asks(&mut c, 0, MAC_A, IP2, IP_B);
     c.drain_updates().for_each(|u| sibling.apply(T0, &u));
     for replica in [&mut c, &mut sibling] {
-        replica.flush();
+        replica.flush(Time(50_000));
         replica.set_local(Time(60_000), address(0xa, 0x99));
     }
     c.announce_guests(Time(60_000), Time(60_000));
@@ -337,6 +337,32 @@ fn c118_a_guest_beyond_the_pending_announcements_is_announced_when_it_is_heard()
     let (mac, ip) = guests.into_iter().find(|(_, ip)| missing(&c, *ip)).unwrap();
     guest_data(&mut c, 90_000, mac, ip, peer);
     assert_eq!(sent(&mut c, 90_000), [announcement(&c, ip)]);
+}
+
+/// One guest sends after the change of the address, the other does not.
+#[test]
+fn c118_guests_whose_announcement_a_flush_cancels_are_announced_when_they_are_heard() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    for (mac, ip) in [(G1, IP1), (G2, IP2)] {
+        guest_asks(&mut c, 0, mac, ip, IP_B);
+    }
+    c.set_local(Time(1000), address(0xa, 0x99));
+    c.announce_guests(Time(1000), T0);
+    guest_data(&mut c, 1500, G2, IP2, peer);
+    c.flush(Time(2000));
+    assert!(sent(&mut c, 4000).is_empty());
+    let peer = teach(&mut c, b(), IP_B);
+    for (mac, ip) in [(G1, IP1), (G2, IP2)] {
+        guest_data(&mut c, 4000, mac, ip, peer);
+        assert_eq!(sent(&mut c, 4000), [announcement(&c, ip)]);
+        guest_data(&mut c, 6000, mac, ip, peer);
+    }
+    // No announcement was pending.
+    c.flush(Time(7000));
+    let peer = teach(&mut c, b(), IP_B);
+    guest_data(&mut c, 8000, G1, IP1, peer);
+    assert!(sent(&mut c, 8000).is_empty());
 }
 
 #[test]
