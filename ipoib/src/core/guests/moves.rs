@@ -8,7 +8,7 @@ use proto::{Mac, Time};
 use super::SILENT_MS;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
-use crate::guests::{Guest, Standing};
+use crate::guests::{Guest, Standing, TakenFrom};
 use crate::own::{Holder, HostSide};
 use crate::{DropReason, Event};
 
@@ -78,7 +78,8 @@ impl Ipoib {
 
     /// Refuses a frame to a peer whose IP address has moved to a guest, and sends the guest's MAC to the
     /// sender. The guest's broadcasts inform other hosts, but they may not receive neighbour discovery,
-    /// which is multicast. A frame to another peer, such as a gateway, is sent.
+    /// which is multicast. A frame to another peer, such as a gateway, is sent. If the address was known from the
+    /// peer's data only, the peer may be a gateway: the core sends the frame, and also the guest's MAC to the sender.
     #[inline]
     pub(in crate::core) fn is_not_stale(
         &mut self,
@@ -93,35 +94,34 @@ impl Ipoib {
         let stale = tap.destination();
         // A hint takes nothing from a peer.
         let claimed = |guest: &&Guest| guest.is_real() && !guest.is_weak() && guest.mac != stale;
-        let guest = self.guests.get(destination).filter(claimed);
-        let moved = guest.filter(|g| self.is_former_owner(now, stale, g));
-        match moved.map(|g| g.mac) {
-            Some(mac) => {
-                self.host_side.push(HostSide::Correct {
-                    stale,
-                    guest: Holder {
-                        ip: destination,
-                        mac,
-                    },
-                    to: Holder {
-                        ip: source,
-                        mac: tap.source(),
-                    },
-                });
-                Err(DropReason::ToGuest)
-            }
-            None => Ok(()),
+        let Some(guest) = self.guests.get(destination).filter(claimed) else {
+            return Ok(());
+        };
+        let Some(from) = self.former_owner(now, stale, guest) else {
+            return Ok(());
+        };
+        let guest = Holder {
+            ip: destination,
+            mac: guest.mac,
+        };
+        let to = Holder {
+            ip: source,
+            mac: tap.source(),
+        };
+        self.host_side.push(HostSide::Correct { stale, guest, to });
+        if from.weak {
+            return Ok(());
         }
+        Err(DropReason::ToGuest)
     }
 
-    /// Whether frames for a guest may have the MAC of the peer that had the guest's address. A MAC that no peer has any
-    /// more may have been that peer's.
-    fn is_former_owner(&self, now: Time, mac: Mac, guest: &Guest) -> bool {
-        let from = guest.taken_from.filter(|from| now < from.until);
-        from.is_some_and(|from| match self.neighbours.by_mac(mac) {
-            Some(slot) => self.neighbours.leads(slot, from.peer),
-            None => true,
-        })
+    /// The peer that had the address of a guest, if frames with this MAC are for it. A MAC that no peer has any more may
+    /// have been that peer's.
+    fn former_owner(&self, now: Time, mac: Mac, guest: &Guest) -> Option<TakenFrom> {
+        let from = guest.taken_from.filter(|from| now < from.until)?;
+        let slot = self.neighbours.by_mac(mac);
+        let is_its = slot.is_none_or(|slot| self.neighbours.leads(slot, from.peer));
+        is_its.then_some(from)
     }
 
     /// Whether a guest has an address that a hint must not take away.

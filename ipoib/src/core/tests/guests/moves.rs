@@ -185,6 +185,27 @@ fn a_guest_that_uses_a_former_mac_gets_a_correction() {
     ));
 }
 
+/// As after a restart of this host: the peer's packets are data only, and so are those of the guest that moves to
+/// this host. The peer may also be a gateway, so frames are still sent to it.
+#[test]
+fn a_guest_that_uses_the_mac_of_a_peer_that_is_known_from_data_gets_a_correction() {
+    let mut c = a();
+    let (former, to) = (address(0xc, 0x4c), c.local().gid());
+    let data = payload(0x0800, &ipv4(IP1, [10, 0, 0, 1], b"data"));
+    receive(&mut c, &meta(former, to), &data).unwrap();
+    let stale = c.neighbours().next().unwrap().mac;
+    let peer = teach(&mut c, b(), IP_B);
+    guest_asks(&mut c, 0, G2, IP2, IP_B);
+    guest_data(&mut c, 10, G1, IP1, peer);
+    guest_answers(&mut c, 11, G1, IP1, peer);
+    tap_frames(&mut c, 11);
+    let to_former = frame(stale, G2, 0x0800, &ipv4(IP2, IP1, b""));
+    let fate = send(&mut c, Time(20), &to_former);
+    assert!(matches!(fate, Sent::Forward(_, q, _) if q == former.qpn()));
+    let reply = arp(2, &G1, IP1, &G2, IP2);
+    assert_eq!(tap_frames(&mut c, 20), [frame(G2, stale, 0x0806, &reply)]);
+}
+
 /// The guests are in different subnets. The gateway, a peer, never had the address.
 #[test]
 fn a_guest_reaches_another_through_a_gateway_after_a_move() {
