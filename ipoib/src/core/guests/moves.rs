@@ -97,8 +97,13 @@ impl Ipoib {
         let Some(guest) = self.guests.get(destination).filter(claimed) else {
             return Ok(());
         };
-        let Some(from) = self.former_owner(now, stale, guest) else {
-            return Ok(());
+        let is_refused = match self.neighbours.by_mac(stale) {
+            // The peer is gone; or a guest that came from a peer uses the MAC under which peers see this host.
+            None => true,
+            Some(slot) => match self.former_owner(now, slot, guest) {
+                Some(from) => !from.weak,
+                None => return Ok(()),
+            },
         };
         let guest = Holder {
             ip: destination,
@@ -109,19 +114,16 @@ impl Ipoib {
             mac: tap.source(),
         };
         self.host_side.push(HostSide::Correct { stale, guest, to });
-        if from.weak {
-            return Ok(());
+        if is_refused {
+            return Err(DropReason::ToGuest);
         }
-        Err(DropReason::ToGuest)
+        Ok(())
     }
 
-    /// The peer that had the address of a guest, if frames with this MAC are for it. A MAC that no peer has any more may
-    /// have been that peer's.
-    fn former_owner(&self, now: Time, mac: Mac, guest: &Guest) -> Option<TakenFrom> {
+    /// The peer that had the address of a guest, if frames for this entry go to it.
+    fn former_owner(&self, now: Time, slot: u32, guest: &Guest) -> Option<TakenFrom> {
         let from = guest.taken_from.filter(|from| now < from.until)?;
-        let slot = self.neighbours.by_mac(mac);
-        let is_its = slot.is_none_or(|slot| self.neighbours.leads(slot, from.peer));
-        is_its.then_some(from)
+        self.neighbours.leads(slot, from.peer).then_some(from)
     }
 
     /// Whether a guest has an address that a hint must not take away.

@@ -185,6 +185,25 @@ fn a_guest_that_uses_a_former_mac_gets_a_correction() {
     ));
 }
 
+/// A guest comes from a peer. There it knew this host's guests by the MAC under which peers see this host.
+#[test]
+fn a_guest_that_came_from_a_peer_gets_the_macs_of_other_guests() {
+    let mut c = a();
+    teach(&mut c, b(), IP1);
+    guest_asks(&mut c, 0, G2, IP2, IP2);
+    guest_asks(&mut c, 10, G1, IP1, IP1);
+    tap_frames(&mut c, 10);
+    let own = crate::peer_mac(&c.local());
+    let fate = send(
+        &mut c,
+        Time(20),
+        &frame(own, G1, 0x0800, &ipv4(IP1, IP2, b"")),
+    );
+    assert_eq!(fate, Sent::Dropped(DropReason::ToGuest));
+    let reply = arp(2, &G2, IP2, &G1, IP1);
+    assert_eq!(tap_frames(&mut c, 20), [frame(G1, own, 0x0806, &reply)]);
+}
+
 /// As after a restart of this host: the peer's packets are data only, and so are those of the guest that moves to
 /// this host. The peer may also be a gateway, so frames are still sent to it.
 #[test]
