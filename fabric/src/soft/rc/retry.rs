@@ -22,6 +22,10 @@ const FOREVER: u8 = 7;
 /// a network that loses many packets many are necessary before the peer may be considered gone.
 const DOUBLED_MAX: u8 = 3;
 
+/// The interval doubles at most up to this part of the local ACK timeout. Where round trips vary much, it
+/// would otherwise reach the timeout, and each retry would be a single packet.
+const DOUBLED_PART: u32 = 4;
+
 /// The longest interval between retransmissions if no timeout was negotiated.
 const ASK_MAX: Duration = Duration::from_secs(4);
 
@@ -156,7 +160,8 @@ impl Retry {
             return;
         }
         let longest = self.timeout.unwrap_or(ASK_MAX);
-        let wait = (rto * (1 << self.backoff.min(DOUBLED_MAX))).min(longest);
+        let doubled = rto * (1 << self.backoff.min(DOUBLED_MAX));
+        let wait = doubled.min(rto.max(longest / DOUBLED_PART)).min(longest);
         self.overdue = Some(now.after(wait));
     }
 
@@ -204,13 +209,13 @@ mod tests {
     const RTO: Duration = Duration::from_millis(5);
 
     /// Runs until no retries are left; returns the number of retransmissions and the total time.
-    fn give_up(retry: &mut Retry) -> (usize, Duration) {
+    fn give_up(retry: &mut Retry, rto: Duration) -> (usize, Duration) {
         let start = Instant(1_000_000);
-        retry.sent(start, RTO);
+        retry.sent(start, rto);
         let mut asked = 0;
         loop {
             let now = retry.deadline().unwrap();
-            match retry.expire(now, RTO) {
+            match retry.expire(now, rto) {
                 Expired::Exhausted => return (asked, now.since(start)),
                 Expired::Overdue => asked += 1,
                 other => panic!("{other:?}"),
@@ -222,17 +227,33 @@ mod tests {
     fn asking_early_does_not_spend_tries() {
         let mut retry = Retry::default();
         retry.configure(15, 7, 7);
-        let (asked, after) = give_up(&mut retry);
+        let (asked, after) = give_up(&mut retry, RTO);
         // 134.2 ms, and seven retries.
         assert_eq!(after, Duration::from_nanos(8 * (4096 << 15)));
         assert!(asked > 20 && asked < 50, "{asked}");
+    }
+
+    /// If some packets are late by 20 ms, an acknowledgement is awaited for about 40 ms.
+    #[test]
+    fn where_round_trips_vary_much_a_retry_is_more_than_one_packet() {
+        let mut retry = Retry::default();
+        retry.configure(15, 7, 7);
+        let (asked, after) = give_up(&mut retry, 8 * RTO);
+        assert_eq!(after, Duration::from_nanos(8 * (4096 << 15)));
+        assert!(asked >= 24, "{asked}");
+        // An acknowledgement is awaited for longer than the local ACK timeout.
+        retry.configure(15, 7, 7);
+        assert_eq!(give_up(&mut retry, 100 * RTO).0, 7);
     }
 
     #[test]
     fn without_retries_the_first_timeout_fails() {
         let mut retry = Retry::default();
         retry.configure(14, 0, 0);
-        assert_eq!(give_up(&mut retry), (0, Duration::from_nanos(4096 << 14)));
+        assert_eq!(
+            give_up(&mut retry, RTO),
+            (0, Duration::from_nanos(4096 << 14))
+        );
         assert!(!retry.not_ready(Instant(0), 1));
     }
 
