@@ -232,7 +232,7 @@ impl Requester {
             counts.retransmitted += count;
             self.retransmits += count;
             // An acknowledgement does not tell the original from the retransmission (Karn's algorithm),
-            // unless the original is known to be lost.
+            // unless the peer has reported the original missing.
             let is_named = self.named.is_some_and(|(at, _)| at == run.start);
             self.timed = (is_named && run.start == self.oldest).then_some((run.start, now));
             if let Some(recovery) = &mut self.recovery {

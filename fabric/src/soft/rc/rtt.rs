@@ -34,6 +34,22 @@ pub struct Rtt {
 impl Rtt {
     /// Adds the round trip time of a packet that was sent once.
     pub fn sample(&mut self, now: Instant, sample: Duration) {
+        self.smooth(sample);
+        if now.since(self.epoch) > EPOCH {
+            self.epoch = now;
+            self.least = [None, self.least[0]];
+        }
+        self.least[0] = Some(self.least[0].map_or(sample, |least| least.min(sample)));
+    }
+
+    /// Adds the time from the retransmission of a packet that the peer reported missing to its
+    /// acknowledgement. This time is no minimum: the packet may only be late, and the acknowledgement may be
+    /// that of the original.
+    pub fn sample_of_resent(&mut self, sample: Duration) {
+        self.smooth(sample);
+    }
+
+    fn smooth(&mut self, sample: Duration) {
         if self.smoothed.is_zero() {
             self.smoothed = sample;
             self.variation = sample / 2;
@@ -41,11 +57,6 @@ impl Rtt {
             self.variation = (self.variation * 3 + self.smoothed.abs_diff(sample)) / 4;
             self.smoothed = (self.smoothed * 7 + sample) / 8;
         }
-        if now.since(self.epoch) > EPOCH {
-            self.epoch = now;
-            self.least = [None, self.least[0]];
-        }
-        self.least[0] = Some(self.least[0].map_or(sample, |least| least.min(sample)));
     }
 
     /// The smoothed round trip time; zero before the first sample.

@@ -152,7 +152,10 @@ impl Requester {
             && at < to
         {
             self.timed = None;
-            self.rtt.sample(now, now.since(sent));
+            match self.named {
+                Some((named, _)) if named == at => self.rtt.sample_of_resent(now.since(sent)),
+                _ => self.rtt.sample(now, now.since(sent)),
+            }
             if self.rtt.is_queueing() {
                 self.window.shrink(Congestion::Delay, at, self.next);
             }

@@ -615,3 +615,45 @@ fn a_packet_that_was_named_missing_measures_the_round_trip_as_well() {
     a.take(&[ack(2, A, ACK, 3)]);
     assert_eq!(a.qp.statistics().srtt, Duration::from_millis(2));
 }
+
+#[test]
+fn a_packet_that_was_named_missing_but_only_late_does_not_set_the_minimum_round_trip() {
+    let mut a = Side::connected(
+        A,
+        B,
+        Choices {
+            mtu: IbMtu::B4096,
+            psn: 0,
+            ..Choices::default()
+        },
+    );
+    let round_trip = Duration::from_millis(20);
+    let mut sent = 0;
+    let mut send = |a: &mut Side| {
+        while a.qp.room(a.now) == Room::Open {
+            a.post(&message(0, 4096));
+            sent += 1;
+        }
+        a.send(true);
+        a.wait(round_trip);
+        sent
+    };
+    for _ in 0..10 {
+        let sent = send(&mut a);
+        a.take(&[ack(sent - 1, A, ACK, sent)]);
+    }
+    let window = a.qp.statistics().window;
+    let first = a.qp.statistics().tx_messages as u32;
+    let sent = send(&mut a);
+    a.take(&[ack(first, A, 0x60, first)]);
+    a.send(true);
+    // The acknowledgement of the original.
+    a.wait(Duration::from_micros(500));
+    a.take(&[ack(sent - 1, A, ACK, sent)]);
+    for _ in 0..10 {
+        let sent = send(&mut a);
+        a.take(&[ack(sent - 1, A, ACK, sent)]);
+    }
+    // Later round trips do not count as a full queue.
+    assert!(a.qp.statistics().window >= window);
+}
