@@ -26,7 +26,7 @@
 //! ```
 //!
 //! `RC_SIM_SEED` is the first seed, from 1; the next ones follow until enough messages were sent.
-//! `RC_SIM_TRACE=1` prints every packet sent and received.
+//! `RC_SIM_TRACE=1` prints every packet sent and received, and every outage.
 
 #[allow(unsafe_code)]
 mod bounds;

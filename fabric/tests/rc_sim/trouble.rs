@@ -4,6 +4,7 @@ use fabric::PKey;
 use fabric::soft::wire::{Aeth, Extended, ImmDt, Repr, opcode};
 
 use crate::network::{MILLISECOND, SECOND, Time};
+use crate::node::is_traced;
 use crate::packets::forge;
 use crate::scenario::Trouble;
 use crate::world::World;
@@ -15,13 +16,24 @@ impl World {
     }
 
     pub fn make_trouble(&mut self) {
+        if self.is_unrepaired() {
+            self.trouble_at = Some(self.now + MILLISECOND);
+            return;
+        }
         let (a, b) = self.two_nodes();
         let until = self.now + self.random.below(500 * MILLISECOND);
         match self.s.trouble {
             Trouble::None => {}
             Trouble::Outages => {
+                let both = self.random.percent(50);
+                if is_traced() {
+                    let now = self.now;
+                    eprintln!(
+                        "{now} ns outage from {a} to {b} until {until} ns, both ways: {both}"
+                    );
+                }
                 self.network.cut(a, b, until);
-                if self.random.percent(50) {
+                if both {
                     self.network.cut(b, a, until);
                 }
             }
@@ -60,8 +72,18 @@ impl World {
         self.plan_trouble();
         if matches!(self.s.trouble, Trouble::Outages | Trouble::Pauses) {
             // The next trouble starts when this one is over and its effects are repaired.
+            self.trouble_over = until;
             self.trouble_at = Some(until + self.random.between(1, 1000) * MILLISECOND);
         }
+    }
+
+    /// Whether a queue pair has waited for an acknowledgement since before the end of the last trouble. For a
+    /// requester, two troubles without progress between them are one trouble, which may last longer than
+    /// its retries.
+    fn is_unrepaired(&self) -> bool {
+        let since = self.now - self.trouble_over;
+        let mut sides = self.nodes.iter().flat_map(|node| node.sides.values());
+        sides.any(|side| side.checks.waited(self.now) > since)
     }
 
     /// Sends a forged packet to a queue pair of a node, in the name of its peer, with a PSN far from

@@ -58,6 +58,8 @@ pub struct World {
     pub network: Network,
     next_qpn: u32,
     pub trouble_at: Option<Time>,
+    /// When the last outage or pause ends.
+    pub trouble_over: Time,
     pub vanished: Option<usize>,
     /// When the last message arrived, and the number of messages by then.
     last_arrival: (Time, u64),
@@ -81,6 +83,7 @@ impl World {
             network: Network::new(s.seed ^ 0xe7, s.nodes, s.impairments),
             next_qpn: 0x11,
             trouble_at: None,
+            trouble_over: 0,
             vanished: None,
             last_arrival: (0, 0),
             outcome: Outcome::default(),
