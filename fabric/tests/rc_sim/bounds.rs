@@ -5,7 +5,7 @@ use fabric::soft::wire::{Extended, Repr, opcode};
 use fabric::{IbMtu, Instant, PKey};
 use kit::allocator::Ledger;
 
-use super::Replay;
+use super::{Replay, setting};
 use crate::engine_themes::weather;
 use crate::engines::{self, Weather};
 use crate::network::{Impairments, MICROSECOND};
@@ -35,32 +35,47 @@ fn a_seed_gives_the_same_world_again() {
     assert_eq!(run(), run());
 }
 
-/// 64 KiB messages over a link of ten gigabits a second with a shallow queue.
-fn fast_link(loss: u32, plain_responders: bool) -> Outcome {
-    let scenario = Scenario {
-        impairments: Impairments {
-            loss,
-            latency: 20 * MICROSECOND,
-            rate: 10_000_000_000,
-            queue: 256 << 10,
-            ..Impairments::default()
-        },
-        mtu: IbMtu::B1024,
-        sizes: Sizes::Jumbo,
-        burst: 1000,
-        gap: 0,
-        blocked: 0,
-        plain_responders,
-        failures: Failures::None,
-        ..Scenario::fair(5, 300)
-    };
-    World::new(&scenario).run()
+/// Number of worlds of which the sum is compared. See [`one_per_cent_of_loss_costs_less_than_half`].
+const FAST_LINKS: u64 = 20;
+
+/// 64 KiB messages over links of ten gigabits a second with a shallow queue.
+fn fast_links(loss: u32, plain_responders: bool) -> Outcome {
+    let mut sum = Outcome::default();
+    let first = setting("RC_SIM_SEED").unwrap_or(1);
+    for seed in first..first + FAST_LINKS {
+        let scenario = Scenario {
+            impairments: Impairments {
+                loss,
+                latency: 20 * MICROSECOND,
+                rate: 10_000_000_000,
+                queue: 256 << 10,
+                ..Impairments::default()
+            },
+            mtu: IbMtu::B1024,
+            sizes: Sizes::Jumbo,
+            burst: 1000,
+            gap: 0,
+            blocked: 0,
+            plain_responders,
+            failures: Failures::None,
+            ..Scenario::fair(seed, 300)
+        };
+        sum.add(&World::new(&scenario).run());
+    }
+    sum
 }
 
 /// One per cent of loss must not halve the throughput.
+///
+/// Each direction of a world has about 18,400 packets, which occupy the link for 16 ms. 184 of them are
+/// lost. A loss costs a round trip, unless the NAK or the retransmission is lost as well, which happens to
+/// 2 % of them: then the requester waits for its timeout, 2 to 5 ms. So a direction waits 3.7 times, for 7
+/// to 18 ms. In one world this number varies by half of its value, and a loss among the first packets may
+/// cost the 50 ms of the first timeout: one world in ten takes more than twice the time, without a fault.
+/// In the sum of 20 worlds, the number of waits varies by an eighth.
 #[test]
 fn one_per_cent_of_loss_costs_less_than_half() {
-    let (clean, lossy) = (fast_link(0, false), fast_link(10_000, false));
+    let (clean, lossy) = (fast_links(0, false), fast_links(10_000, false));
     println!("clean {clean:?}, lossy {lossy:?}");
     assert!(lossy.took < 2 * clean.took);
     // Packets lost on the link or in the queue are sent again, and few others.
@@ -70,7 +85,7 @@ fn one_per_cent_of_loss_costs_less_than_half() {
 /// The same with peers that discard packets after a gap: the requester sends all of them again.
 #[test]
 fn one_per_cent_of_loss_at_plain_responders() {
-    let (clean, lossy) = (fast_link(0, true), fast_link(10_000, true));
+    let (clean, lossy) = (fast_links(0, true), fast_links(10_000, true));
     println!("clean {clean:?}, lossy {lossy:?}");
     assert!(lossy.took < 5 * clean.took);
 }
