@@ -17,7 +17,6 @@ use std::sync::Arc;
 use rtnl::{Link, Requests};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Uid, geteuid};
 
 pub use adopt::temporary_name;
 pub use error::TapError;
@@ -146,7 +145,6 @@ impl Tap {
         let total = fds.len();
         let name = sys::interface_name(&fds[0])
             .map_err(|errno| TapError::setup("(inherited)", "read its name", errno))?;
-        protect(&fds[0], &name)?;
         let link = match Requests::new()?.link_by_name(&name) {
             Ok(link) if link.tun.is_some_and(|tun| tun.tap) => link,
             Err(e) if !e.is_not_found() => return Err(e.into()),
@@ -376,23 +374,9 @@ fn open_queues(name: &str, plan: &Plan) -> Result<Vec<Arc<OwnedFd>>, TapError> {
         };
         sys::set_interface(&queue, name, plan.flags | exclusive)
             .map_err(|errno| TapError::attach(name, errno))?;
-        if number == 0 {
-            protect(&queue, name)?;
-        }
         queues.push(Arc::new(queue));
     }
     Ok(queues)
-}
-
-/// Keeps other users from opening queues: every user may open a TAP without an owner (drivers/net/tun.c,
-/// `tun_not_capable`). Comes before the link is read, so that [`refuse_other_holder`] finds a user who has opened
-/// a queue before. Another owner is replaced: whoever opened the TAP before may have set that owner. The owner is
-/// always root, also if the daemon runs as another user: NetworkManager compares the owner with its profile. The
-/// daemon needs no ownership, because it has CAP_NET_ADMIN.
-fn protect(queue: &OwnedFd, name: &str) -> Result<(), TapError> {
-    // A user namespace may not have root.
-    let done = sys::set_owner(queue, Uid::ROOT).or_else(|_| sys::set_owner(queue, geteuid()));
-    done.map_err(|errno| TapError::setup(name, "set the owner", errno))
 }
 
 fn set_offloads(tun: &OwnedFd) -> rustix::io::Result<Offloads> {

@@ -63,8 +63,7 @@ fn shown() -> String {
         // A program has it open now.
         let line = line
             .replace("vnet_hdr on", "vnet_hdr off")
-            .replace("numqueues 2", "numqueues 0")
-            .replace(" user root", "");
+            .replace("numqueues 2", "numqueues 0");
         let words = line.split_whitespace().filter(|word| {
             !matches!(*word, "tentative" | "linkdown" | "state" | "UP" | "DOWN")
                 && !word.contains("LOWER_UP")

@@ -13,8 +13,7 @@ use netdev::tap::{
     is_gone,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Uid;
-use rustix::thread::{CapabilitySet, UnshareFlags, set_thread_res_uid};
+use rustix::thread::{CapabilitySet, UnshareFlags};
 
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -425,96 +424,6 @@ fn a_name_that_cannot_be_a_tap_is_refused() {
             assert!(matches!(error, TapError::Queues(_)), "{error}");
         }
         assert!(!exists());
-    });
-}
-
-/// Opens a queue of the TAP `ib0`, which has several, without any of [`Tap`]'s settings.
-fn open_queue() -> std::io::Result<OwnedFd> {
-    attach(device()?)
-}
-
-fn device() -> std::io::Result<OwnedFd> {
-    let mut options = std::fs::File::options();
-    let opened = options.read(true).write(true).open("/dev/net/tun");
-    opened.map(OwnedFd::from)
-}
-
-/// The same as a user without any rights. Everybody may open the device node on most hosts.
-fn open_queue_as_nobody() -> std::io::Result<OwnedFd> {
-    let opening = std::thread::spawn(|| {
-        let device = device()?;
-        // With the user, the kernel takes the capabilities away.
-        set_thread_res_uid(None, Uid::from_raw(65534), None)?;
-        attach(device)
-    });
-    opening.join().unwrap()
-}
-
-/// TUNSETIFF.
-fn attach(device: OwnedFd) -> std::io::Result<OwnedFd> {
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
-    // `struct ifreq`: the name in 16 bytes, then the flags.
-    let mut request = [0u8; size_of::<libc::ifreq>()];
-    request[..3].copy_from_slice(b"ib0");
-    request[16..18].copy_from_slice(&(flags as u16).to_ne_bytes());
-    // SAFETY: no safe wrapper exists; the kernel reads and writes one `struct ifreq`, which outlives the call.
-    let done = unsafe {
-        libc::ioctl(
-            std::os::fd::AsRawFd::as_raw_fd(&device),
-            libc::TUNSETIFF,
-            request.as_mut_ptr(),
-        )
-    };
-    match done {
-        0 => Ok(device),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
-fn assert_refused(opened: std::io::Result<OwnedFd>, when: &str) {
-    let error = opened.expect_err(when);
-    assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{when}: {error}");
-}
-
-#[test]
-fn a_local_user_cannot_open_a_queue_of_an_interface() {
-    in_namespace(|| {
-        let (tap, queues) = configured(2);
-        assert_refused(open_queue_as_nobody(), "a new interface");
-        let fds = kept(&tap);
-        close((tap, queues));
-        assert_refused(open_queue_as_nobody(), "kept queues");
-        close(fds);
-        close(Tap::open(&options(2, true)).unwrap());
-        assert_refused(open_queue_as_nobody(), "a left interface");
-    });
-}
-
-/// Interfaces of `ip tuntap` and of older daemons have no owner. One with another owner may have got the owner from
-/// any user who opened it before.
-#[test]
-fn a_local_user_cannot_open_a_queue_of_an_adopted_interface() {
-    in_namespace(|| {
-        for owner in ["", "user 65534"] {
-            run(&format!(
-                "ip tuntap add dev ib0 mode tap multi_queue {owner}"
-            ));
-            close(open_queue_as_nobody().expect("nothing prevents it yet"));
-            let opened = Tap::open(&options(2, false)).unwrap();
-            assert_refused(open_queue_as_nobody(), "an adopted interface");
-            close(opened);
-            run("ip link del ib0");
-
-            run(&format!(
-                "ip tuntap add dev ib0 mode tap multi_queue {owner}"
-            ));
-            let fds = vec![open_queue().unwrap()];
-            close(open_queue_as_nobody().expect("nothing prevents it yet"));
-            let opened = Tap::from_fds(fds, 1, false).unwrap();
-            assert_refused(open_queue_as_nobody(), "kept queues");
-            close(opened);
-            run("ip link del ib0");
-        }
     });
 }
 
