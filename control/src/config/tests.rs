@@ -259,6 +259,15 @@ fn keys_out_of_range() {
     );
 }
 
+proptest::proptest! {
+    #[test]
+    fn a_name_in_the_file_is_one_for_the_kernel(name in "\\PC{1,6}") {
+        if values::parse_interface(&name).is_ok() {
+            assert_eq!(rtnl::name_fault(&name), None);
+        }
+    }
+}
+
 #[test]
 fn names() {
     let name = |name: &str| {
@@ -273,6 +282,11 @@ fn names() {
     assert_eq!(
         name("ib 0"),
         "t.toml:3:8: the interface name \"ib 0\" contains ' '; use no \"/\", \":\", \"%\" or space"
+    );
+    assert_eq!(
+        name("ib\u{e0}"),
+        "t.toml:3:8: the interface name \"ib\u{e0}\" contains '\u{e0}', whose byte 0xa0 is a space for the kernel; \
+         use no \"/\", \":\", \"%\" or space"
     );
     assert_eq!(name(""), "t.toml:3:8: an interface name cannot be empty");
     assert_eq!(

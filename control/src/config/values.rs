@@ -261,7 +261,9 @@ fn is_unicast(address: IpAddr) -> bool {
 /// # Errors
 /// A sentence for the user.
 pub fn parse_interface(name: &str) -> Result<String, String> {
-    let bad = |c: char| c.is_whitespace() || c.is_control() || "/:%".contains(c);
+    // The kernel reads names as Latin-1.
+    let is_odd = |c: char| c.encode_utf8(&mut [0; 4]).bytes().any(|b| b == 0xa0);
+    let bad = |c: char| c == ' ' || is_odd(c) || c.is_control() || "/:%".contains(c);
     if name.is_empty() {
         Err("an interface name cannot be empty".into())
     } else if name.len() > 15 {
@@ -272,8 +274,12 @@ pub fn parse_interface(name: &str) -> Result<String, String> {
     } else if name == "." || name == ".." {
         Err(format!("{name:?} cannot be the name of an interface"))
     } else if let Some(c) = name.chars().find(|&c| bad(c)) {
+        let why = match is_odd(c) {
+            true => ", whose byte 0xa0 is a space for the kernel",
+            false => "",
+        };
         Err(format!(
-            "the interface name {name:?} contains {c:?}; use no \"/\", \":\", \"%\" or space"
+            "the interface name {name:?} contains {c:?}{why}; use no \"/\", \":\", \"%\" or space"
         ))
     } else {
         Ok(name.into())
