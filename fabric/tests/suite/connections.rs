@@ -1,6 +1,8 @@
 //! Reliable connections, if the provider has them. The first port connects, the second listens: if both
 //! are on one device, only one of them can listen on a service of rdma_cm.
 
+use std::time::{Duration, Instant};
+
 use fabric::port::UdEndpoint;
 use fabric::{
     CloseReason, ConnectRequest, PKey, Port, RejectReason, Room, Sent, ServiceId, Services,
@@ -260,12 +262,14 @@ fn a_receiver_that_oversleeps_loses_nothing() {
         let (ab, _) = connected(&mut a, &mut b, 0);
         let messages = sizes(&[65524; 300]);
         let mut sent = 0;
-        for _ in 0..200 {
+        // A connection ends if its receiver sleeps for seconds.
+        let waking = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < waking {
             while sent < messages.len() && a.has_room(0) && a.post(ab, &messages[sent]) {
                 sent += 1;
             }
             a.turn();
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         until(&mut a, &mut b, |a, b| {
             while sent < messages.len() && a.has_room(0) && a.post(ab, &messages[sent]) {
