@@ -98,12 +98,14 @@ pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failu
 fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let rehearsal = args.port().is_some() || args.config.is_some();
-    let mut unasked = false;
+    let mut unasked = udp_port::Daemon::Absent;
     let view = match daemon::gather(socket, TIMEOUT, args.interface.as_deref()) {
         Ok(view) => Some(view),
         Err(error @ ClientError::NoSuchInterface { .. }) if !rehearsal => return Err(error.into()),
         Err(error) => {
-            unasked = daemon::is_there(&error);
+            if daemon::is_there(&error) {
+                unasked = udp_port::Daemon::Unasked(daemon::pid(socket));
+            }
             findings.push(daemon::judge_absence(&error, rehearsal));
             None
         }
@@ -161,8 +163,8 @@ fn unreadable(error: &rtnl::Error) -> Finding {
 /// The network namespace of the checks, and the daemon that serves it.
 struct Examination<'a> {
     view: Option<View>,
-    /// See [`udp_port::Facts::unasked`].
-    unasked: bool,
+    /// Without a `view`: the daemon, if there is one.
+    unasked: udp_port::Daemon,
     requests: Requests,
     socket: &'a Path,
     /// The memory that the daemon may lock.
@@ -285,10 +287,16 @@ impl Examination<'_> {
             ports.any(|port| port.as_ref() == Some(&target.name))
         };
         let served = !target.interfaces.is_empty() || self.view.as_ref().is_some_and(has_vnics);
+        let daemon = self.view.as_ref().map_or(self.unasked, |view| {
+            let pid = view.pid;
+            udp_port::Daemon::Answers {
+                pid,
+                serves: served,
+            }
+        });
         let port = udp_port::Facts {
             user: fabric::soft::port_user(name, link.index),
-            daemon: self.view.as_ref().map(|v| (v.pid, served)),
-            unasked: self.unasked,
+            daemon,
             rxe: modules::gather().rdma_rxe,
         };
         findings.push(udp_port::judge(name, &port));

@@ -38,6 +38,13 @@ fn packages_serve_after_installation_and_leave_nothing_after_purge() {
         let users = machine.ok("ps -o user=,comm= -C ibtapd,ibtap-em,ibtap-fs | sort | tr -s ' '");
         assert_eq!(users, "ibtap ibtap-em\nibtap ibtap-fs\nibtap ibtapd\n");
         machine.ok("grep ACTIVE /run/ibtap-fs/infiniband/soft_eth0/ports/1/state");
+        // The daemon of the user ibtap could not lock the port against root.
+        let findings = machine.run("ibtap doctor").out;
+        let port = findings.lines().find(|line| line.contains("port 4791"));
+        assert!(
+            port.is_some_and(|line| line.contains("is in use by ibtapd")),
+            "{findings}"
+        );
 
         // The upgrade of docs/install.md. apt would remove packages that it does not name.
         let files = packages.map(|package| format!("/host/{}/{package}_*.deb", VERSIONS[1]));

@@ -13,12 +13,45 @@ const CHECK: &str = "port 4791";
 pub struct Facts {
     /// The port's user.
     pub user: io::Result<PortUser>,
-    /// The process of the daemon, if visible, and whether the daemon serves this underlay.
-    pub daemon: Option<(Option<u32>, bool)>,
-    /// A daemon has the control socket and was not asked: it is starting, is busy, or refuses this user.
-    pub unasked: bool,
+    /// The daemon of the control socket.
+    pub daemon: Daemon,
     /// Whether the kernel's rdma_rxe is loaded.
     pub rxe: bool,
+}
+
+/// What is known about the daemon of the control socket. Processes are `None` if not visible.
+#[derive(Clone, Copy, Debug)]
+pub enum Daemon {
+    /// No daemon answers.
+    Absent,
+    /// The daemon answers.
+    Answers {
+        /// Its process.
+        pid: Option<u32>,
+        /// It has interfaces on this underlay.
+        serves: bool,
+    },
+    /// The daemon was not asked: it is starting, is busy, or refuses this user.
+    Unasked(Option<u32>),
+}
+
+impl Daemon {
+    fn pid(self) -> Option<u32> {
+        match self {
+            Daemon::Absent => None,
+            Daemon::Answers { pid, .. } | Daemon::Unasked(pid) => pid,
+        }
+    }
+
+    /// Whether the `ibtapd` that has the port is, or may be, this daemon.
+    fn may_be(self, user: Option<u32>) -> bool {
+        match (self, user) {
+            (Daemon::Absent, _) => false,
+            (daemon, Some(user)) if daemon.pid().is_some() => daemon.pid() == Some(user),
+            (Daemon::Answers { serves, .. }, _) => serves,
+            (Daemon::Unasked(_), _) => true,
+        }
+    }
 }
 
 /// Judges the facts.
@@ -31,30 +64,32 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
                 .advise("run this as root");
         }
     };
-    let is_ours = matches!(facts.daemon, Some((_, true)));
+    // A daemon of another user could not lock the port against root.
+    let user = match user {
+        PortUser::Process(user) if facts.daemon.pid() == Some(user.pid) => {
+            &PortUser::Daemon(Some(user.pid))
+        }
+        user => user,
+    };
     match user {
-        PortUser::Free if is_ours => finding(
+        PortUser::Free if matches!(facts.daemon, Daemon::Answers { serves: true, .. }) => finding(
             Level::Warn,
             "is free, but ibtapd serves this underlay".into(),
         )
         .advise("ibtapd has lost its sockets, or runs in another namespace; see its log"),
         PortUser::Free => finding(Level::Ok, "is free".into()),
-        PortUser::Daemon(pid) if is_ours => {
-            finding(Level::Ok, format!("is in use by ibtapd{}", process(*pid)))
-        }
-        PortUser::Daemon(pid) if facts.unasked => finding(
-            Level::Note,
-            format!("is in use by an ibtapd{} that could not be asked", process(*pid)),
-        ),
+        PortUser::Daemon(pid) if facts.daemon.may_be(*pid) => match facts.daemon {
+            Daemon::Unasked(_) => finding(
+                Level::Note,
+                format!("is in use by an ibtapd{} that could not be asked", process(*pid)),
+            ),
+            _ => finding(Level::Ok, format!("is in use by ibtapd{}", process(*pid))),
+        },
         PortUser::Daemon(pid) => finding(
             Level::Fail,
             format!("another ibtapd{} serves this underlay", process(*pid)),
         )
         .advise("inspect that daemon with --socket PATH; or stop it, or choose another underlay"),
-        // A daemon of another user, who could not lock the port against root.
-        PortUser::Process(user) if is_ours && is_daemon(facts, user.pid) => {
-            finding(Level::Ok, format!("is in use by ibtapd{}", process(Some(user.pid))))
-        }
         PortUser::Process(process) => {
             finding(Level::Fail, format!("is in use by {process}"))
         }
@@ -72,11 +107,6 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
     }
 }
 
-/// Whether the daemon of the control socket is this process.
-fn is_daemon(facts: &Facts, pid: u32) -> bool {
-    matches!(facts.daemon, Some((Some(daemon), _)) if daemon == pid)
-}
-
 fn process(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
@@ -87,31 +117,47 @@ mod tests {
 
     use super::*;
 
-    fn judged(user: PortUser, daemon: Option<(Option<u32>, bool)>, rxe: bool) -> Finding {
+    fn judged(user: PortUser, daemon: Daemon, rxe: bool) -> Finding {
         let user = Ok(user);
-        let facts = Facts {
-            user,
-            daemon,
-            unasked: false,
-            rxe,
-        };
-        judge("eth0", &facts)
+        judge("eth0", &Facts { user, daemon, rxe })
+    }
+
+    /// A daemon with interfaces on the underlay.
+    fn answers(pid: u32) -> Daemon {
+        Daemon::Answers {
+            pid: Some(pid),
+            serves: true,
+        }
     }
 
     #[test]
     fn free_is_right_without_a_daemon_only() {
-        assert_eq!(judged(PortUser::Free, None, false).level, Level::Ok);
-        let other = Some((Some(7), false));
-        assert_eq!(judged(PortUser::Free, other, false).level, Level::Ok);
-        let ours = Some((Some(7), true));
+        assert_eq!(
+            judged(PortUser::Free, Daemon::Absent, false).level,
+            Level::Ok
+        );
+        let ours = answers(7);
         assert_eq!(judged(PortUser::Free, ours, false).level, Level::Warn);
     }
 
     #[test]
     fn our_daemon_may_have_it_and_no_other() {
-        let ours = judged(PortUser::Daemon(Some(7)), Some((Some(7), true)), false);
+        let ours = judged(PortUser::Daemon(Some(7)), answers(7), false);
         assert_eq!(ours.level, Level::Ok);
-        let other = judged(PortUser::Daemon(Some(8)), None, false);
+        let idle = Daemon::Answers {
+            pid: Some(7),
+            serves: false,
+        };
+        assert_eq!(
+            judged(PortUser::Daemon(Some(7)), idle, false).level,
+            Level::Ok
+        );
+        let busy = Daemon::Unasked(Some(7));
+        for daemon in [idle, busy] {
+            let other = judged(PortUser::Daemon(Some(8)), daemon, false);
+            assert_eq!(other.level, Level::Fail, "{daemon:?}");
+        }
+        let other = judged(PortUser::Daemon(Some(8)), Daemon::Absent, false);
         assert_eq!(other.level, Level::Fail);
         assert!(other.found.contains("process 8"), "{}", other.found);
     }
@@ -119,14 +165,17 @@ mod tests {
     /// It is most likely the daemon of the control socket.
     #[test]
     fn a_daemon_that_could_not_be_asked_is_no_failure() {
-        for pid in [None, Some(7)] {
-            let facts = Facts {
-                user: Ok(PortUser::Daemon(pid)),
-                daemon: None,
-                unasked: true,
-                rxe: false,
-            };
-            let f = judge("eth0", &facts);
+        let process = Process {
+            pid: 9,
+            name: "ibtapd".into(),
+            uid: 999,
+        };
+        for (user, pid) in [
+            (PortUser::Daemon(None), None),
+            (PortUser::Daemon(Some(7)), None),
+            (PortUser::Process(process), Some(9)),
+        ] {
+            let f = judged(user, Daemon::Unasked(pid), false);
             assert_eq!((f.level, f.advice), (Level::Note, None), "{}", f.found);
         }
     }
@@ -139,20 +188,20 @@ mod tests {
             uid: 1000,
         };
         // ibtapd as the user ibtap, seen by root.
-        let own = Some((Some(9), true));
+        let own = answers(9);
         let f = judged(PortUser::Process(process.clone()), own, false);
         assert_eq!(f.level, Level::Ok);
-        let f = judged(PortUser::Process(process), None, false);
+        let f = judged(PortUser::Process(process), Daemon::Absent, false);
         assert_eq!(f.level, Level::Fail);
         assert!(
             f.found.contains("process 9 (python3, user 1000)"),
             "{}",
             f.found
         );
-        let f = judged(PortUser::Unseen, None, true);
+        let f = judged(PortUser::Unseen, Daemon::Absent, true);
         assert!(f.found.contains("rdma_rxe"), "{}", f.found);
         assert!(f.advice.unwrap().contains("rdma link delete"));
-        let f = judged(PortUser::Unseen, None, false);
+        let f = judged(PortUser::Unseen, Daemon::Absent, false);
         assert_eq!(f.level, Level::Fail);
         assert!(!f.found.contains("rxe"));
     }
@@ -164,8 +213,7 @@ mod tests {
             "eth0",
             &Facts {
                 user,
-                daemon: None,
-                unasked: false,
+                daemon: Daemon::Absent,
                 rxe: false,
             },
         );
