@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::datapath::Report;
 use crate::fdstore;
+use crate::interface::InterfaceError;
 use crate::interfaces::{Context, Interfaces, children, management, vlans};
 use crate::monitor::Streams;
 use crate::port::PortSpec;
@@ -66,14 +67,23 @@ impl Daemon {
             next_membership_poll: Instant::now(),
             watchdog: notify::Watchdog::of_manager(),
         };
-        for spec in specs {
-            if let Err(e) = daemon.start_port(spec) {
-                for (interface, payload) in daemon.interfaces.iter() {
-                    interface.undo(payload.config().persist);
-                }
-                daemon.stop();
-                return Err(e);
+        let mut left_out = None;
+        let mut specs = specs.into_iter();
+        let mut started = specs.try_for_each(|spec| daemon.start_port(spec, &mut left_out));
+        let may_create = daemon
+            .cx
+            .ports
+            .values()
+            .any(|p| p.management_settings.vnic_create);
+        if started.is_ok() && daemon.interfaces.iter().next().is_none() && !may_create {
+            started = left_out.map_or(Ok(()), Err);
+        }
+        if let Err(e) = started {
+            for (interface, payload) in daemon.interfaces.iter() {
+                interface.undo(payload.config().persist);
             }
+            daemon.stop();
+            return Err(e);
         }
         daemon.find_children();
         daemon.cx.host.inherited.discard_rest();
@@ -87,18 +97,40 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Opens a port and creates its interfaces. Reuses left interfaces.
-    fn start_port(&mut self, mut spec: PortSpec) -> Result<(), DaemonError> {
+    /// Opens a port and creates its interfaces. Reuses left interfaces. Leaves out interfaces that fail in another
+    /// namespace, and keeps the first of these errors.
+    fn start_port(
+        &mut self,
+        mut spec: PortSpec,
+        left_out: &mut Option<DaemonError>,
+    ) -> Result<(), DaemonError> {
         let ipoibs = std::mem::take(&mut spec.ipoib);
         let vnics = std::mem::take(&mut spec.vnics);
         let at = self.interfaces.add_port(&mut self.cx, spec)?;
         children::look_for_left(&mut self.cx, at);
+        let mut leave_out = |made| match made {
+            // Root of a container must not keep the daemon from serving the other interfaces. The children of such an
+            // interface lack their parent.
+            Err(
+                e @ DaemonError::Interface {
+                    source: InterfaceError::Elsewhere(..) | InterfaceError::NoParent(_),
+                    ..
+                },
+            ) => {
+                log::error!("{e}; when this is corrected, reload the configuration");
+                left_out.get_or_insert(e);
+                Ok(())
+            }
+            made => made,
+        };
         let made = ipoibs
             .iter()
-            .try_for_each(|ipoib| self.interfaces.add_ipoib(&mut self.cx, at, ipoib));
+            .try_for_each(|ipoib| leave_out(self.interfaces.add_ipoib(&mut self.cx, at, ipoib)));
         let made = made.and_then(|()| {
             let mut vnics = vnics.iter();
-            vnics.try_for_each(|vnic| self.interfaces.add_vnic(&mut self.cx, at, vnic).map(drop))
+            vnics.try_for_each(|vnic| {
+                leave_out(self.interfaces.add_vnic(&mut self.cx, at, vnic).map(drop))
+            })
         });
         let left = std::mem::take(&mut self.cx.adoption.left);
         made?;

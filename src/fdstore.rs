@@ -143,7 +143,7 @@ impl Inherited {
     pub fn discard_rest(&mut self) {
         for (underlay, sockets) in std::mem::take(&mut self.sockets) {
             log::info!(
-                "{underlay}: no longer configured; closing {} stored socket(s)",
+                "{underlay}: not in use; closing {} stored socket(s)",
                 sockets.len()
             );
             sockets
@@ -152,7 +152,7 @@ impl Inherited {
         }
         for stored in self.interfaces.drain(..) {
             log::info!(
-                "{}: no longer configured; closing {} stored descriptor(s)",
+                "{}: not in use; closing {} stored descriptor(s)",
                 stored.interface,
                 stored.fds.len()
             );

@@ -18,6 +18,7 @@ use proto::Time;
 use rtnl::{Link, Requests};
 
 use crate::datapath::{LinkId, now};
+use crate::fdstore;
 use crate::port::PortId;
 pub use alias::Alias;
 pub use events::{Events, Pending, Subject};
@@ -38,6 +39,9 @@ pub enum InterfaceError {
     /// Error of the TAP.
     #[error(transparent)]
     Tap(#[from] TapError),
+    /// Error of an interface in another network namespace, whose root may have caused it; with the namespace.
+    #[error("in {0}: {1}")]
+    Elsewhere(String, Box<InterfaceError>),
     /// Error of rtnetlink.
     #[error("{0}: {1}")]
     Netlink(String, rtnl::Error),
@@ -59,6 +63,28 @@ pub enum InterfaceError {
     /// The network namespace does not exist or cannot be entered; the text is a whole sentence.
     #[error("{0}")]
     Netns(String),
+}
+
+impl InterfaceError {
+    /// For an interface in another namespace, which has this name in the configuration.
+    pub(crate) fn elsewhere(self, netns: Option<&str>) -> InterfaceError {
+        let there = || match netns {
+            Some(name) => format!("the network namespace {name}"),
+            None => "another network namespace".into(),
+        };
+        match self {
+            e @ (InterfaceError::Netns(_) | InterfaceError::Elsewhere(..)) => e,
+            e => InterfaceError::Elsewhere(there(), Box::new(e)),
+        }
+    }
+
+    /// The error without the namespace.
+    pub(crate) fn cause(&self) -> &InterfaceError {
+        match self {
+            InterfaceError::Elsewhere(_, e) => e,
+            e => e,
+        }
+    }
 }
 
 /// The largest frame in bytes that the host sends to an interface. With all packet headers it stays below
@@ -194,7 +220,7 @@ impl Interface {
     /// Sets the properties that `ip link` shows. True if the interface is up or will be.
     ///
     /// # Errors
-    /// [`InterfaceError`]. The caller then calls [`Interface::undo`].
+    /// [`InterfaceError`]. The caller then calls [`Interface::abandon`].
     pub fn prepare(
         &mut self,
         origin: &Origin,
@@ -205,7 +231,8 @@ impl Interface {
         match &origin.namespace {
             None => self.prepare_here(netlink, setup),
             Some(there) => visit(there, |netlink| self.prepare_here(netlink, setup))
-                .unwrap_or_else(|e| Err(closed(netns, &e))),
+                .unwrap_or_else(|e| Err(closed(netns, &e)))
+                .map_err(|e| e.elsewhere(netns)),
         }
     }
 
@@ -286,6 +313,15 @@ impl Interface {
         if let Err(e) = netlink.set_gso_max(self.ifindex, most) {
             log::debug!("{}: cannot set gso_max_size: {e}", self.name);
         }
+    }
+
+    /// Undoes a failed [`Interface::prepare`].
+    pub fn abandon(&self, spec: &InterfaceConfig, origin: &Origin) {
+        // The daemon may go on without the interface, and its next attempt needs a TAP that nobody holds.
+        if origin.namespace.is_some() {
+            fdstore::remove(&fdstore::label(spec));
+        }
+        self.undo(spec.persist);
     }
 
     /// Undoes a failed start: removes a new TAP that was made persistent.

@@ -203,7 +203,7 @@ impl Ip {
         match prepared {
             Ok(up) => ip.join_broadcast(&interface, site.port, up),
             Err(e) => {
-                interface.undo(spec.persist);
+                interface.abandon(spec, &origin);
                 return Err(e);
             }
         }

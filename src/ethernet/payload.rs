@@ -123,7 +123,7 @@ impl Ethernet {
         };
         let netns = spec.netns.as_deref();
         if let Err(e) = interface.prepare(&origin, netns, site.tap.netlink, &setup) {
-            interface.undo(spec.persist);
+            interface.abandon(spec, &origin);
             return Err(e);
         }
         fdstore::keep(&spec.interface, &interface.tap);

@@ -64,6 +64,19 @@ impl Opened {
                 None => Opened::adopt(stray, queues),
             };
         }
+        let is_elsewhere = site.namespace.is_some();
+        Opened::find_configured(spec, queues, site).map_err(|e| match is_elsewhere {
+            true => e.elsewhere(spec.netns.as_deref()),
+            false => e,
+        })
+    }
+
+    fn find_configured(
+        spec: &InterfaceConfig,
+        queues: usize,
+        site: &mut TapSources<'_>,
+    ) -> Result<Opened, InterfaceError> {
+        let id = |there: &Option<Namespace>| there.as_ref().and_then(|there| there.id().ok());
         let namespace = site.namespace.take();
         let stored = site.inherited.named(&spec.name, id(&namespace));
         if let Some(stored) = stored.or_else(|| site.inherited.labelled(&fdstore::label(spec))) {

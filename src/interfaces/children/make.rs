@@ -162,7 +162,7 @@ fn refusal(name: &str, error: DaemonError) -> ApiError {
         };
     };
     let message = format!("cannot create {name}: {source}");
-    let number = match source {
+    let number = match source.cause() {
         InterfaceError::Mtu(_) | InterfaceError::Mode(_) => Errno::INVAL,
         InterfaceError::Tap(TapError::Held { .. }) => Errno::BUSY,
         InterfaceError::Tap(TapError::NameTaken { .. }) => Errno::EXIST,

@@ -151,3 +151,36 @@ fn a_namespace_that_is_not_there_is_named() {
     assert_eq!(child.code, Some(2), "{child:?}");
     assert!(child.err.contains(sentence), "{child:?}");
 }
+
+/// Root of a container has the name of the interface there.
+#[test]
+fn a_name_that_is_taken_there_keeps_no_other_interface_from_its_service() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let a = lab.host(0);
+    blue.ok("ip link add ib0 type bridge");
+    let there = format!(
+        "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{}\"\nchildren = [0x8001]\n",
+        blue.namespace().name()
+    );
+    let alone = a.write_config(&there);
+    let refused = a.refused(&["--config", &alone]);
+    let place = format!(
+        "cannot create ib0: in the network namespace {}: ",
+        blue.namespace().name()
+    );
+    assert!(refused.err.contains(&place), "{refused:?}");
+    let daemon = a.start_config(&format!(
+        "{there}[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n"
+    ));
+    let log = daemon.log();
+    for name in ["ib0", "ib0.8001"] {
+        assert!(log.contains(&format!("cannot create {name}: ")), "{log}");
+    }
+    await_place(a, "ib1", None);
+    blue.ok("ip link del ib0");
+    a.ibtap("reload");
+    for name in ["ib0", "ib0.8001"] {
+        await_place(a, name, Some(&blue));
+    }
+}
