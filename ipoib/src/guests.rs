@@ -87,8 +87,6 @@ pub struct Guest {
 #[derive(Clone, Copy)]
 pub struct TakenFrom {
     pub peer: Link,
-    /// The address was known from the peer's data only. The peer may be a gateway that never had the address.
-    pub weak: bool,
     /// Until then, hosts on the host side may use the peer's MAC for the address.
     pub until: Time,
 }

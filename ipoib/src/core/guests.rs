@@ -37,6 +37,9 @@ const QUEUE_MAX: usize = 256;
 const ASK_AGAIN_MS: u64 = 2000;
 const ASK_ANEW_MS: u64 = 120_000;
 const ASKED_MAX: usize = 256;
+/// Minimum time between two equal corrections, and the number of remembered ones.
+const CORRECT_AGAIN_MS: u64 = 1000;
+const CORRECTED_MAX: usize = 64;
 /// Followed MAC collisions in this time. An accidental one has a probability of 2^-40; a series of them is
 /// forged, or a loop.
 const CLASHES_MAX: u8 = 8;
@@ -57,6 +60,8 @@ pub(super) struct HostSideState {
     probes: VecDeque<Probe>,
     /// Hints that caused a query, with its time, oldest first.
     asked: VecDeque<(IpAddr, Time)>,
+    /// The latest corrections, with their times, oldest first.
+    corrected: VecDeque<(HostSide, Time)>,
     /// The latest [`TakenFrom::until`](crate::guests::TakenFrom) of all guests.
     stale_until: Time,
     /// Guests last heard before this time were not announced at the interface's present address. Each is
@@ -75,6 +80,7 @@ impl HostSideState {
             queue: VecDeque::new(),
             probes: VecDeque::new(),
             asked: VecDeque::new(),
+            corrected: VecDeque::new(),
             stale_until: Time(0),
             unannounced: Time(0),
             clashes: (Time(0), 0),
@@ -86,6 +92,20 @@ impl HostSideState {
         if self.queue.len() < QUEUE_MAX && !self.queue.contains(&message) {
             self.queue.push_back(message);
         }
+    }
+
+    /// Sends a correction, unless it was sent recently: its receiver may have a reason to use the MAC.
+    fn correct(&mut self, now: Time, correction: HostSide) {
+        let recent = |(_, then): &(HostSide, Time)| then.after(CORRECT_AGAIN_MS) > now;
+        self.corrected.retain(recent);
+        if self.corrected.iter().any(|(sent, _)| *sent == correction) {
+            return;
+        }
+        if self.corrected.len() >= CORRECTED_MAX {
+            self.corrected.pop_front();
+        }
+        self.corrected.push_back((correction, now));
+        self.push(correction);
     }
 
     /// Whether the last query for `ip` was `pause_ms` ago or is forgotten.

@@ -311,11 +311,9 @@ impl Ipoib {
 
     /// Handles an address that is a guest's now: removes it from peers and releases waiting frames.
     pub(super) fn settle(&mut self, now: Time, ip: IpAddr) {
-        let owner = self.neighbours.ips.get(ip).map(|e| (e.owner, e.weak));
-        if let Some((peer, weak)) = owner {
+        if let Some(peer) = self.neighbours.ips.get(ip).map(|e| e.owner) {
             let until = now.after(STALE_MS);
-            let from = TakenFrom { peer, weak, until };
-            self.guests.set_taken_from(ip, from);
+            self.guests.set_taken_from(ip, TakenFrom { peer, until });
             self.host_side.stale_until = until;
         }
         self.neighbours.ips.remove(ip);

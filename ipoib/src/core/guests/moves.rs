@@ -8,7 +8,7 @@ use proto::{Mac, Time};
 use super::SILENT_MS;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
-use crate::guests::{Guest, Standing, TakenFrom};
+use crate::guests::{Guest, Standing};
 use crate::own::{Holder, HostSide};
 use crate::{DropReason, Event};
 
@@ -76,10 +76,10 @@ impl Ipoib {
             .is_some_and(|g| g.is_real() && recent(g))
     }
 
-    /// Refuses a frame to a peer whose IP address has moved to a guest, and sends the guest's MAC to the
-    /// sender. The guest's broadcasts inform other hosts, but they may not receive neighbour discovery,
-    /// which is multicast. A frame to another peer, such as a gateway, is sent. If the address was known from the
-    /// peer's data only, the peer may be a gateway: the core sends the frame, and also the guest's MAC to the sender.
+    /// Sends the guest's MAC to a host that uses another MAC for the guest's IP address: that of the peer that had
+    /// the address. The guest's broadcasts inform other hosts, but they may not receive neighbour discovery, which is
+    /// multicast. The peer may also be a gateway to the address, so the frame is sent to the peer. A frame to a MAC
+    /// that no peer has is refused.
     #[inline]
     pub(in crate::core) fn is_not_stale(
         &mut self,
@@ -97,14 +97,10 @@ impl Ipoib {
         let Some(guest) = self.guests.get(destination).filter(claimed) else {
             return Ok(());
         };
-        let is_refused = match self.neighbours.by_mac(stale) {
-            // The peer is gone; or a guest that came from a peer uses the MAC under which peers see this host.
-            None => true,
-            Some(slot) => match self.former_owner(now, slot, guest) {
-                Some(from) => !from.weak,
-                None => return Ok(()),
-            },
-        };
+        let peer = self.neighbours.by_mac(stale);
+        if peer.is_some_and(|slot| !self.had_address(now, slot, guest)) {
+            return Ok(());
+        }
         let guest = Holder {
             ip: destination,
             mac: guest.mac,
@@ -113,17 +109,19 @@ impl Ipoib {
             ip: source,
             mac: tap.source(),
         };
-        self.host_side.push(HostSide::Correct { stale, guest, to });
-        if is_refused {
+        self.host_side
+            .correct(now, HostSide::Correct { stale, guest, to });
+        // The peer is gone; or a guest that came from a peer uses the MAC under which peers see this host.
+        if peer.is_none() {
             return Err(DropReason::ToGuest);
         }
         Ok(())
     }
 
-    /// The peer that had the address of a guest, if frames for this entry go to it.
-    fn former_owner(&self, now: Time, slot: u32, guest: &Guest) -> Option<TakenFrom> {
-        let from = guest.taken_from.filter(|from| now < from.until)?;
-        self.neighbours.leads(slot, from.peer).then_some(from)
+    /// Whether a peer recently had the address of a guest: frames for the former owner go to this peer.
+    fn had_address(&self, now: Time, slot: u32, guest: &Guest) -> bool {
+        let from = guest.taken_from.filter(|from| now < from.until);
+        from.is_some_and(|from| self.neighbours.leads(slot, from.peer))
     }
 
     /// Whether a guest has an address that a hint must not take away.
