@@ -79,7 +79,7 @@ impl Ipoib {
     /// Sends the guest's MAC to a host that uses another MAC for the guest's IP address: that of the peer that had
     /// the address. The guest's broadcasts inform other hosts, but they may not receive neighbour discovery, which is
     /// multicast. The peer may also be a gateway to the address, so the frame is sent to the peer. A frame to a MAC
-    /// that no peer has is refused.
+    /// that neither a peer nor a guest has is refused.
     #[inline]
     pub(in crate::core) fn is_not_stale(
         &mut self,
@@ -97,6 +97,11 @@ impl Ipoib {
         let Some(guest) = self.guests.get(destination).filter(claimed) else {
             return Ok(());
         };
+        // The bridge flooded a frame for another guest, perhaps a router. A frame from here with this guest's MAC would
+        // teach the bridge a wrong port.
+        if self.guests.knows(stale) {
+            return Ok(());
+        }
         let peer = self.neighbours.by_mac(stale);
         if peer.is_some_and(|slot| !self.had_address(now, slot, guest)) {
             return Ok(());

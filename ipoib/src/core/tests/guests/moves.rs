@@ -213,6 +213,23 @@ fn a_guest_that_came_from_a_peer_gets_the_macs_of_other_guests() {
     assert_eq!(tap_frames(&mut c, 20), [frame(G1, own, 0x0806, &reply)]);
 }
 
+/// A router among the guests. The bridge does not know its port at the moment, and a frame with the router's MAC would
+/// teach the bridge a wrong one.
+#[test]
+fn a_flooded_frame_for_another_guest_causes_no_correction() {
+    const G3: Mac = [0x52, 0x54, 0, 0, 0, 3];
+    let mut c = a();
+    teach(&mut c, b(), IP1);
+    guest_asks(&mut c, 0, G1, IP1, IP1);
+    guest_asks(&mut c, 0, G2, IP2, IP2);
+    guest_asks(&mut c, 0, G3, [10, 0, 0, 13], IP2);
+    tap_frames(&mut c, 0);
+    let flooded = frame(G3, G2, 0x0800, &ipv4(IP2, IP1, b""));
+    let fate = send(&mut c, Time(20), &flooded);
+    assert_eq!(fate, Sent::Dropped(DropReason::ToGuest));
+    assert!(tap_frames(&mut c, 20).is_empty());
+}
+
 /// As after a restart of this host: the peer's packets are data only, and so are those of the guest that moves to
 /// this host.
 #[test]
