@@ -48,22 +48,23 @@ impl Ipoib {
 
     /// Handles a peer's claim of an address. False if a guest keeps the address.
     pub(in crate::core) fn yield_to_peer(&mut self, now: Time, ip: IpAddr, peer: Mac) -> bool {
-        let Some(guest) = self.guests.get(ip).copied() else {
-            return true;
-        };
-        if guest.is_real() && self.may_change(now, ip, guest.mac, peer) == Change::Refused {
-            return false;
+        if let Some(guest) = self.guests.get(ip).copied() {
+            if guest.is_real() && self.may_change(now, ip, guest.mac, peer) == Change::Refused {
+                return false;
+            }
+            self.guests.forget(ip);
+            self.guest_gone(&guest);
         }
-        self.guests.forget(ip);
-        self.guest_gone(&guest);
+        // An announcement may outlive its guest, for example after a change of the interface's MAC.
+        self.announcer.withdraw_guest(ip);
         true
     }
 
     /// Notes that another replica gave an address from a guest to the peer with the MAC `peer`.
     pub(in crate::core) fn guest_lost(&mut self, now: Time, ip: IpAddr, peer: Mac) {
         self.last_guest = None;
+        self.announcer.withdraw_guest(ip);
         if let Some(guest) = self.guests.forget(ip).filter(Guest::is_real) {
-            self.announcer.withdraw_guest(guest.ip);
             self.conflicts.note(now, ip, guest.mac, peer);
         }
     }
@@ -212,9 +213,8 @@ impl Ipoib {
 
     pub(in crate::core) fn apply_guest_forgotten(&mut self, ip: IpAddr) {
         self.last_guest = None;
-        if let Some(guest) = self.guests.forget(ip) {
-            self.announcer.withdraw_guest(guest.ip);
-        }
+        self.announcer.withdraw_guest(ip);
+        self.guests.forget(ip);
     }
 
     pub(in crate::core) fn apply_probing(&mut self, now: Time, ip: IpAddr, mac: Mac) {

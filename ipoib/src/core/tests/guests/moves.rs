@@ -384,6 +384,23 @@ fn an_address_that_has_gone_is_not_announced_again_with_the_interfaces_mac_eithe
     assert_eq!(sent(&mut c, 0), [announcement(&c, IP1)]);
     peer_asks(&mut c, 500, b(), IP1);
     assert!(sent(&mut c, 1000).is_empty());
+    // The guest may have gone before, because the interface got another MAC.
+    for by_replica in [false, true] {
+        let mut c = a();
+        c.set_stacked(true);
+        guest_asks(&mut c, 0, MAC_A, IP1, IP_B);
+        c.announce_guests(T0, T0);
+        assert_eq!(sent(&mut c, 0), [announcement(&c, IP1)]);
+        c.set_mac(G1);
+        if by_replica {
+            let (address, mac) = (b(), crate::peer_mac(&b()));
+            let ip = Some(ip(IP1));
+            c.apply(Time(500), &Update::Learned { address, mac, ip });
+        } else {
+            peer_asks(&mut c, 500, b(), IP1);
+        }
+        assert!(sent(&mut c, 1000).is_empty());
+    }
     // An announcement at the host's own request does not depend on guests.
     guest_asks(&mut c, 20_000, MAC_A, IP2, IP_B);
     c.announce(ip(IP2), false);
