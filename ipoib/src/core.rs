@@ -145,12 +145,12 @@ impl Ipoib {
     /// host's IP addresses to inform the peers. Guests are announced when they are heard;
     /// [`Ipoib::announce_guests`] does not wait for that. Connections end unless only the flags changed,
     /// because peers identify the interface by the address; listen again on [`Ipoib::service_ids`].
-    pub fn set_local(&mut self, now: Time, local: HardwareAddress) {
+    pub fn set_local(&mut self, local: HardwareAddress) {
         if !local.same_peer(&self.config.local) {
             self.drop_connections();
         }
         self.config.local = local;
-        self.host_side.unannounced = now;
+        self.guests.set_all_unannounced();
         self.last_source = None;
         if let Some(slot) = self.neighbours.by_address(local.gid(), local.qpn()) {
             self.neighbours.forget(slot);

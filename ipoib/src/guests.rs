@@ -43,7 +43,7 @@ const AGE_MS: u64 = 30 * 60 * 1000;
 /// Time for which an unanswered address is presumed to be behind the host itself.
 const PRESUMED_MS: u64 = 60 * 1000;
 /// Minimum time between updates of an address's time of use.
-pub const TOUCH_MS: u64 = 1000;
+const TOUCH_MS: u64 = 1000;
 /// Maximum number of MACs of guests without a known IP address.
 const BARE_MAX: usize = 256;
 
@@ -78,6 +78,9 @@ pub struct Guest {
     pub used: Time,
     /// Time of the last update for other replicas.
     pub published: Time,
+    /// The address was not announced at the interface's present address, or the announcement was refused or cancelled.
+    /// The guest is announced when it is heard.
+    pub unannounced: bool,
     /// The peer that had the address before.
     pub taken_from: Option<TakenFrom>,
     place: Place,
@@ -229,6 +232,20 @@ impl Guests {
         }
     }
 
+    /// Notes whether an address must still be announced.
+    pub fn set_unannounced(&mut self, ip: IpAddr, unannounced: bool) {
+        if let Some(slot) = self.by_ip.get(&ip) {
+            self.slots[*slot as usize].unannounced = unannounced;
+        }
+    }
+
+    /// Notes that all claimed addresses must be announced.
+    pub fn set_all_unannounced(&mut self) {
+        for guest in &mut self.slots {
+            guest.unannounced |= guest.standing >= Standing::Claimed;
+        }
+    }
+
     /// Notes the peer that lost an address to a guest.
     pub fn set_taken_from(&mut self, ip: IpAddr, from: TakenFrom) {
         if let Some(slot) = self.by_ip.get(&ip) {
@@ -256,6 +273,7 @@ impl Guests {
             router: former.filter(|g| g.mac == mac).and_then(|g| g.router),
             used: now,
             published: now,
+            unannounced: former.is_some_and(|g| g.unannounced),
             taken_from: former.and_then(|g| g.taken_from),
             place: Place::default(),
         };

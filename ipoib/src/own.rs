@@ -21,7 +21,7 @@ const REPEATS: u8 = 2;
 const PENDING_MAX: usize = 1024;
 /// Maximum number of pending announcements of guests. The rest has room for the host's own.
 const GUESTS_PENDING_MAX: usize = 768;
-/// Announcements of guests in a second. Beyond that, the guests' own packets inform the link.
+/// Announcements of guests in a second. A guest beyond that is announced when it is heard again.
 const GUESTS_PER_SECOND: u8 = 100;
 /// Time between two guests if all are announced.
 const APART_MS: u64 = 1000 * REPEATS as u64 / GUESTS_PER_SECOND as u64;
@@ -353,28 +353,30 @@ impl Announcer {
         self.add(what, left, GUESTS_PENDING_MAX, true)
     }
 
-    /// Announces addresses of guests, one after the other, each again later. False: too many, some are refused.
-    pub fn announce_guests(&mut self, now: Time, all: impl Iterator<Item = Announcement>) -> bool {
-        for (what, n) in all.zip(0..) {
+    /// Announces addresses of guests, one after the other, each again later. Returns the number of accepted ones; the
+    /// rest are too many.
+    pub fn announce_guests(&mut self, now: Time, all: &[Announcement]) -> usize {
+        for (n, what) in all.iter().enumerate() {
             if self.pending.len() >= GUESTS_PENDING_MAX {
-                return false;
+                return n;
             }
             // The host has announced this one itself.
             if !self.pending.iter().any(|p| p.what.ip == what.ip) {
                 self.pending.push(Pending {
-                    what,
-                    due: now.after(n * APART_MS),
+                    what: *what,
+                    due: now.after(n as u64 * APART_MS),
                     left: REPEATS,
                     guest: true,
                 });
             }
         }
-        true
+        all.len()
     }
 
-    /// Cancels all announcements. True: some were those of guests.
-    pub fn clear(&mut self) -> bool {
-        self.pending.drain(..).any(|p| p.guest)
+    /// Cancels all announcements; returns the addresses of the guests among them.
+    pub fn clear(&mut self) -> impl Iterator<Item = IpAddr> {
+        let guests = self.pending.drain(..).filter(|p| p.guest);
+        guests.map(|p| p.what.ip)
     }
 
     fn add(&mut self, what: Announcement, left: u8, max: usize, guest: bool) -> bool {

@@ -100,9 +100,9 @@ impl Ip {
         }
     }
 
-    /// All links announce the hosts behind the interface, because the links' own addresses changed; otherwise these
-    /// announcements inform nobody. The host knows its own addresses, but not whether a host behind the interface has
-    /// moved while the interface heard nothing.
+    /// All links announce the hosts behind the interface, because the links' own addresses changed. Call this only after
+    /// such a change: other announcements inform nobody. The host knows its own addresses, but not whether a host behind
+    /// the interface has moved while the interface heard nothing.
     pub fn announce_guests(&self, interface: &Interface, port: &PortRuntime) {
         if interface.up && interface.carrier {
             let since = interface.usable_since;

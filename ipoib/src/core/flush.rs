@@ -1,7 +1,5 @@
 //! Removes all state about the link.
 
-use proto::Time;
-
 use super::Ipoib;
 use crate::event::Event;
 
@@ -14,7 +12,7 @@ impl Ipoib {
     ///
     /// Replicas are flushed one by one. Updates that another replica made before its flush may still
     /// arrive; like all updates about peers they are only hints.
-    pub fn flush(&mut self, now: Time) {
+    pub fn flush(&mut self) {
         self.drop_connections();
         let mut lost = self.resolver.clear() + self.flush_host_side();
         while self.connected.table.pop_released().is_some() {
@@ -29,8 +27,8 @@ impl Ipoib {
         }
         self.neighbours.flush();
         self.groups.flush();
-        if self.announcer.clear() {
-            self.host_side.unannounced = now;
+        for ip in self.announcer.clear() {
+            self.guests.set_unannounced(ip, true);
         }
         self.services.echo.clear();
         self.updates.clear();

@@ -64,9 +64,6 @@ pub(super) struct HostSideState {
     corrected: VecDeque<(HostSide, Time)>,
     /// The latest [`TakenFrom::until`](crate::guests::TakenFrom) of all guests.
     stale_until: Time,
-    /// Guests last heard before this time were not announced at the interface's present address. Each is
-    /// announced when it is heard again.
-    pub(super) unannounced: Time,
     /// Number of followed collisions since that time.
     clashes: (Time, u8),
     /// The frame that [`Ipoib::poll_tap`] returned.
@@ -82,7 +79,6 @@ impl HostSideState {
             asked: VecDeque::new(),
             corrected: VecDeque::new(),
             stale_until: Time(0),
-            unannounced: Time(0),
             clashes: (Time(0), 0),
             frame: Vec::new(),
         }
@@ -237,9 +233,10 @@ impl Ipoib {
     pub fn announce_guests(&mut self, now: Time, since: Time) {
         let here = |g: &&Guest| !g.is_weak() && g.used >= since;
         let all = self.guests.iter().filter(here);
-        let all = all.filter_map(Guest::announcement);
-        if self.announcer.announce_guests(now, all) {
-            self.host_side.unannounced = since;
+        let all: Vec<_> = all.filter_map(Guest::announcement).collect();
+        let accepted = self.announcer.announce_guests(now, &all);
+        for what in &all[..accepted] {
+            self.guests.set_unannounced(what.ip, false);
         }
     }
 

@@ -61,7 +61,7 @@ impl DataThread {
                     mtu: s.mtu as usize,
                 }));
             }),
-            Command::Flush(id) => self.on_ip(id, now, |lane| lane.core.flush(now)),
+            Command::Flush(id) => self.on_ip(id, now, |lane| lane.core.flush()),
             Command::SetModeration(wanted) => self.set_moderation(wanted),
             Command::SetVlans(id, on) => self.set_vlans(id, on),
             Command::AddVlan(vlan) => self.add_vlan(*vlan),
@@ -82,7 +82,7 @@ impl DataThread {
                 self.io.allowed.set(list);
                 for i in self.ip.lanes.places() {
                     if let Some(lane) = self.ip.lanes.get_mut(i) {
-                        lane.core.flush(now);
+                        lane.core.flush();
                     }
                     self.service(i, now);
                 }
@@ -126,7 +126,7 @@ impl DataThread {
         let Some((i, lane)) = self.lane(id) else {
             return;
         };
-        if lane.apply(now, settings) {
+        if lane.apply(settings) {
             self.ip.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);

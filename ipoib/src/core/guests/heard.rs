@@ -10,7 +10,7 @@ use crate::arp::{Arp, REQUEST};
 use crate::core::learning::is_claimable;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
-use crate::guests::{Guest, Guests, Standing, TOUCH_MS, TakenFrom};
+use crate::guests::{Guest, Guests, Standing, TakenFrom};
 use crate::nd::{self, Kind};
 use crate::own::HostSide;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
@@ -213,18 +213,17 @@ impl Ipoib {
         };
         if known.is_weak() && claim.strong {
             self.add_guest(now, claim);
-            self.announce_found(now, claim);
+            self.announce_heard(now, claim, false);
             return;
         }
         let shown = claim.router.filter(|shown| known.router != Some(*shown));
         if let Some(router) = shown {
             self.guests.set_router(claim.ip, router);
         }
-        // Peers know it at the interface's former address.
-        let unannounced = !known.is_weak()
-            && known.used < self.host_side.unannounced
-            && known.idle_ms(now) >= TOUCH_MS;
-        if unannounced && !claim.broadcast && !self.announce_guest(now, claim.ip, false) {
+        let unannounced = known.unannounced && !known.is_weak();
+        // Without the Router flag, the address was not announced.
+        let was_unknown = shown.is_some() && known.router.is_none();
+        if (unannounced || was_unknown) && !self.announce_heard(now, claim, false) {
             // The next frame tries again.
             return;
         }
@@ -238,17 +237,15 @@ impl Ipoib {
             self.guests.set_published(now, claim.ip);
             self.publish_guest(claim.ip);
         }
-        if shown.is_some() && known.router.is_none() && !unannounced {
-            // Without this knowledge, the address was not announced.
-            self.announce_found(now, claim);
-        }
     }
 
     /// Handles a claim of an address that no guest has; a peer may have it.
     fn take_from_fabric(&mut self, now: Time, claim: Claim) {
         let Some(peer) = self.neighbours.strong_owner(claim.ip) else {
             self.add_guest(now, claim);
-            self.announce_found(now, claim);
+            if claim.strong {
+                self.announce_heard(now, claim, false);
+            }
             return;
         };
         if !claim.strong {
@@ -263,22 +260,20 @@ impl Ipoib {
         // A query before the move is no reason to wait with the one for the Router flag, without which the address
         // is not announced.
         self.host_side.asked.retain(|(asked, _)| *asked != claim.ip);
-        if change == Change::Announced && !claim.broadcast {
-            self.announce_guest(now, claim.ip, true);
+        if change == Change::Announced {
+            self.announce_heard(now, claim, true);
         }
     }
 
-    /// Announces a guest's address: peers may know it at a queue pair from before a restart.
-    fn announce_found(&mut self, now: Time, claim: Claim) {
-        if claim.strong && !claim.broadcast {
-            self.announce_guest(now, claim.ip, false);
-        }
-    }
-
-    /// Announces a guest's address, if the Router flag is known. False: refused, because too many were announced.
-    fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) -> bool {
-        let what = self.guests.get(ip).and_then(Guest::announcement);
-        what.is_none_or(|what| self.announcer.announce_guest(now, what, again))
+    /// Announces a guest's address, unless the guest's frame informs the link itself, or the Router flag is unknown.
+    /// Peers may know the address at a peer, or at a queue pair from before a restart. `again`: also later. False:
+    /// refused, because too many were announced.
+    fn announce_heard(&mut self, now: Time, claim: Claim, again: bool) -> bool {
+        let what = self.guests.get(claim.ip).and_then(Guest::announcement);
+        let done = claim.broadcast
+            || what.is_none_or(|what| self.announcer.announce_guest(now, what, again));
+        self.guests.set_unannounced(claim.ip, !done);
+        done
     }
 
     fn add_guest(&mut self, now: Time, claim: Claim) {

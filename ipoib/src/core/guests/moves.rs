@@ -194,6 +194,8 @@ impl Ipoib {
         if let Some(router) = router {
             self.guests.set_router(ip, router);
         }
+        // The other replica announces the guest.
+        self.guests.set_unannounced(ip, false);
         self.settle(now, ip);
     }
 

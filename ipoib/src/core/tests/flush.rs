@@ -38,7 +38,7 @@ fn neighbours_go_with_their_handles_and_guests_stay() {
     c.watch(true);
     while c.pop_event().is_some() {}
 
-    c.flush(T0);
+    c.flush();
     assert_eq!(c.neighbours().count(), 0);
     assert_eq!(released(&mut c), [7, 8, 9, 10]);
     let left: Vec<_> = c.groups().map(|g| (g.send_only, g.ah)).collect();
@@ -69,7 +69,7 @@ fn frames_that_wait_are_dropped_and_counted_and_nothing_is_asked_or_announced() 
     let packet = payload(0x0800, &ipv4([10, 0, 0, 2], [10, 0, 0, 9], b"data"));
     assert_eq!(c.from_fabric(T0, &m, &packet), Incoming::Held);
     c.announce([10, 0, 0, 1].into(), false);
-    c.flush(T0);
+    c.flush();
     assert_eq!(c.counters().held_dropped, 3);
     assert_eq!(c.poll_transmit(T0), None);
     assert_eq!(c.poll_tap(T0), None);
@@ -110,7 +110,7 @@ fn connections_of_both_sides_end_with_what_waits_for_them() {
     );
     while c.poll_connection().is_some() {}
 
-    c.flush(T0);
+    c.flush();
     let closed: Vec<_> = std::iter::from_fn(|| c.poll_connection()).collect();
     let close = |n| ConnectionAction::Close {
         connection: ConnectionId(n),

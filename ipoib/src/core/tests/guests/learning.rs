@@ -109,7 +109,7 @@ fn c118_guests_are_announced_when_the_address_changes() {
     let peer = teach(&mut c, b(), IP_B);
     guest_asks(&mut c, 0, G1, IP1, IP_B);
     guest_data(&mut c, 0, G2, IP2, peer);
-    c.set_local(T0, address(0xa, 0x99));
+    c.set_local(address(0xa, 0x99));
     assert!(sent(&mut c, 1).is_empty());
     c.announce_guests(Time(1), T0);
     // No hints.
@@ -134,7 +134,7 @@ fn c118_hosts_with_the_interfaces_mac_are_announced_when_the_address_changes() {
     let mut c = a();
     c.set_stacked(true);
     guest_asks(&mut c, 0, MAC_A, IP2, IP_B);
-    c.set_local(T0, address(0xa, 0x99));
+    c.set_local(address(0xa, 0x99));
     c.announce_guests(Time(1), T0);
     assert_eq!(sent(&mut c, 1), [announcement(&c, IP2)]);
 }
@@ -251,7 +251,7 @@ fn c125_the_router_flag_of_the_interfaces_own_addresses_is_asked_for() {
     let answer = icmpv6("fd05::1", "fd05::b", &answer);
     send(&mut c, Time(3), &frame(peer, MAC_A, 0x86dd, &answer));
     assert_eq!(advertised(&mut c, 3), [0xa0]);
-    c.set_local(T0, address(0xa, 0x99));
+    c.set_local(address(0xa, 0x99));
     c.announce_guests(Time(4), T0);
     assert_eq!(advertised(&mut c, 4), [0xa0]);
     send(&mut c, Time(200_000), &data("fd05::1"));
@@ -267,8 +267,8 @@ fn c118_a_guest_is_announced_after_an_outage_when_it_is_heard() {
     guest_asks(&mut c, 0, MAC_A, IP2, IP_B);
     c.drain_updates().for_each(|u| sibling.apply(T0, &u));
     for replica in [&mut c, &mut sibling] {
-        replica.flush(Time(50_000));
-        replica.set_local(Time(60_000), address(0xa, 0x99));
+        replica.flush();
+        replica.set_local(address(0xa, 0x99));
     }
     c.announce_guests(Time(60_000), Time(60_000));
     assert!(sent(&mut c, 60_000).is_empty());
@@ -296,7 +296,7 @@ fn c118_each_replica_announces_the_guests_that_it_hears() {
     }
     c.drain_updates().for_each(|u| sibling.apply(T0, &u));
     let peer = teach(&mut sibling, b(), IP_B);
-    sibling.set_local(Time(60_000), address(0xa, 0x99));
+    sibling.set_local(address(0xa, 0x99));
     guest_data(&mut sibling, 61_000, G1, IP1, peer);
     guest_asks(&mut sibling, 61_000, G2, IP2, IP_B);
     let one = announcement(&sibling, IP1);
@@ -312,12 +312,36 @@ fn c118_a_guest_whose_announcement_is_refused_is_announced_when_it_is_heard_agai
     for (mac, ip) in guests.clone() {
         guest_asks(&mut c, 0, mac, ip, ip);
     }
-    c.set_local(Time(60_000), address(0xa, 0x99));
+    c.set_local(address(0xa, 0x99));
     for (now, expected) in [(61_000, 100), (63_000, 50), (65_000, 0)] {
         for (mac, ip) in guests.clone() {
             guest_data(&mut c, now, mac, ip, peer);
         }
         assert_eq!(sent(&mut c, now).len(), expected);
+    }
+}
+
+/// A host has failed, or this host has restarted: many guests are new at once.
+#[test]
+fn many_guests_that_are_found_at_once_are_all_announced() {
+    for (is_from_peer, repeated) in [(true, 100), (false, 0)] {
+        let mut c = a();
+        let guests = (0..120).map(|n| ([2, 0, 0, 9, 0, n], [10, 9, 0, n]));
+        for (_, ip) in guests.clone().filter(|_| is_from_peer) {
+            teach(&mut c, b(), ip);
+        }
+        let peer = teach(&mut c, b(), IP_B);
+        for (mac, ip) in guests.clone() {
+            guest_answers(&mut c, 0, mac, ip, peer);
+        }
+        assert_eq!(sent(&mut c, 0).len(), 100);
+        assert_eq!(sent(&mut c, 1000).len(), repeated);
+        for (now, expected) in [(2000, 20), (4000, 0)] {
+            for (mac, ip) in guests.clone() {
+                guest_data(&mut c, now, mac, ip, peer);
+            }
+            assert_eq!(sent(&mut c, now).len(), expected);
+        }
     }
 }
 
@@ -327,7 +351,7 @@ fn c118_a_guest_beyond_the_pending_announcements_is_announced_when_it_is_heard()
     let mut c = a();
     let peer = teach(&mut c, b(), IP_B);
     let guests = many_guests(&mut c);
-    c.set_local(Time(60_000), address(0xa, 0x99));
+    c.set_local(address(0xa, 0x99));
     c.announce_guests(Time(60_000), T0);
     let all = (60_000..80_000)
         .step_by(10)
@@ -347,10 +371,10 @@ fn c118_guests_whose_announcement_a_flush_cancels_are_announced_when_they_are_he
     for (mac, ip) in [(G1, IP1), (G2, IP2)] {
         guest_asks(&mut c, 0, mac, ip, IP_B);
     }
-    c.set_local(Time(1000), address(0xa, 0x99));
+    c.set_local(address(0xa, 0x99));
     c.announce_guests(Time(1000), T0);
     guest_data(&mut c, 1500, G2, IP2, peer);
-    c.flush(Time(2000));
+    c.flush();
     assert!(sent(&mut c, 4000).is_empty());
     let peer = teach(&mut c, b(), IP_B);
     for (mac, ip) in [(G1, IP1), (G2, IP2)] {
@@ -359,7 +383,7 @@ fn c118_guests_whose_announcement_a_flush_cancels_are_announced_when_they_are_he
         guest_data(&mut c, 6000, mac, ip, peer);
     }
     // No announcement was pending.
-    c.flush(Time(7000));
+    c.flush();
     let peer = teach(&mut c, b(), IP_B);
     guest_data(&mut c, 8000, G1, IP1, peer);
     assert!(sent(&mut c, 8000).is_empty());

@@ -278,7 +278,7 @@ fn a_guest_reaches_another_through_a_gateway_after_a_move() {
         assert_eq!(tap_frames(&mut c, 22).len(), 1);
     }
     // After the interface was down, a link to a neighbour is another's.
-    c.flush(Time(23));
+    c.flush();
     let gateway = teach(&mut c, b(), IP_B);
     guest_asks(&mut c, 30, G2, IP2, IP2);
     teach(&mut c, address(0xd, 0x4d), [10, 0, 0, 13]);
