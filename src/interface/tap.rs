@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::config::InterfaceConfig;
-use netdev::netns::Namespace;
+use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
 use super::{InterfaceError, LeftBehind, closed, visit};
@@ -56,9 +56,10 @@ impl Opened {
         queues: usize,
         site: &mut TapSources<'_>,
     ) -> Result<Opened, InterfaceError> {
-        let id = |there: &Option<Namespace>| there.as_ref().and_then(|there| there.id().ok());
         if let Some(stray) = site.found.take() {
-            let stored = site.inherited.named(&stray.link.name, id(&stray.namespace));
+            let stored = site
+                .inherited
+                .named(&stray.link.name, id_of(&stray.namespace));
             return match stored {
                 Some(stored) => Opened::take_over(spec, queues, stored),
                 None => Opened::adopt(stray, queues),
@@ -76,9 +77,8 @@ impl Opened {
         queues: usize,
         site: &mut TapSources<'_>,
     ) -> Result<Opened, InterfaceError> {
-        let id = |there: &Option<Namespace>| there.as_ref().and_then(|there| there.id().ok());
         let namespace = site.namespace.take();
-        let stored = site.inherited.named(&spec.name, id(&namespace));
+        let stored = site.inherited.named(&spec.name, id_of(&namespace));
         if let Some(stored) = stored.or_else(|| site.inherited.labelled(&fdstore::label(spec))) {
             let label = stored.label.clone();
             let elsewhere = stored.namespace.is_some();
@@ -264,6 +264,10 @@ impl Opened {
             namespace: stored.namespace,
         })
     }
+}
+
+fn id_of(namespace: &Option<Namespace>) -> Option<NamespaceId> {
+    namespace.as_ref().and_then(|there| there.id().ok())
 }
 
 fn options(spec: &InterfaceConfig, name: &str, queues: usize) -> TapOptions {
