@@ -42,14 +42,10 @@ impl Rtt {
         self.least[0] = Some(self.least[0].map_or(sample, |least| least.min(sample)));
     }
 
-    /// Adds the time from the retransmission of a packet that the peer reported missing to its
-    /// acknowledgement. This time is no minimum: the packet may only be late, and the acknowledgement may be
-    /// that of the original.
-    pub fn sample_of_resent(&mut self, sample: Duration) {
-        self.smooth(sample);
-    }
-
-    fn smooth(&mut self, sample: Duration) {
+    /// Adds a time to the smoothed round trip time, and not to the minimum: that from the retransmission of a
+    /// packet that the peer reported missing to its acknowledgement. The packet may only be late, and the
+    /// acknowledgement may be that of the original.
+    pub fn smooth(&mut self, sample: Duration) {
         if self.smoothed.is_zero() {
             self.smoothed = sample;
             self.variation = sample / 2;

@@ -153,7 +153,7 @@ impl Requester {
         {
             self.timed = None;
             match self.named {
-                Some((named, _)) if named == at => self.rtt.sample_of_resent(now.since(sent)),
+                Some((named, _)) if named == at => self.rtt.smooth(now.since(sent)),
                 _ => self.rtt.sample(now, now.since(sent)),
             }
             if self.rtt.is_queueing() {
