@@ -120,7 +120,8 @@ pub struct Described {
     #[arg(long, value_enum, default_value_t)]
     pub mode: Mode,
 
-    /// Maximum number of connections, incoming and outgoing; 0 disables them
+    /// Maximum number of connections, incoming and outgoing, 0 to 16384; the data threads share it.
+    /// 0 disables connections
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
     #[arg(allow_negative_numbers = true)]
     // the parser refuses them with a better sentence than clap's
@@ -178,12 +179,13 @@ pub struct Described {
     pub cm: CmChoice,
 
     /// Time that a data thread polls for the next packet before it sleeps, while packets arrive in
-    /// quick succession; 0 saves CPU time and costs latency
+    /// quick succession; 0 to 1000. 0 saves CPU time and costs latency
     #[arg(long, value_name = "MICROSECONDS", default_value_t)]
     pub busy_poll: BusyPoll,
 
     /// If a data thread receives fewer than --rx-frames packets, it waits this time before it polls again:
-    /// fewer wake-ups, but more latency. 0 to 65535; 0 disables the wait. `ibtap coalesce` changes it later
+    /// fewer wake-ups, but more latency. 0 to 65535; 0 disables the wait. An RDMA device that
+    /// supports moderation does this itself; its maxima apply. `ibtap coalesce` changes it later
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = parse_moderation)]
     pub rx_usecs: u32,
 

@@ -16,7 +16,7 @@ point is missing, not a directory, or in use; 2 error of the kernel.";
 ///
 /// Reads and writes of these files are requests to the daemon's control socket. Runs in the
 /// foreground until SIGTERM, SIGINT or `umount`. The daemon may stop and start meanwhile. All users
-/// may read; writing needs root with CAP_NET_ADMIN.
+/// may read, except `debug`, which only root may read; writing needs root with CAP_NET_ADMIN.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtap-fs", version = crate::version::version(), max_term_width = 80, after_help = AFTER)]
 pub struct FsArgs {
@@ -32,7 +32,7 @@ pub struct FsArgs {
     #[arg(long, short = 'S', value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
 
-    /// Allow only root to read [default: all users may read]
+    /// Allow only root to read [default: all users may read, except `debug`]
     #[arg(long, conflicts_with = "take")]
     pub private: bool,
 
