@@ -105,7 +105,8 @@ pub enum Command {
     /// Show or change the transport mode of an interface
     ///
     /// The MTU follows the mode: 65520 or the configured MTU in connected mode, at most the link's MTU in
-    /// datagram mode. A change lasts until the daemon starts again.
+    /// datagram mode. A change lasts until the daemon starts again; a child that is not in the
+    /// configuration file keeps its mode.
     Mode {
         /// The interface
         #[arg(value_name = "IF")]

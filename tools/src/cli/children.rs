@@ -43,8 +43,8 @@ pub enum ChildVerb {
 
 /// Add a child, and print its name
 ///
-/// The child lasts until it or its parent is removed. It ends with the daemon, unless its parent is persistent.
-/// Permanent children belong in the configuration file.
+/// The child lasts until it or its parent is removed. It ends with the daemon, unless systemd has stored its
+/// queues or its parent has `persist`. Permanent children belong in the configuration file.
 #[derive(Clone, Debug, Args)]
 pub struct ChildAddArgs {
     /// The parent interface
@@ -53,7 +53,8 @@ pub struct ChildAddArgs {
     /// Partition key, 0x0001 to 0xffff except 0x8000; ibtapd sets bit 15
     #[arg(value_name = "P_KEY", value_parser = parse_pkey)]
     pub pkey: PKey,
-    /// Interface name [default: the parent's name, a dot and the P_Key, such as ib0.8001]
+    /// Interface name [default: the first ten bytes of the parent's name, a dot and the P_Key, such as
+    /// ib0.8001]
     #[arg(long, short, value_name = "NAME", value_parser = parse_interface)]
     pub name: Option<String>,
     /// Transport mode [default: the configured mode of the parent]
@@ -123,7 +124,8 @@ impl FromStr for Table {
 ///
 /// If a data thread receives fewer than --rx-frames packets, it waits --rx-usecs before it polls again:
 /// fewer wake-ups, but more latency. All interfaces of a port share the setting. With either value at 0,
-/// the default, it polls at once. `ethtool -C ib0 rx-frames N` also sets the number of packets.
+/// the default, it polls at once. An RDMA device that supports moderation does this itself; its maxima
+/// apply. `ethtool -C ib0 rx-frames N` also sets the number of packets.
 #[derive(Clone, Debug, Args)]
 pub struct CoalesceArgs {
     /// An interface of the port
