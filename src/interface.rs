@@ -188,7 +188,7 @@ impl Interface {
     ) -> Result<(Interface, Origin), InterfaceError> {
         let opened = Opened::find(spec, queues, site)?;
         let there = opened.namespace.as_ref();
-        let mut interface = Interface {
+        let interface = Interface {
             id,
             port,
             name: opened.name,
@@ -207,9 +207,6 @@ impl Interface {
             coalesce: true,
             alias_due: None,
         };
-        if !opened.inherited {
-            interface.set_carrier(false);
-        }
         let origin = Origin {
             inherited: opened.inherited,
             namespace: opened.namespace,

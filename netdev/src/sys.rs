@@ -12,11 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io;
 use rustix::ioctl::{IntegerSetter, Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl};
+use rustix::process::Uid;
 
 const SET_IFF: Opcode = libc::TUNSETIFF as Opcode;
 const GET_IFF: Opcode = libc::TUNGETIFF as Opcode;
 const SET_QUEUE: Opcode = libc::TUNSETQUEUE as Opcode;
 const SET_PERSIST: Opcode = libc::TUNSETPERSIST as Opcode;
+const SET_OWNER: Opcode = libc::TUNSETOWNER as Opcode;
 const SET_OFFLOAD: Opcode = libc::TUNSETOFFLOAD as Opcode;
 const SET_HEADER_SIZE: Opcode = libc::TUNSETVNETHDRSZ as Opcode;
 const SET_HEADER_LITTLE_ENDIAN: Opcode = libc::TUNSETVNETLE as Opcode;
@@ -125,6 +127,19 @@ pub(crate) fn set_queue(tun: impl AsFd, attached: bool) -> io::Result<()> {
 pub(crate) fn set_persist(tun: impl AsFd, persist: bool) -> io::Result<()> {
     // SAFETY: no safe wrapper exists; the argument is an integer by value, any value is valid.
     unsafe { ioctl(tun, IntegerSetter::<SET_PERSIST>::new_usize(persist.into())) }
+}
+
+/// TUNSETOWNER: the only user, besides those with CAP_NET_ADMIN, who may open queues. EINVAL if the process's user
+/// namespace does not have the user.
+pub(crate) fn set_owner(tun: impl AsFd, owner: Uid) -> io::Result<()> {
+    // SAFETY: no safe wrapper exists; the argument is an integer by value, any value is valid (unknown users
+    // give EINVAL).
+    unsafe {
+        ioctl(
+            tun,
+            IntegerSetter::<SET_OWNER>::new_usize(owner.as_raw() as usize),
+        )
+    }
 }
 
 /// TUNSETOFFLOAD: the TUN_F_ bits of the supported offloads.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use rtnl::{Link, Requests};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Uid, geteuid};
 
 pub use adopt::temporary_name;
 pub use error::TapError;
@@ -92,7 +93,8 @@ pub struct Tap {
 
 impl Tap {
     /// Makes a TAP in the network namespace of the calling thread, or reuses an existing one that no
-    /// process holds. The interface is down, with carrier, unless it was up before. The queues never block.
+    /// process holds. The interface has no carrier, and is down unless it was up before. Its owner is root, also if
+    /// it had another one. The queues never block.
     ///
     /// # Errors
     /// See [`TapError`]. [`TapError::Held`] may disappear after a moment: `ip tuntap add` holds its TAP
@@ -116,19 +118,22 @@ impl Tap {
     ) -> Result<(Tap, Vec<TapQueue>), TapError> {
         let name = options.name.as_str();
         let plan = Plan::new(options, before);
-        let queues = open_queues(name, &plan)?;
+        let (queues, owner) = open_queues(name, &plan)?;
         let link = requests.link_by_name(name)?;
         // The interface was deleted meanwhile. The new one disappears when its queues are closed.
         if before.is_some_and(|before| before.index != link.index) {
             return Err(TapError::Missing(name.to_owned()));
         }
-        refuse_other_holder(&link, queues.len())?;
-        Tap::set_up(queues, &link, before.is_some(), options.persist)
+        refuse_other_holder(&link, queues.len(), owner)?;
+        let opened = Tap::set_up(queues, &link, before.is_some(), options.persist)?;
+        // Kernels before 6.1 do not know IFF_NO_CARRIER. Those before 4.20 cannot change the carrier.
+        let _ = opened.0.set_carrier(false);
+        Ok(opened)
     }
 
     /// Takes over a TAP whose queues are already open, such as those that a service manager kept over a
-    /// restart. `fds` are all queues of an interface. It keeps addresses, routes, MAC, state and carrier.
-    /// The queues never block. Queues above `most` are detached and closed, because frames of a queue
+    /// restart. `fds` are all queues of an interface. It keeps addresses, routes, MAC, state and carrier; its owner
+    /// is root. The queues never block. Queues above `most` are detached and closed, because frames of a queue
     /// without reader are lost.
     ///
     /// # Errors
@@ -145,12 +150,13 @@ impl Tap {
         let total = fds.len();
         let name = sys::interface_name(&fds[0])
             .map_err(|errno| TapError::setup("(inherited)", "read its name", errno))?;
+        let owner = protect(&fds[0], &name)?;
         let link = match Requests::new()?.link_by_name(&name) {
             Ok(link) if link.tun.is_some_and(|tun| tun.tap) => link,
             Err(e) if !e.is_not_found() => return Err(e.into()),
             _ => return Err(TapError::Elsewhere { name }),
         };
-        refuse_other_holder(&link, total).map_err(TapError::with_holder)?;
+        refuse_other_holder(&link, total, owner).map_err(TapError::with_holder)?;
         for spare in fds.split_off(most.min(total)) {
             sys::set_queue(&spare, false)
                 .map_err(|errno| TapError::setup(&name, "detach a queue", errno))?;
@@ -310,7 +316,11 @@ impl Plan {
         };
         Plan {
             queues: if multi_queue { options.queues } else { 1 },
-            flags: libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | mode,
+            flags: libc::IFF_TAP
+                | libc::IFF_NO_PI
+                | libc::IFF_VNET_HDR
+                | libc::IFF_NO_CARRIER
+                | mode,
             exclusive: before.is_none(),
         }
     }
@@ -336,18 +346,25 @@ fn existing(requests: &mut Requests, name: &str) -> Result<Option<Link>, TapErro
             });
         }
     }
-    refuse_other_holder(&link, 0)?;
+    if open_queues_of(&link) > 0 {
+        return Err(TapError::held(&link.name));
+    }
     Ok(Some(link))
 }
 
-/// Fails if other processes have queues open. Any number of processes can open a multi-queue TAP; only its
-/// number of queues shows it.
-fn refuse_other_holder(link: &Link, ours: usize) -> Result<(), TapError> {
-    let queues = link.tun.map_or(0, |tun| tun.queues + tun.disabled_queues);
-    if queues as usize > ours {
+/// Fails if other processes have queues open, or had queues open after [`protect`] set the owner: a process with a
+/// queue may change the owner.
+fn refuse_other_holder(link: &Link, ours: usize, owner: Uid) -> Result<(), TapError> {
+    let found = link.tun.and_then(|tun| tun.owner);
+    if open_queues_of(link) > ours || found != Some(owner.as_raw()) {
         return Err(TapError::held(&link.name));
     }
     Ok(())
+}
+
+/// All processes' queues. Any number of processes can open a multi-queue TAP; only this number shows it.
+fn open_queues_of(link: &Link) -> usize {
+    link.tun.map_or(0, |tun| tun.queues + tun.disabled_queues) as usize
 }
 
 /// Whether a process holds the TAP, as far as rtnetlink shows it. For a TAP without `multi_queue` the
@@ -358,8 +375,10 @@ pub fn is_held(link: &Link) -> bool {
         .is_some_and(|tun| link.carrier || !tun.persist || tun.queues + tun.disabled_queues > 0)
 }
 
-fn open_queues(name: &str, plan: &Plan) -> Result<Vec<Arc<OwnedFd>>, TapError> {
+/// Returns the queues and the interface's owner.
+fn open_queues(name: &str, plan: &Plan) -> Result<(Vec<Arc<OwnedFd>>, Uid), TapError> {
     let mut queues = Vec::with_capacity(plan.queues);
+    let mut owner = Uid::ROOT;
     for number in 0..plan.queues {
         let queue = rustix::fs::open(
             DEVICE,
@@ -374,9 +393,24 @@ fn open_queues(name: &str, plan: &Plan) -> Result<Vec<Arc<OwnedFd>>, TapError> {
         };
         sys::set_interface(&queue, name, plan.flags | exclusive)
             .map_err(|errno| TapError::attach(name, errno))?;
+        if number == 0 {
+            owner = protect(&queue, name)?;
+        }
         queues.push(Arc::new(queue));
     }
-    Ok(queues)
+    Ok((queues, owner))
+}
+
+/// Keeps other users from opening queues: every user may open a TAP without an owner (drivers/net/tun.c,
+/// `tun_not_capable`). Comes before the link is read, so that [`refuse_other_holder`] finds a user who has opened
+/// a queue before. Another owner is replaced: whoever opened the TAP before may have set that owner. The owner is
+/// root, also if the daemon runs as another user: NetworkManager compares the owner with its profile. The daemon
+/// needs no ownership, because it has CAP_NET_ADMIN. Returns the owner.
+fn protect(queue: &OwnedFd, name: &str) -> Result<Uid, TapError> {
+    let set = |owner| sys::set_owner(queue, owner).map(|()| owner);
+    // A user namespace may not have root.
+    let done = set(Uid::ROOT).or_else(|_| set(geteuid()));
+    done.map_err(|errno| TapError::setup(name, "set the owner", errno))
 }
 
 fn set_offloads(tun: &OwnedFd) -> rustix::io::Result<Offloads> {

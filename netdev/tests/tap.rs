@@ -4,7 +4,8 @@
 mod namespace;
 
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use namespace::{close, in_namespace, run};
@@ -13,7 +14,8 @@ use netdev::tap::{
     is_gone,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{CapabilitySet, UnshareFlags};
+use rustix::process::Uid;
+use rustix::thread::{CapabilitySet, UnshareFlags, set_thread_res_uid};
 
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -26,9 +28,10 @@ fn options(queues: usize, persist: bool) -> TapOptions {
     }
 }
 
-/// An interface with 192.0.2.1 that is up and has the neighbour 192.0.2.2.
+/// An interface with carrier and 192.0.2.1, which is up and has the neighbour 192.0.2.2.
 fn configured(queues: usize) -> (Tap, Vec<TapQueue>) {
     let opened = Tap::open(&options(queues, false)).unwrap();
+    opened.0.set_carrier(true).unwrap();
     run("ip link set ib0 address 02:00:00:00:00:01");
     run("ip link set ib0 up");
     run("ip addr add 192.0.2.1/24 dev ib0");
@@ -424,6 +427,132 @@ fn a_name_that_cannot_be_a_tap_is_refused() {
             assert!(matches!(error, TapError::Queues(_)), "{error}");
         }
         assert!(!exists());
+    });
+}
+
+/// Opens a queue of the TAP `ib0`, which has several, without any of [`Tap`]'s settings.
+fn open_queue() -> std::io::Result<OwnedFd> {
+    attach(device()?)
+}
+
+fn device() -> std::io::Result<OwnedFd> {
+    let mut options = std::fs::File::options();
+    let opened = options.read(true).write(true).open("/dev/net/tun");
+    opened.map(OwnedFd::from)
+}
+
+/// The same as a user without any rights. Everybody may open the device node on most hosts.
+fn open_queue_as_nobody() -> std::io::Result<OwnedFd> {
+    let opening = std::thread::spawn(|| {
+        let device = device()?;
+        // With the user, the kernel takes the capabilities away.
+        set_thread_res_uid(None, Uid::from_raw(65534), None)?;
+        attach(device)
+    });
+    opening.join().unwrap()
+}
+
+fn attach(device: OwnedFd) -> std::io::Result<OwnedFd> {
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
+    // `struct ifreq`: the name in 16 bytes, then the flags.
+    let mut request = [0u8; size_of::<libc::ifreq>()];
+    request[..3].copy_from_slice(b"ib0");
+    request[16..18].copy_from_slice(&(flags as u16).to_ne_bytes());
+    control(&device, libc::TUNSETIFF, request.as_mut_ptr() as usize)?;
+    Ok(device)
+}
+
+/// An ioctl; `argument` is a number, or the address of a `struct ifreq` that outlives the call.
+fn control(device: &OwnedFd, what: libc::Ioctl, argument: usize) -> std::io::Result<()> {
+    // SAFETY: no safe wrapper exists; the kernel reads and writes one `struct ifreq`, or takes the number.
+    match unsafe { libc::ioctl(device.as_raw_fd(), what, argument) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+fn assert_refused(opened: std::io::Result<OwnedFd>, when: &str) {
+    let error = opened.expect_err(when);
+    assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{when}: {error}");
+}
+
+#[test]
+fn a_local_user_cannot_open_a_queue_of_an_interface() {
+    in_namespace(|| {
+        let (tap, queues) = configured(2);
+        assert_refused(open_queue_as_nobody(), "a new interface");
+        let fds = kept(&tap);
+        close((tap, queues));
+        assert_refused(open_queue_as_nobody(), "kept queues");
+        close(fds);
+        close(Tap::open(&options(2, true)).unwrap());
+        assert_refused(open_queue_as_nobody(), "a left interface");
+    });
+}
+
+/// Interfaces of `ip tuntap` and of older daemons have no owner. One with another owner may have got the owner from
+/// any user who opened it before.
+#[test]
+fn a_local_user_cannot_open_a_queue_of_an_adopted_interface() {
+    in_namespace(|| {
+        for owner in ["", "user 65534"] {
+            run(&format!(
+                "ip tuntap add dev ib0 mode tap multi_queue {owner}"
+            ));
+            close(open_queue_as_nobody().expect("nothing prevents it yet"));
+            let opened = Tap::open(&options(2, false)).unwrap();
+            assert_refused(open_queue_as_nobody(), "an adopted interface");
+            close(opened);
+            run("ip link del ib0");
+
+            run(&format!(
+                "ip tuntap add dev ib0 mode tap multi_queue {owner}"
+            ));
+            let fds = vec![open_queue().unwrap()];
+            close(open_queue_as_nobody().expect("nothing prevents it yet"));
+            let opened = Tap::from_fds(fds, 1, false).unwrap();
+            assert_refused(open_queue_as_nobody(), "kept queues");
+            close(opened);
+            run("ip link del ib0");
+        }
+    });
+}
+
+/// A user who has a queue may make himself the owner again and close the queue. Then the owner tells.
+#[test]
+fn a_local_user_who_was_faster_is_found() {
+    in_namespace(|| {
+        let mut requests = rtnl::Requests::new().unwrap();
+        let mut found = 0;
+        for round in (0..300).step_by(5) {
+            run("ip tuntap add dev ib0 mode tap multi_queue");
+            let (ours, theirs) = (open_queue().unwrap(), open_queue().unwrap());
+            let started = Barrier::new(2);
+            let opened = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let theirs = theirs;
+                    started.wait();
+                    let began = Instant::now();
+                    while began.elapsed() < Duration::from_micros(round) {
+                        control(&theirs, libc::TUNSETOWNER, 65534).unwrap();
+                    }
+                });
+                started.wait();
+                Tap::from_fds(vec![ours], 1, false)
+            });
+            match opened {
+                Ok(_) => {
+                    let tun = requests.link_by_name("ib0").unwrap().tun.unwrap();
+                    assert_eq!(tun.owner, Some(0), "in round {round}");
+                }
+                Err(e) => {
+                    assert!(e.is_held(), "{e}");
+                    found += 1;
+                }
+            }
+            run("ip link del ib0");
+        }
+        assert!(found > 0, "no user was faster");
     });
 }
 

@@ -42,6 +42,7 @@ const IFLA_INFO_DATA: u16 = 2;
 const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
+const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_VNET_HDR: u16 = 5;
 const IFLA_TUN_PERSIST: u16 = 6;
@@ -118,6 +119,8 @@ pub struct Tun {
     pub queues: u32,
     /// Open but detached queues.
     pub disabled_queues: u32,
+    /// The user id of the owner. Without an owner, and without a group, every user may open queues.
+    pub owner: Option<u32>,
 }
 
 /// Multicast state of a bridge (kernel net/bridge/br_netlink.c, br_fill_info).
@@ -414,6 +417,7 @@ fn tun(nested: &[u8]) -> Tun {
     for (kind, value) in attributes(nested) {
         let set = u8_of(value) == Some(1);
         match kind {
+            IFLA_TUN_OWNER => tun.owner = u32_of(value),
             IFLA_TUN_TYPE => tun.tap = u8_of(value) == Some(TYPE_TAP),
             IFLA_TUN_VNET_HDR => tun.vnet_hdr = set,
             IFLA_TUN_PERSIST => tun.persist = set,

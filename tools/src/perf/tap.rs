@@ -15,11 +15,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 ///
 /// A sentence about the refusal.
 pub fn open(name: &str) -> Result<File> {
-    let (_tap, queues) = Tap::open(&TapOptions {
+    let (tap, queues) = Tap::open(&TapOptions {
         name: name.to_owned(),
         queues: 1,
         persist: false,
     })?;
+    tap.set_carrier(true)?;
     let queue = queues.first().context("the TAP has no queue")?;
     let fd = queue.as_fd().try_clone_to_owned()?;
     let flags = rustix::fs::fcntl_getfl(&fd)?;
