@@ -75,7 +75,9 @@ start_guest() {
             --mtu) mtu=$2 ;;
             --share)
                 arguments+=(-virtfs "local,path=$2,mount_tag=host,security_model=none,multidevs=remap")
-                boot="mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap host /host"$'\n'$boot
+                # The guest keeps what it has read: with cache=mmap, each start of a program reads the program again, and
+                # takes five times as long.
+                boot="mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose host /host"$'\n'$boot
                 ;;
             --memory) memory=$2 ;;
             --cpus) cpus=$2 ;;
