@@ -32,7 +32,7 @@ fn iperf3_runs_through_two_children_at_once() {
     let report = |subnet: u8| a.file(&format!("iperf3-{subnet}.json"));
     let client = |subnet: u8, port: u16| {
         format!(
-            "iperf3 -J -t 3 -c {} -p {port} >{} &",
+            "iperf3 -J -n 200M -c {} -p {port} >{} &",
             address(b, subnet),
             report(subnet).display()
         )
@@ -45,8 +45,6 @@ fn iperf3_runs_through_two_children_at_once() {
         let report: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(report["error"], Value::Null, "{name}: {text}");
         let received = &report["end"]["sum_received"];
-        let rate = received["bits_per_second"].as_f64();
-        assert!(rate.is_some_and(|rate| rate > 50e6), "{name}: {received}");
         let bytes = received["bytes"].as_u64().expect("a count");
         assert!(sent(a, name) > bytes, "{name} carried its own");
     }
