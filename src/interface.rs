@@ -26,6 +26,7 @@ pub use fabric_link::FabricLink;
 pub use left::LeftBehind;
 pub use link::Change;
 pub use names::Names;
+use namespace::described;
 pub use namespace::{Found, Place, closed, has_lost_namespace, locate, unreachable, visit};
 use tap::Opened;
 pub use tap::{TapSources, UnservedTap};
@@ -68,13 +69,9 @@ pub enum InterfaceError {
 impl InterfaceError {
     /// For an interface in another namespace, which has this name in the configuration.
     pub(crate) fn elsewhere(self, netns: Option<&str>) -> InterfaceError {
-        let there = || match netns {
-            Some(name) => format!("the network namespace {name}"),
-            None => "another network namespace".into(),
-        };
         match self {
             e @ (InterfaceError::Netns(_) | InterfaceError::Elsewhere(..)) => e,
-            e => InterfaceError::Elsewhere(there(), Box::new(e)),
+            e => InterfaceError::Elsewhere(described(netns), Box::new(e)),
         }
     }
 

@@ -150,18 +150,26 @@ pub fn unreachable(what: &str) -> rtnl::Error {
     }
 }
 
-/// The error of a network namespace that cannot be entered.
+/// The error of a network namespace that cannot be entered; `netns` is its name in the configuration, if it has one.
 pub fn closed(netns: Option<&str>, e: &std::io::Error) -> InterfaceError {
-    let name = netns.unwrap_or_default();
-    // While `ip netns` creates or removes a namespace, its file is empty.
-    if e.raw_os_error() == Some(libc::EINVAL) {
-        return InterfaceError::Netns(format!(
-            "{name} is not a network namespace; make it: ip netns add {name}"
-        ));
+    InterfaceError::Netns(match netns {
+        // While `ip netns` creates or removes a namespace, its file is empty.
+        Some(name) if e.raw_os_error() == Some(libc::EINVAL) => {
+            format!("{name} is not a network namespace; make it: ip netns add {name}")
+        }
+        _ => format!(
+            "cannot enter {} ({e}); needs CAP_SYS_ADMIN",
+            described(netns)
+        ),
+    })
+}
+
+/// Words for another network namespace than the daemon's; `netns` is its name in the configuration, if it has one.
+pub(super) fn described(netns: Option<&str>) -> String {
+    match netns {
+        Some(name) => format!("the network namespace {name}"),
+        None => "another network namespace".into(),
     }
-    InterfaceError::Netns(format!(
-        "cannot enter the network namespace {name} ({e}); needs CAP_SYS_ADMIN"
-    ))
 }
 
 #[cfg(test)]
@@ -175,5 +183,7 @@ mod tests {
         let text = |errno| closed(Some("blue"), &io::Error::from_raw_os_error(errno)).to_string();
         assert!(text(libc::EINVAL).starts_with("blue is not a network namespace"));
         assert!(text(libc::EPERM).contains("CAP_SYS_ADMIN"));
+        let unnamed = closed(None, &io::Error::from_raw_os_error(libc::EPERM)).to_string();
+        assert!(unnamed.starts_with("cannot enter another network namespace ("));
     }
 }

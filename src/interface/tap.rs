@@ -83,9 +83,13 @@ impl Opened {
             let label = stored.label.clone();
             let elsewhere = stored.namespace.is_some();
             match Opened::take_over(spec, queues, stored) {
-                // Root of a container may rename the interface and open further queues. That must not keep the
-                // daemon from serving the other interfaces. The administrator of the host mends other errors.
-                Err(InterfaceError::Tap(e)) if elsewhere => {
+                // Two causes must not keep the daemon from serving the other interfaces: root of a container may rename
+                // the interface and open further queues; the daemon may not enter a namespace that the configuration
+                // does not name. The administrator of the host mends other errors.
+                Err(e)
+                    if elsewhere
+                        && (namespace.is_none() || !matches!(e, InterfaceError::Netns(_))) =>
+                {
                     log::warn!(
                         "{}: cannot take over the queues that systemd has kept: {e}",
                         spec.name

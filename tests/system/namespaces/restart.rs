@@ -1,5 +1,7 @@
 //! Daemons that end while their interfaces are in other namespaces, and find them again.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -143,14 +145,45 @@ fn queues_that_a_service_manager_keeps_are_taken_over_there() {
     }
 }
 
+/// The configuration file of the interfaces ib0 and ib1.
+fn configure_two(host: &Host) -> String {
+    let one = |name: &str| format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\n");
+    host.write_config(&(one("ib0") + &one("ib1")))
+}
+
+/// The packaged unit does not grant CAP_SYS_ADMIN.
+#[test]
+fn queues_in_a_namespace_that_the_daemon_cannot_enter_do_not_end_the_start() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let a = lab.host(0);
+    let path = configure_two(a);
+    let daemon = a.file("confined-ibtapd");
+    let script = format!(
+        "#!/bin/sh\nexec setpriv --bounding-set=-sys_admin,-net_broadcast {} \"$@\"\n",
+        env!("CARGO_BIN_EXE_ibtapd")
+    );
+    fs::write(&daemon, script).expect("written");
+    fs::set_permissions(&daemon, Permissions::from_mode(0o755)).expect("changed");
+    let service = a.start_service_after(64, &daemon, &[], || {}, &["--config", &path]);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    service.restart_by(Signal::TERM);
+    for name in ["ib0", "ib1"] {
+        await_place(a, name, None);
+    }
+    let log = service.log();
+    let why = "ib0: cannot take over the queues that systemd has kept: cannot enter another network namespace";
+    assert!(log.contains(why), "{log}");
+}
+
 /// A container may give its interface a name that cannot be read as text.
 #[test]
 fn queues_that_cannot_be_taken_over_elsewhere_do_not_end_the_start() {
     let Some(mut lab) = Lab::pair() else { return };
     let blue = beside("blue");
     let a = lab.host(0);
-    let one = |name: &str| format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\n");
-    let path = a.write_config(&(one("ib0") + &one("ib1")));
+    let path = configure_two(a);
     let service = a.start_service_with(64, &["--config", &path]);
     carry("ib0", a, &blue);
     await_place(a, "ib0", Some(&blue));
@@ -232,8 +265,7 @@ fn stored_queues_of_renamed_children_in_containers_are_taken_over() {
 fn a_child_in_a_container_is_not_the_configured_interface_of_its_name() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    let one = |name: &str| format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\n");
-    let path = a.write_config(&(one("ib0") + &one("ib1")));
+    let path = configure_two(a);
     let service = a.start_service_with(64, &["--config", &path]);
     let _container = contain(a, "0x8001", "ib1");
     let called_ib1 = || {
