@@ -61,7 +61,11 @@ impl Opened {
                 .inherited
                 .named(&stray.link.name, id_of(&stray.namespace));
             return match stored {
-                Some(stored) => Opened::take_over(spec, queues, stored),
+                Some(stored) => {
+                    let label = stored.label.clone();
+                    // While the store holds the TAP, no retry can take it over.
+                    Opened::take_over(spec, queues, stored).inspect_err(|_| fdstore::remove(&label))
+                }
                 None => Opened::adopt(stray, queues),
             };
         }
