@@ -312,7 +312,7 @@ impl Interface {
     /// Undoes a failed [`Interface::prepare`].
     pub fn abandon(&self, spec: &InterfaceConfig, origin: &Origin) {
         // The daemon may go on without the interface, and its next attempt needs a TAP that nobody holds.
-        if origin.namespace.is_some() {
+        if origin.is_kept_elsewhere() {
             fdstore::remove(&fdstore::label(spec));
         }
         self.undo(spec.persist);
@@ -381,4 +381,31 @@ pub struct Origin {
     pub inherited: bool,
     /// Its namespace, if it is not the daemon's.
     pub namespace: Option<Namespace>,
+}
+
+impl Origin {
+    /// Whether the service manager keeps the queues of an interface in another namespace. A TAP that was adopted there
+    /// may have the label of another interface.
+    fn is_kept_elsewhere(&self) -> bool {
+        self.inherited && self.namespace.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_has_no_queues_of_a_tap_that_was_adopted_elsewhere() {
+        let is_kept = |inherited, is_elsewhere: bool| {
+            let namespace = is_elsewhere.then(|| Namespace::current().unwrap());
+            let origin = Origin {
+                inherited,
+                namespace,
+            };
+            origin.is_kept_elsewhere()
+        };
+        assert!(is_kept(true, true));
+        assert!(!is_kept(false, true) && !is_kept(true, false));
+    }
 }
