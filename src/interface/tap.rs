@@ -158,9 +158,9 @@ impl Opened {
             .move_link(tap.ifindex(), &there, Some(&spec.name), None)
             .map_err(|e| netlink_error("move", spec, e))?;
         if spec.persist {
-            tap.set_persist(true).map_err(|e| {
-                InterfaceError::Netns(format!("cannot make {} persistent: {e}", spec.name))
-            })?;
+            // Root of the other namespace may have deleted the TAP.
+            tap.set_persist(true)
+                .map_err(|_| InterfaceError::Vanished(spec.name.clone()))?;
         }
         Ok(Opened {
             tap,
