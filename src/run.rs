@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::ControlServer;
 use control::config::{Config, Source};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use control::logging;
 use control::metrics::MetricsServer;
 use control::signals::{SIGHUP, SIGINT, SIGTERM, Signals};
+use control::{BindError, ControlServer};
 
 use crate::daemon::{Daemon, DaemonError, Running, notify};
 use crate::port::PortSpec;
@@ -38,8 +38,7 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     let mut reloads = Signals::catch(&[SIGHUP]).map_err(caught)?;
     let mut server = ControlServer::bind(&config.socket)?;
     server.set_group_access(config.group_access);
-    let metrics = config.metrics.as_ref().map(MetricsServer::bind);
-    let mut metrics = metrics.transpose()?;
+    let mut metrics = listen_for_metrics(&config)?;
     let sockets = [
         Some((server.path(), server.made())),
         metrics.as_ref().and_then(MetricsServer::files),
@@ -89,13 +88,25 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Opens the listener of metrics, if the configuration has one and its address is free. Any local user can take a TCP
+/// port, which must keep no interface from its service. There is no later try: Landlock forbids it.
+fn listen_for_metrics(config: &Config) -> Result<Option<MetricsServer>, BindError> {
+    match config.metrics.as_ref().map(MetricsServer::bind) {
+        Some(Err(e)) if e.is_in_use() => {
+            log::error!("no metrics until the next start of ibtapd: {e}");
+            Ok(None)
+        }
+        bound => bound.transpose(),
+    }
+}
+
 /// Why [`serve`] failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error(transparent)]
-    Listen(#[from] control::BindError),
+    Listen(#[from] BindError),
 }
 
 fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {

@@ -77,6 +77,17 @@ pub enum BindError {
     },
 }
 
+impl BindError {
+    /// Whether another process has the address.
+    pub fn is_in_use(&self) -> bool {
+        match self {
+            BindError::Taken { .. } => true,
+            BindError::Address { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            BindError::NotASocket { .. } | BindError::Os { .. } => false,
+        }
+    }
+}
+
 /// A listening Unix socket with its name in the file system.
 #[derive(Debug)]
 pub(super) struct Listener {

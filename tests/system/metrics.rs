@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -181,7 +181,18 @@ fn the_host_may_get_the_address_after_the_start() {
 }
 
 #[test]
-fn a_wrong_or_taken_address_ends_the_start_with_advice() {
+fn a_wrong_address_ends_the_start_with_advice() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    let path = configuration(host, "metrics = \"localhost:9345\"");
+    let done = host.daemon_run(&["--config", &path]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("use ADDRESS:PORT"), "{done:?}");
+}
+
+/// Any local user can take a TCP port.
+#[test]
+fn a_taken_address_keeps_no_interface_from_its_service() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
     host.ok("ip link set lo up");
@@ -189,15 +200,17 @@ fn a_wrong_or_taken_address_ends_the_start_with_advice() {
         .namespace()
         .within(|| TcpListener::bind("127.0.0.1:9345"));
     let _taken = taken.expect("a free port");
-    let path = configuration(host, "metrics = \"localhost:9345\"");
-    let done = host.daemon_run(&["--config", &path]);
-    assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.err.contains("use ADDRESS:PORT"), "{done:?}");
-    let path = configuration(host, "metrics = \"127.0.0.1:9345\"");
-    let done = host.daemon_run(&["--config", &path]);
-    assert_eq!(done.code, Some(2), "{done:?}");
-    let advice = "choose another address with the key metrics";
-    assert!(done.err.contains(advice), "{done:?}");
+    let socket = host.file("taken.sock");
+    let _taken_too = UnixListener::bind(&socket).expect("a free path");
+    let socket = socket.to_str().expect("ASCII");
+    for address in ["127.0.0.1:9345", socket] {
+        let path = configuration(host, &format!("metrics = {address:?}"));
+        host.start_with(&["--config", &path]);
+        host.show("ib0");
+        let log = host.daemon().log();
+        assert!(log.contains("no metrics until the next start"), "{log}");
+        host.stop();
+    }
 }
 
 /// The names of metrics in an expression.

@@ -138,17 +138,24 @@ fn an_answer_larger_than_the_socket_is_written_in_turns() {
 fn a_taken_address_is_refused_with_advice() {
     let first = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = first.local_addr().unwrap();
-    let error = MetricsServer::bind(&MetricsAddress::Tcp(at));
-    let error = error.err().unwrap().to_string();
+    let taken = |address| {
+        let error = MetricsServer::bind(&address).err().unwrap();
+        assert!(error.is_in_use(), "{error}");
+        error.to_string()
+    };
+    let error = taken(MetricsAddress::Tcp(at));
     let begin = format!("cannot listen on the TCP address {at}: ");
     assert!(error.starts_with(&begin), "{error}");
     let end = "; choose another address with the key metrics";
     assert!(error.ends_with(end), "{error}");
     let world = World::new();
     let path = world.directory.path().join("m.sock");
-    let error = MetricsServer::bind(&MetricsAddress::Unix(path));
-    let error = error.err().unwrap().to_string();
+    let error = taken(MetricsAddress::Unix(path));
     assert!(error.contains("another process already listens"), "{error}");
+    let file = world.directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = MetricsServer::bind(&MetricsAddress::Unix(file));
+    assert!(!error.err().unwrap().is_in_use());
 }
 
 /// A network manager may assign the address after the start of the daemon.
