@@ -244,8 +244,7 @@ impl Daemon {
         }
         self.streams.take(&mut self.cx.events);
         if let Some(watchdog) = &mut self.watchdog {
-            let mut ports = self.cx.ports.values();
-            watchdog.turn(|| ports.find(|p| !p.answers()).map(|p| p.name.to_string()));
+            watchdog.turn(&self.cx.ports);
         }
         Ok(())
     }

@@ -13,12 +13,13 @@ use crate::interfaces::{Context, Interfaces};
 use crate::ip::Ip;
 
 /// Applies a new configuration. `running`, the configuration in force, is updated with the changes that
-/// were made.
+/// were made. A step may wait for seconds; `between` runs after each one.
 pub fn reload(
     interfaces: &mut Interfaces,
     cx: &mut Context,
     running: &mut Config,
     new: &Config,
+    mut between: impl FnMut(&Context),
 ) -> Reloaded {
     // Interfaces that the user deleted are created again.
     let served = |key: InterfaceKey| {
@@ -43,6 +44,7 @@ pub fn reload(
             Ok(sentence) => reloaded.applied.push(sentence),
             Err(sentence) => reloaded.refused.push(sentence),
         }
+        between(apply.cx);
     }
     reloaded
 }

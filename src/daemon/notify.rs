@@ -6,6 +6,7 @@ use control::config;
 use sd_notify::NotifyState;
 
 use crate::interfaces::Interfaces;
+use crate::port::Ports;
 
 /// Notifies that the daemon reads its configuration again; [`ready`] ends this state.
 pub fn reloading() {
@@ -48,13 +49,13 @@ impl Watchdog {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    /// If it is time, notifies that the daemon works, unless `silent` names a port with a data thread that does not
-    /// answer.
-    pub fn turn(&mut self, silent: impl FnOnce() -> Option<String>) {
+    /// If it is time, notifies that the daemon works, unless a data thread of a port does not answer.
+    pub fn turn(&mut self, ports: &Ports) {
         if !self.wait().is_zero() {
             return;
         }
-        let silent = silent();
+        let silent = ports.values().find(|port| !port.answers());
+        let silent = silent.map(|port| port.name.to_string());
         match &silent {
             None => notify(&[NotifyState::Watchdog]),
             Some(port) if self.is_well => log::error!(

@@ -105,11 +105,13 @@ impl Daemon {
             Err(error) => return refused(error.to_string()),
         };
         notify::reloading();
+        let watchdog = &mut self.watchdog;
         let reloaded = reload(
             &mut self.interfaces,
             &mut self.cx,
             &mut running.config,
             &new,
+            |cx| watchdog.iter_mut().for_each(|w| w.turn(&cx.ports)),
         );
         self.streams.ports_changed(&self.cx.ports);
         notify::ready(&self.interfaces);

@@ -197,6 +197,32 @@ fn the_watchdog_is_notified_only_while_data_threads_answer() {
     service.await_count("watchdog", before + 2);
 }
 
+/// Each port without a GID takes two seconds.
+#[test]
+fn the_watchdog_is_notified_during_a_reload() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    let one = |name: &str, underlay: &str| {
+        format!("[[ipoib]]\nname = {name:?}\nunderlay = {underlay:?}\n")
+    };
+    let ib0 = one("ib0", "eth0");
+    let path = host.write_config(&ib0);
+    let service = host.start_service_with(8, &["--config", &path]);
+    let added = ["1", "2", "3"].map(|n| {
+        host.ok(&format!("ip link add down{n} type veth peer name peer{n}"));
+        one(&format!("ib{n}"), &format!("down{n}"))
+    });
+    host.write_config(&(ib0 + &added.concat()));
+    let done = host.ibtap("reload");
+    assert!(done.out.contains("down3 is down"), "{done:?}");
+    service.await_count("ready", 2);
+    let events = service.events("");
+    let events = events.iter().skip_while(|event| *event != "reloading");
+    let events = events.take_while(|event| *event != "ready");
+    let notified = events.filter(|event| *event == "watchdog").count();
+    assert!(notified >= 3, "{notified}");
+}
+
 /// A monitoring program needs the counters, not the rights to change the host.
 #[test]
 fn members_of_the_group_only_read_if_the_configuration_says_so() {

@@ -90,6 +90,8 @@ class Manager:
             self.keep(name, fds)
         elif fields.get("FDSTOREREMOVE") == "1":
             self.remove(name)
+        if fields.get("RELOADING") == "1":
+            say("reloading")
         if fields.get("READY") == "1":
             say("ready")
         if fields.get("WATCHDOG") == "1":
