@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::datapath::Report;
 use crate::fdstore;
-use crate::interface::InterfaceError;
+use crate::interface::{InterfaceError, Patience};
 use crate::interfaces::{Context, Interfaces, children, management, vlans};
 use crate::monitor::Streams;
 use crate::port::PortSpec;
@@ -191,6 +191,7 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError::Thread`] if a data thread failed.
     pub fn process(&mut self) -> Result<(), DaemonError> {
+        self.cx.host.patience = Patience::default();
         for notice in self.cx.host.monitor.notices() {
             self.interfaces.netlink_event(&mut self.cx, notice);
         }

@@ -29,7 +29,7 @@ pub use names::Names;
 use namespace::described;
 pub use namespace::{Found, Place, closed, has_lost_namespace, locate, unreachable, visit};
 use tap::Opened;
-pub use tap::{TapSources, UnservedTap};
+pub use tap::{Patience, TapSources, UnservedTap};
 
 /// Why an interface could not be created.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! The TAP of an interface: new or existing, in the daemon's network namespace or in another one.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::config::InterfaceConfig;
 use netdev::netns::{Namespace, NamespaceId};
@@ -10,10 +10,39 @@ use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 use super::{InterfaceError, LeftBehind, closed, visit};
 use crate::fdstore::{self, Inherited, Stored};
 
-/// How long a held TAP is retried: `ip tuntap add` and a former daemon that is ending release it after a
+/// How long held TAPs are retried: `ip tuntap add` and a former daemon that is ending release them after a
 /// moment. The kernel does not announce that.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
+
+/// The waiting time for all held TAPs of one turn of the control loop. Root of a container can hold many.
+#[derive(Debug)]
+pub struct Patience(Duration);
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience(HELD_PATIENCE)
+    }
+}
+
+impl Patience {
+    /// Opens a TAP; waits while it is held.
+    fn wait<T>(&mut self, mut open: impl FnMut() -> Result<T, TapError>) -> Result<T, TapError> {
+        let mut logged = false;
+        loop {
+            match open() {
+                Err(e) if e.is_held() && !self.0.is_zero() => {
+                    if !std::mem::replace(&mut logged, true) {
+                        log::info!("waiting: {e}");
+                    }
+                    thread::sleep(HELD_RETRY);
+                    self.0 = self.0.saturating_sub(HELD_RETRY);
+                }
+                opened => return opened,
+            }
+        }
+    }
+}
 
 /// An unserved TAP to take over.
 pub struct UnservedTap<'a> {
@@ -31,6 +60,8 @@ pub struct TapSources<'a> {
     pub netlink: &'a mut rtnl::Requests,
     /// Queues that the service manager kept over a restart.
     pub inherited: &'a mut Inherited,
+    /// The waiting time for held TAPs.
+    pub patience: &'a mut Patience,
     /// The network namespace for the interface, if it is not the daemon's.
     pub namespace: Option<Namespace>,
     /// Its left interface, which has another name or is in another namespace.
@@ -115,20 +146,27 @@ impl Opened {
         };
         if !exists
             && let Some(left) = site.left.take()
-            && let Some(opened) = Opened::adopt_left(spec, queues, left)?
+            && let Some(opened) = Opened::adopt_left(spec, queues, site.patience, left)?
         {
             return Ok(opened);
         }
         match namespace {
-            None => Opened::here(spec, &spec.name, queues),
-            Some(there) if exists => Opened::adopt_in(spec, &spec.name, queues, there),
-            Some(there) => Opened::make_in(spec, queues, site.netlink, there),
+            None => Opened::here(spec, &spec.name, queues, site.patience),
+            Some(there) if exists => {
+                Opened::adopt_in(spec, &spec.name, queues, site.patience, there)
+            }
+            Some(there) => Opened::make_in(spec, queues, site, there),
         }
     }
 
     /// Opens or creates a TAP in the daemon's own namespace.
-    fn here(spec: &InterfaceConfig, name: &str, queues: usize) -> Result<Opened, InterfaceError> {
-        let (tap, queues) = patiently(|| Tap::open(&options(spec, name, queues)))?;
+    fn here(
+        spec: &InterfaceConfig,
+        name: &str,
+        queues: usize,
+        patience: &mut Patience,
+    ) -> Result<Opened, InterfaceError> {
+        let (tap, queues) = patience.wait(|| Tap::open(&options(spec, name, queues)))?;
         Ok(Opened {
             tap,
             queues,
@@ -143,18 +181,18 @@ impl Opened {
     fn make_in(
         spec: &InterfaceConfig,
         queues: usize,
-        netlink: &mut rtnl::Requests,
+        site: &mut TapSources<'_>,
         there: Namespace,
     ) -> Result<Opened, InterfaceError> {
         // The name may be in use here. The TAP becomes persistent after the move only.
-        let (tap, queues) = patiently(|| {
+        let (tap, queues) = site.patience.wait(|| {
             Tap::open(&TapOptions {
                 name: temporary_name(),
                 queues,
                 persist: false,
             })
         })?;
-        netlink
+        site.netlink
             .move_link(tap.ifindex(), &there, Some(&spec.name), None)
             .map_err(|e| netlink_error("move", spec, e))?;
         if spec.persist {
@@ -176,14 +214,15 @@ impl Opened {
     fn adopt_left(
         spec: &InterfaceConfig,
         queues: usize,
+        patience: &mut Patience,
         left: LeftBehind,
     ) -> Result<Option<Opened>, InterfaceError> {
         let described = left.to_string();
         let elsewhere = left.namespace.is_some();
         let name = left.link.name;
         let adopted = match left.namespace {
-            Some(there) => Opened::adopt_in(spec, &name, queues, there),
-            None => Opened::here(spec, &name, queues),
+            Some(there) => Opened::adopt_in(spec, &name, queues, patience, there),
+            None => Opened::here(spec, &name, queues, patience),
         };
         match adopted {
             Ok(opened) => {
@@ -227,10 +266,11 @@ impl Opened {
         spec: &InterfaceConfig,
         name: &str,
         queues: usize,
+        patience: &mut Patience,
         there: Namespace,
     ) -> Result<Opened, InterfaceError> {
         let options = options(spec, name, queues);
-        let (tap, queues) = patiently(|| Tap::adopt(&options, Some(&there)))?;
+        let (tap, queues) = patience.wait(|| Tap::adopt(&options, Some(&there)))?;
         Ok(Opened {
             tap,
             queues,
@@ -288,20 +328,4 @@ fn options(spec: &InterfaceConfig, name: &str, queues: usize) -> TapOptions {
 
 fn netlink_error(what: &str, spec: &InterfaceConfig, e: rtnl::Error) -> InterfaceError {
     InterfaceError::Netlink(format!("cannot {what} the interface {}", spec.name), e)
-}
-
-fn patiently<T>(mut open: impl FnMut() -> Result<T, TapError>) -> Result<T, TapError> {
-    let end = Instant::now() + HELD_PATIENCE;
-    let mut logged = false;
-    loop {
-        match open() {
-            Err(e) if e.is_held() && Instant::now() < end => {
-                if !std::mem::replace(&mut logged, true) {
-                    log::info!("waiting: {e}");
-                }
-                thread::sleep(HELD_RETRY);
-            }
-            opened => return opened,
-        }
-    }
 }

@@ -14,7 +14,7 @@ use super::children::ChildCandidates;
 use crate::datapath::Report;
 use crate::ethernet::Clients;
 use crate::fdstore::Inherited;
-use crate::interface::{Events, InterfaceError, LeftBehind, Pending};
+use crate::interface::{Events, InterfaceError, LeftBehind, Patience, Pending};
 use crate::port::Ports;
 
 /// Why the daemon cannot start or go on.
@@ -91,6 +91,8 @@ pub struct Host {
     pub ethtool: Option<EthtoolMonitor>,
     /// Queues that the service manager kept over a restart.
     pub inherited: Inherited,
+    /// The waiting time for held TAPs; each turn of the control loop renews it.
+    pub patience: Patience,
 }
 
 impl Host {
@@ -120,6 +122,7 @@ impl Host {
             monitor,
             ethtool: EthtoolMonitor::new()?,
             inherited: Inherited::take(),
+            patience: Patience::default(),
         })
     }
 

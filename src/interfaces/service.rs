@@ -194,6 +194,7 @@ impl Interfaces {
                 found,
                 netlink: &mut cx.host.netlink,
                 inherited: &mut cx.host.inherited,
+                patience: &mut cx.host.patience,
                 namespace,
                 left,
             },

@@ -106,6 +106,7 @@ impl Interfaces {
                 found: None,
                 netlink: &mut cx.host.netlink,
                 inherited: &mut cx.host.inherited,
+                patience: &mut cx.host.patience,
                 namespace,
                 left: None,
             },

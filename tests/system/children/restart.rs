@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use super::*;
-use crate::lab::{Background, CONNECTED_MTU, Lab};
+use crate::lab::{CONNECTED_MTU, Lab};
 use crate::offloads::feature;
 
 #[test]
@@ -121,29 +121,6 @@ fn taps_that_were_there_first_are_children_from_the_start() {
     assert!(!is_served(a, "ib1.8001"));
 }
 
-/// A program that opens a queue of a TAP with several queues.
-fn hold_queue(host: &Host, name: &str) -> Background {
-    let script = host.file("hold_queue.py");
-    // TUNSETIFF with IFF_TAP, IFF_NO_PI, IFF_VNET_HDR and IFF_MULTI_QUEUE.
-    let text = format!(
-        "import fcntl, os, struct, time\n\
-         queue = os.open('/dev/net/tun', os.O_RDWR)\n\
-         fcntl.ioctl(queue, 0x400454ca, struct.pack('16sH22x', b'{name}', 0x5102))\n\
-         time.sleep(600)\n"
-    );
-    std::fs::write(&script, text).expect("written");
-    let queues = || {
-        let link = host.json(&format!("ip -d -j link show dev {name}"));
-        link[0]["linkinfo"]["info_data"]["numqueues"].as_u64()
-    };
-    let before = queues();
-    let holder = host.spawn(&format!("python3 {}", script.display()));
-    eventually(SOON, "the program to open a queue", || {
-        (queues() > before).then_some(())
-    });
-    holder
-}
-
 /// A program may end long after the start, and the daemon serves the child then.
 #[test]
 fn stored_queues_that_cannot_be_taken_over_leave_the_store() {
@@ -153,7 +130,7 @@ fn stored_queues_that_cannot_be_taken_over_leave_the_store() {
     a.ok("ip tuntap add dev ib0.8001 mode tap multi_queue");
     await_child(a, "ib0.8001");
     a.ok("ip link set ib0.8001 up");
-    let holder = hold_queue(a, "ib0.8001");
+    let holder = a.hold_queue("ib0.8001");
     service.restart_by(Signal::TERM);
     assert!(!is_served(a, "ib0.8001"));
     drop(holder);

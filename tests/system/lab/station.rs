@@ -172,6 +172,28 @@ impl Station {
         Background(command.spawn().expect("the program is installed"))
     }
 
+    /// Starts a program that opens a queue of a TAP with several queues.
+    pub fn hold_queue(&self, interface: &str) -> Background {
+        // TUNSETIFF with IFF_TAP, IFF_NO_PI, IFF_VNET_HDR and IFF_MULTI_QUEUE.
+        let script = format!(
+            "import fcntl, os, struct, time\n\
+             queue = os.open('/dev/net/tun', os.O_RDWR)\n\
+             fcntl.ioctl(queue, 0x400454ca, struct.pack('16sH22x', b'{interface}', 0x5102))\n\
+             time.sleep(600)\n"
+        );
+        let queues = || {
+            let link = self.json(&format!("ip -d -j link show dev {interface}"));
+            link[0]["linkinfo"]["info_data"]["numqueues"].as_u64()
+        };
+        let before = queues();
+        let child = self.command("python3 -c").arg(script).spawn();
+        let holder = Background(child.expect("python3 is installed"));
+        eventually(SOON, "the program to open a queue", || {
+            (queues() > before).then_some(())
+        });
+        holder
+    }
+
     /// The interface's object in `ip -j link show`.
     pub fn link(&self, interface: &str) -> Value {
         self.json(&format!("ip -s -j link show dev {interface}"))[0].clone()

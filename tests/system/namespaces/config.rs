@@ -184,3 +184,27 @@ fn a_name_that_is_taken_there_keeps_no_other_interface_from_its_service() {
         await_place(a, name, Some(&blue));
     }
 }
+
+/// Root of a container can hold many interfaces there.
+#[test]
+fn held_interfaces_share_one_waiting_time() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let a = lab.host(0);
+    let place = blue.namespace().name();
+    let there = ["ib1", "ib2", "ib3"];
+    let one = |name: &str| format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\n");
+    let held = there.map(|name| format!("{}netns = {place:?}\npersist = true\n", one(name)));
+    let path = a.write_config(&(one("ib0") + &held.concat()));
+    a.start_with(&["--config", &path]);
+    a.stop();
+    let _holders = there.map(|name| blue.hold_queue(name));
+    a.start_with(&["--config", &path]);
+    await_place(a, "ib0", None);
+    let log = a.daemon().log();
+    for name in there {
+        let refused = format!("cannot create {name}: in the network namespace {place}");
+        assert!(log.contains(&refused), "{log}");
+    }
+    assert_eq!(log.matches("waiting: ").count(), 1, "{log}");
+}
