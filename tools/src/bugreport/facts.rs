@@ -69,11 +69,13 @@ pub fn gather(socket: &Path, limit: Duration) -> Facts {
         Ok(served) => served.into_iter().collect(),
         Err(silence) => {
             facts.silence = Some(silence);
+            // Files are on any file system, also on one that hangs.
             let configs = facts
                 .processes
                 .iter()
-                .filter_map(|pid| doctor::config_of(*pid));
-            let unit = doctor::unit_file().and_then(|file| Config::from_file(&file).ok());
+                .filter_map(|&pid| within(limit, move || doctor::config_of(pid))?);
+            let of_unit = || Config::from_file(&doctor::unit_file()?).ok();
+            let unit = within(limit, of_unit).flatten();
             configs
                 .chain(unit)
                 .flat_map(|config| configured(&config))
@@ -84,7 +86,7 @@ pub fn gather(socket: &Path, limit: Duration) -> Facts {
     let started = facts
         .processes
         .iter()
-        .filter_map(|pid| doctor::file_of(*pid));
+        .filter_map(|&pid| within(limit, move || doctor::file_of(pid))?);
     facts.files = started
         .chain(installed().into_iter().map(NamedFile::here))
         .take(MANY)

@@ -5,9 +5,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
 
 /// A file of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,36 +52,40 @@ impl NamedFile {
         }
     }
 
-    /// Opens the file. Opening and reading do not wait for a writer, which a named pipe would do.
+    /// Opens the file.
+    ///
+    /// Root opens what any user names, and to open a device can have an effect: a watchdog begins to count, a tape
+    /// rewinds. So this refuses all but regular files, before it opens them. It also refuses files of size 0, as those
+    /// of /proc and tracefs: some of them, such as /proc/kmsg, lose what a program reads.
     ///
     /// # Errors
-    /// Errors of the operating system.
+    /// Errors of the operating system; the file is empty or no regular file.
     pub fn open(&self) -> io::Result<File> {
-        self.open_with(OFlags::RDONLY | OFlags::NONBLOCK)
+        let place = self.place()?;
+        let found = fstat(&place)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_size == 0 {
+            return Err(io::Error::other("the file is empty or no regular file"));
+        }
+        let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+        // Without NONBLOCK, this waits for another program's lease (fcntl(2)).
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(open(path, flags, Mode::empty())?.into())
     }
 
-    fn open_with(&self, flags: OFlags) -> io::Result<File> {
-        let flags = flags | OFlags::CLOEXEC;
-        let file = match &self.root {
-            None => open(&self.path, flags, Mode::empty())?,
-            Some(root) => {
-                let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let root = open(root, how, Mode::empty())?;
-                openat2(
-                    root,
-                    &self.path,
-                    flags,
-                    Mode::empty(),
-                    ResolveFlags::IN_ROOT,
-                )?
-            }
+    /// The place in the file system. This has no effect on a device, and does not wait for the writer of a named pipe.
+    fn place(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let Some(root) = &self.root else {
+            return Ok(open(&self.path, flags, Mode::empty())?);
         };
-        Ok(file.into())
+        let root = open(root, flags | OFlags::DIRECTORY, Mode::empty())?;
+        let below = ResolveFlags::IN_ROOT;
+        Ok(openat2(root, &self.path, flags, Mode::empty(), below)?)
     }
 
     /// Device and inode.
     fn identity(&self) -> io::Result<(u64, u64)> {
-        let found = fstat(self.open_with(OFlags::PATH)?)?;
+        let found = fstat(self.place()?)?;
         Ok((found.st_dev, found.st_ino))
     }
 }
@@ -103,7 +108,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::fs::symlink;
 
-    use rustix::fs::{CWD, FileType, mknodat};
+    use rustix::fs::{CWD, mknodat};
 
     use super::*;
 
@@ -152,10 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_the_writer_of_a_named_pipe() {
+    fn only_regular_files_are_opened() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pipe");
-        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        assert_eq!(read(&NamedFile::here(path)), "");
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let [device, of_kernel] = ["/dev/null", "/proc/version"].map(PathBuf::from);
+        for path in [device, of_kernel, pipe, folder.path().into()] {
+            let why = NamedFile::here(path.clone()).open().unwrap_err();
+            assert_eq!(
+                why.to_string(),
+                "the file is empty or no regular file",
+                "{path:?}"
+            );
+        }
     }
 }
