@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::api::LogLevel;
+use crate::output::printable_lines;
 
 /// The start of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub fn init(level: LogLevel) {
 }
 
 /// Writes the error that ends `program`, also before [`init`]. Under systemd the journal gets it with the priority of
-/// errors.
+/// errors. On a terminal, names in the error cannot control the terminal.
 pub fn report_end(program: &str, error: &dyn fmt::Display) {
     let text = end_line(style(), program, error);
     let _ = std::io::stderr().write_all(text.as_bytes());
@@ -81,7 +82,7 @@ fn end_line(style: Style, program: &str, error: &dyn fmt::Display) -> String {
                 .build(),
         }
         .to_string(),
-        Style::Plain => format!("{program}: {error}\n"),
+        Style::Plain => format!("{program}: {}\n", printable_lines(&error.to_string())),
     }
 }
 
@@ -263,11 +264,8 @@ mod tests {
             end_line(Style::Journal, "ibtapd", &error),
             "<3>ibtapd: /etc/ibtap/x.toml: unknown key\\n<7>y\n"
         );
-        assert_eq!(
-            end_line(Style::Plain, "ibtapd", &"no"),
-            "ibtapd: no\n",
-            "on a terminal"
-        );
+        let on_terminal = end_line(Style::Plain, "ibtapd", &"process 7 (a\x1b[2J)\nline 2");
+        assert_eq!(on_terminal, "ibtapd: process 7 (a?[2J)\nline 2\n");
     }
 
     #[test]
