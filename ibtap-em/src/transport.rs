@@ -145,7 +145,8 @@ impl Link {
         }
     }
 
-    /// Writes as much as ibtapd accepts. Errors appear in [`Link::receive`], or lead to another attempt.
+    /// Writes as much as ibtapd accepts. If ibtapd has closed the connection and cannot be reached, calls that wait are
+    /// lost, and [`Link::receive`] reports the reason.
     pub fn flush(&mut self) {
         let Some(connected) = &mut self.connected else {
             return;
@@ -160,7 +161,8 @@ impl Link {
                     connected.posts = posts;
                 }
             }
-            Err(error) => log::debug!("{error}"),
+            // The next `receive` connects again, or reports the reason.
+            Err(_) => self.connected = None,
         }
     }
 

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use control::api::{ApiError, ManagementDatagram, PortState, Reply, Request};
@@ -267,7 +268,7 @@ fn a_connection_for_sending_that_made_way_is_made_anew() {
     // So many clients connect that ibtapd closes connections without a stream.
     let others: Vec<_> = (0..64)
         .map(|_| {
-            let other = std::os::unix::net::UnixStream::connect(link.socket()).unwrap();
+            let other = UnixStream::connect(link.socket()).unwrap();
             daemon.pass();
             other
         })
@@ -285,4 +286,29 @@ fn a_connection_for_sending_that_made_way_is_made_anew() {
     let sent: Vec<u8> = daemon.port.sent.iter().map(|s| s.mad.0[0]).collect();
     assert!(sent.ends_with(&[2]), "{sent:?}");
     assert!(daemon.port.stream.is_some());
+}
+
+#[test]
+fn without_a_connection_for_sending_the_link_is_down() {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("ibtapd.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut link = Link::new(socket.clone(), None);
+    assert_eq!(link.receive(Time(0)), []);
+    let [_stream, for_sending] = [(); 2].map(|()| listener.accept().unwrap().0);
+    // ibtapd closes the connection for another client, and its socket cannot be reached.
+    drop(for_sending);
+    std::fs::remove_file(&socket).unwrap();
+    link.send(Outgoing {
+        to: Destination::Group,
+        mad: vec![7],
+    });
+    link.flush();
+    assert!(link.outgoing().is_none());
+    let gone = link.receive(Time(1));
+    assert!(
+        matches!(&gone[..], [Arrival::Detached(why)] if why.contains("cannot reach ibtapd")),
+        "{gone:?}"
+    );
+    assert!(link.next_deadline().is_some_and(|again| again > Time(1)));
 }
