@@ -212,7 +212,7 @@ impl Node {
 
     /// Reads the configuration again. A wrong configuration changes nothing.
     fn reload(&mut self, cli: &Cli, args: &RunArgs) {
-        let new = match read(cli, args) {
+        let mut new = match read(cli, args) {
             Ok(new) => new,
             Err(error) => {
                 log::error!("configuration not reloaded: {error}");
@@ -224,13 +224,14 @@ impl Node {
             Err(e) => log::debug!("cannot read the clock for a notification to systemd: {e}"),
         }
         let now = now();
-        let (old, own) = (&self.config.em, &new.em);
-        for (what, changed) in [
-            ("socket", old.socket != own.socket),
-            ("state_dir", old.state_dir != own.state_dir),
+        let (old, own) = (&self.config.em, &mut new.em);
+        for (what, old, new) in [
+            ("socket", &old.socket, &mut own.socket),
+            ("state_dir", &old.state_dir, &mut own.state_dir),
         ] {
-            if changed {
+            if old != new {
                 log::warn!("{what} not reloaded: restart ibtap-em to change it");
+                new.clone_from(old);
             }
         }
         logging::set_level(own.log_level);
