@@ -10,6 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny};
@@ -156,19 +158,31 @@ impl ControlClient {
     /// Connects. `timeout` limits connecting and each call.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`].
+    /// [`ClientError::Unreachable`]; [`ClientError::Silent`] if so many clients wait for a daemon that hangs that the
+    /// kernel lets no other connect.
     pub fn connect(path: &Path, timeout: Duration) -> Result<ControlClient, ClientError> {
-        match connect(path, timeout) {
+        let stream = connect(path, timeout);
+        let path = path.to_owned();
+        match stream {
             Ok(stream) => Ok(ControlClient {
                 stream,
-                path: path.to_owned(),
+                path,
                 timeout,
             }),
-            Err(source) => Err(ClientError::Unreachable {
-                path: path.to_owned(),
-                source,
-            }),
+            Err(source) if source.kind() == io::ErrorKind::TimedOut => {
+                Err(ClientError::Silent { path, source })
+            }
+            Err(source) => Err(ClientError::Unreachable { path, source }),
         }
+    }
+
+    /// The daemon's process, if this process namespace has it. (The process id in [`VersionInfo`] is of the daemon's
+    /// process namespace.)
+    ///
+    /// [`VersionInfo`]: crate::api::VersionInfo
+    pub fn process(&self) -> Option<u32> {
+        let peer = getsockopt(&self.stream, PeerCredentials).ok()?;
+        u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0)
     }
 
     /// Calls a method.

@@ -27,11 +27,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
-use control::ClientError;
 use control::api::{InterfaceInfo, VnicInfo};
 use control::config::SCOPE;
 use control::config::{Config, PortName, values::parse_interface};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
+use control::{ClientError, ControlClient};
 use netdev::netns::Namespace;
 use rtnl::Requests;
 
@@ -40,7 +40,6 @@ use daemon::View;
 use finding::{Finding, Level, any_failed};
 use target::Target;
 
-pub use daemon::pid as process_at;
 pub use named_file::NamedFile;
 pub use target::{file_of_process as file_of, of_process as config_of, of_unit as unit_file};
 
@@ -98,13 +97,16 @@ pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failu
 fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let rehearsal = args.port().is_some() || args.config.is_some();
-    let mut unasked = udp_port::Daemon::Absent;
-    let view = match daemon::gather(socket, TIMEOUT, args.interface.as_deref()) {
+    let mut daemon = udp_port::Daemon::Absent;
+    let client = ControlClient::connect(socket, TIMEOUT);
+    let listener = client.as_ref().ok().and_then(ControlClient::process);
+    let interface = args.interface.as_deref();
+    let view = match client.and_then(|mut client| daemon::gather(&mut client, interface)) {
         Ok(view) => Some(view),
         Err(error @ ClientError::NoSuchInterface { .. }) if !rehearsal => return Err(error.into()),
         Err(error) => {
             if daemon::is_there(&error) {
-                unasked = udp_port::Daemon::Unasked(daemon::pid(socket));
+                daemon = udp_port::Daemon::Unasked(listener);
             }
             findings.push(daemon::judge_absence(&error, rehearsal));
             None
@@ -122,7 +124,7 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     match Requests::new() {
         Ok(requests) => Examination {
             view,
-            unasked,
+            daemon,
             requests,
             socket,
             locking: rights.locking(),
@@ -163,8 +165,8 @@ fn unreadable(error: &rtnl::Error) -> Finding {
 /// The network namespace of the checks, and the daemon that serves it.
 struct Examination<'a> {
     view: Option<View>,
-    /// Without a `view`: the daemon, if there is one.
-    unasked: udp_port::Daemon,
+    /// Without a `view`: whether a daemon is there.
+    daemon: udp_port::Daemon,
     requests: Requests,
     socket: &'a Path,
     /// The memory that the daemon may lock.
@@ -287,7 +289,7 @@ impl Examination<'_> {
             ports.any(|port| port.as_ref() == Some(&target.name))
         };
         let served = !target.interfaces.is_empty() || self.view.as_ref().is_some_and(has_vnics);
-        let daemon = self.view.as_ref().map_or(self.unasked, |view| {
+        let daemon = self.view.as_ref().map_or(self.daemon, |view| {
             let pid = view.pid;
             udp_port::Daemon::Answers {
                 pid,

@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -108,15 +108,6 @@ fn listener(name: &str) -> Option<(Option<i32>, u32)> {
     connect(&socket, &address).ok()?;
     let peer = getsockopt(&socket, PeerCredentials).ok()?;
     Some((Some(peer.pid()).filter(|pid| *pid != 0), peer.uid()))
-}
-
-/// The process that listens on a unix socket, if our process namespace has it.
-///
-/// # Errors
-/// Errors of the operating system.
-pub fn listening_process(socket: &UnixStream) -> io::Result<Option<u32>> {
-    let peer = getsockopt(socket, PeerCredentials)?;
-    Ok(u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0))
 }
 
 /// The user of an underlay's RoCEv2 port.

@@ -47,7 +47,7 @@ use crate::cm;
 pub use administrator::Qp1Carrier;
 pub use config::SoftConfig;
 pub use engine::{Answer, LocalQp, RemoteQp};
-pub use holder::{PortUser, Process, listening_process, port_user, user_of};
+pub use holder::{PortUser, Process, port_user, user_of};
 pub use port::SoftPort;
 pub(crate) use snapshot::SubnetMail;
 pub use ud::{Path, Refusal};

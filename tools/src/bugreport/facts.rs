@@ -56,7 +56,8 @@ pub struct Facts {
 pub fn gather(socket: &Path, limit: Duration) -> Facts {
     let mut facts = Facts::default();
     let path = socket.to_owned();
-    let listener = within(limit, move || doctor::process_at(&path)).flatten();
+    let listener = move || ControlClient::connect(&path, limit).ok()?.process();
+    let listener = within(limit, listener).flatten();
     facts.processes = match listener {
         Some(pid) => vec![pid],
         None => daemons(),

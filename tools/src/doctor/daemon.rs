@@ -6,7 +6,6 @@ mod partition;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -52,20 +51,7 @@ pub struct View {
 ///
 /// # Errors
 /// Errors of the control socket.
-pub fn gather(
-    socket: &Path,
-    timeout: Duration,
-    interface: Option<&str>,
-) -> Result<View, ClientError> {
-    let mut client = ControlClient::connect(socket, timeout)?;
-    ask(&mut client, interface, pid(socket))
-}
-
-fn ask(
-    client: &mut ControlClient,
-    interface: Option<&str>,
-    pid: Option<u32>,
-) -> Result<View, ClientError> {
+pub fn gather(client: &mut ControlClient, interface: Option<&str>) -> Result<View, ClientError> {
     let (vnics, interfaces) = match client.call(methods::VNICS, &Selection::of(interface)) {
         Ok(vnics) if interface.is_some() => (vnics, Vec::new()),
         Ok(vnics) => (vnics, client.call(methods::SHOW, &Selection::of(None))?),
@@ -113,7 +99,7 @@ fn ask(
     };
     Ok(View {
         version: client.call(methods::VERSION, &Nothing {})?,
-        pid,
+        pid: client.process(),
         stats,
         interfaces: there,
         vnics,
@@ -132,13 +118,7 @@ pub fn is_gone(socket: &Path, timeout: Duration, interface: &str) -> bool {
     matches!(asked, Err(ClientError::NoSuchInterface { .. }))
 }
 
-/// The process that listens. (The process id in [`VersionInfo`] is of the daemon's process namespace.)
-pub fn pid(socket: &Path) -> Option<u32> {
-    let stream = UnixStream::connect(socket).ok()?;
-    fabric::soft::listening_process(&stream).ok()?
-}
-
-/// Whether the error shows that a daemon is there: it is starting, is busy, or refuses this user.
+/// Whether the error shows that a daemon is there: it is starting, is busy, hangs, or refuses this user.
 pub fn is_there(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { source, .. } => source.kind() == ErrorKind::PermissionDenied,

@@ -31,7 +31,7 @@ pub enum Daemon {
         /// It has interfaces on this underlay.
         serves: bool,
     },
-    /// The daemon was not asked: it is starting, is busy, or refuses this user.
+    /// The daemon could not be asked: it is starting, is busy, hangs, or refuses this user.
     Unasked(Option<u32>),
 }
 

@@ -127,6 +127,11 @@ fn the_client_reports_faults_of_the_daemon() {
         .unwrap_err();
     assert!(matches!(&error, ClientError::Silent { .. }), "{error}");
 
+    // The client before is still in the queue, which has no room for another one.
+    rustix::net::listen(&listener, 0).unwrap();
+    let error = ControlClient::connect(&path, wait).map(drop).unwrap_err();
+    assert!(matches!(&error, ClientError::Silent { .. }), "{error}");
+
     drop(listener);
     let error = ControlClient::connect(&path, wait).map(drop).unwrap_err();
     assert!(error.is_refused(), "{error}");

@@ -1,11 +1,13 @@
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::channel;
 
 use control::api::{LinkAddress, LogLevel, QueuePairInfo, ResourcesInfo};
 use fabric::{Gid, PKey, Qpn};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::doctor::{DoctorArgs, examine};
 
 /// An interface of a healthy daemon.
 pub fn interface() -> InterfaceInfo {
@@ -104,6 +106,33 @@ fn a_daemon_that_is_not_there_fails_unless_it_is_only_to_be() {
     assert_eq!(rehearsed.level, Level::Warn);
     let denied = judge_absence(&error(io::ErrorKind::PermissionDenied), false);
     assert!(denied.advice.unwrap().contains("as root"));
+}
+
+#[test]
+fn a_daemon_that_hangs_is_there_and_stops_no_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // One client waits, and the queue has no room for another one.
+    rustix::net::listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect(&socket).unwrap();
+    let wait = Duration::from_millis(50);
+    let error = ControlClient::connect(&socket, wait).map(drop).unwrap_err();
+    assert!(is_there(&error), "{error}");
+    let finding = judge_absence(&error, true);
+    assert_eq!(finding.level, Level::Fail);
+    assert!(finding.advice.unwrap().contains("restart ibtapd"));
+
+    let args = DoctorArgs {
+        interface: None,
+        underlay: Some("lo".into()),
+        device: None,
+        config: None,
+    };
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || sender.send(examine(&args, &socket).unwrap().len()));
+    let findings = receiver.recv_timeout(Duration::from_secs(120)).unwrap();
+    assert!(findings > 1, "{findings}");
 }
 
 #[test]
@@ -211,10 +240,10 @@ fn an_interface_that_goes_during_the_requests_is_left_out() {
     let listener = UnixListener::bind(&socket).unwrap();
     let server = std::thread::spawn(move || serve(&listener));
     let mut client = ControlClient::connect(&socket, Duration::from_secs(120)).unwrap();
-    let seen = ask(&mut client, None, None).unwrap();
+    let seen = gather(&mut client, None).unwrap();
     let names: Vec<_> = seen.interfaces.iter().map(|i| &i.name).collect();
     assert_eq!(names, ["ib0"]);
-    let error = ask(&mut client, Some(REMOVED), None).unwrap_err();
+    let error = gather(&mut client, Some(REMOVED)).unwrap_err();
     assert!(
         matches!(error, ClientError::NoSuchInterface { .. }),
         "{error}"
