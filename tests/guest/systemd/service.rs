@@ -157,6 +157,29 @@ fn log_lines_have_priorities_and_the_units_the_promised_exposure() {
     });
 }
 
+#[test]
+fn the_service_of_the_files_ends_only_its_own_mount() {
+    on_systemd(|served| {
+        served.have(&["ibtap", "ibtap-fs"]);
+        let is_mounted = "grep -q ' /run/ibtap-fs ' /proc/mounts";
+        // One started by hand. systemctl starts the service again and again.
+        served.long(&format!(
+            "mkdir -p /run/ibtap-fs
+            ibtap-fs /run/ibtap-fs >/dev/null 2>&1 </dev/null &
+            until {is_mounted}; do sleep 0.1; done
+            ! systemctl start ibtap-fs && systemctl stop ibtap-fs && {is_mounted} && umount /run/ibtap-fs"
+        ));
+        for end in [
+            "systemctl stop ibtap-fs",
+            "systemctl kill -s KILL ibtap-fs && sleep 0.2 && systemctl stop ibtap-fs",
+        ] {
+            served.long(&format!(
+                "systemctl start ibtap-fs && {is_mounted} && {end} && ! {is_mounted} && test ! -e /run/ibtap-fs"
+            ));
+        }
+    });
+}
+
 /// A service that starts when the network is online, and notes what it finds then and at its end.
 const DEPENDENT: &str = "[Unit]
 After=network-online.target
