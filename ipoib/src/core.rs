@@ -53,7 +53,7 @@ pub use types::{
 /// Buffer for a rewritten packet: neighbour discovery that fills an Ethernet frame, with enlarged options.
 const SCRATCH_LEN: usize = 2048;
 const _: () = assert!(too_big::FRAME_MAX <= SCRATCH_LEN);
-/// IP addresses whose changes of owner are counted. Changes beyond that are followed without announcements.
+/// IP addresses whose changes of owner are counted. Changes beyond that are followed.
 const CONFLICTS_MAX: usize = 256;
 /// Events queued between two drains; more are lost and counted.
 const EVENTS_MAX: usize = 1024;

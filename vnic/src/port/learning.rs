@@ -157,7 +157,7 @@ impl VeswPort {
     #[cold]
     fn node_moves(&mut self, now: Time, lid: Lid, from: NodeAddress, to: NodeAddress) -> bool {
         match self.node_damping.change(now, lid, from, to) {
-            Verdict::Follow | Verdict::FollowQuietly => {
+            Verdict::Follow => {
                 self.learn_node(now, lid, to);
                 true
             }
@@ -286,7 +286,7 @@ impl VeswPort {
     #[cold]
     fn mac_moves(&mut self, now: Time, mac: Mac, from: Place, to: Place) -> bool {
         match self.mac_damping.change(now, mac, from, to) {
-            Verdict::Follow | Verdict::FollowQuietly => {
+            Verdict::Follow => {
                 if !self.put(now, mac, to, true) {
                     self.refuse_near(now);
                 }

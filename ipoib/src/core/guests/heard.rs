@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use proto::{Mac, Time};
 
-use super::moves::Change;
 use super::{ASK_AGAIN_MS, ASK_ANEW_MS, SILENT_MS};
 use crate::arp::{Arp, REQUEST};
 use crate::core::learning::is_claimable;
@@ -196,7 +195,7 @@ impl Ipoib {
         match known {
             Some(known) if known.mac == claim.mac => self.confirm(now, claim),
             Some(known) if claim.strong => {
-                if self.may_change(now, claim.ip, known.mac, claim.mac) != Change::Refused {
+                if self.may_change(now, claim.ip, known.mac, claim.mac) {
                     self.add_guest(now, claim);
                 }
             }
@@ -252,17 +251,14 @@ impl Ipoib {
             return;
         }
         let peer = self.neighbours.get(peer).mac;
-        let change = self.may_change(now, claim.ip, peer, claim.mac);
-        if change == Change::Refused {
+        if !self.may_change(now, claim.ip, peer, claim.mac) {
             return;
         }
         self.add_guest(now, claim);
         // A query before the move is no reason to wait with the one for the Router flag, without which the address
         // is not announced.
         self.host_side.asked.retain(|(asked, _)| *asked != claim.ip);
-        if change == Change::Announced {
-            self.announce_heard(now, claim, true);
-        }
+        self.announce_heard(now, claim, true);
     }
 
     /// Announces a guest's address, unless the guest's frame informs the link itself, or the Router flag is unknown.

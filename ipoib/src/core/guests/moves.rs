@@ -12,15 +12,6 @@ use crate::guests::{Guest, Standing};
 use crate::own::{Holder, HostSide};
 use crate::{DropReason, Event};
 
-/// The decision on a change of owner.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::core) enum Change {
-    /// Follow and announce it.
-    Announced,
-    Quiet,
-    Refused,
-}
-
 /// Between the two sides.
 impl Ipoib {
     /// Decides whether an address may change from `one` to `other`; not if it changes too often.
@@ -30,18 +21,17 @@ impl Ipoib {
         ip: IpAddr,
         one: Mac,
         other: Mac,
-    ) -> Change {
+    ) -> bool {
         match self.conflicts.change(now, ip, one, other) {
-            Verdict::Follow => Change::Announced,
-            Verdict::FollowQuietly => Change::Quiet,
-            Verdict::Keep => Change::Refused,
+            Verdict::Follow => true,
+            Verdict::Keep => false,
             Verdict::Hold { first, .. } => {
                 if first {
                     self.counters.address_conflicts += 1;
                     self.report(Event::AddressConflict { ip, one, other });
                 }
                 self.publish(Update::Conflict { ip });
-                Change::Refused
+                false
             }
         }
     }
@@ -49,7 +39,7 @@ impl Ipoib {
     /// Handles a peer's claim of an address. False if a guest keeps the address.
     pub(in crate::core) fn yield_to_peer(&mut self, now: Time, ip: IpAddr, peer: Mac) -> bool {
         if let Some(guest) = self.guests.get(ip).copied() {
-            if guest.is_real() && self.may_change(now, ip, guest.mac, peer) == Change::Refused {
+            if guest.is_real() && !self.may_change(now, ip, guest.mac, peer) {
                 return false;
             }
             self.guests.forget(ip);
