@@ -1,5 +1,6 @@
 //! Guests behind the interface: other ports of a bridge.
 
+mod announcing;
 mod asking;
 mod learning;
 mod loops;
