@@ -373,10 +373,15 @@ impl Announcer {
         all.len()
     }
 
-    /// Cancels all announcements; returns the addresses of the guests among them.
-    pub fn clear(&mut self) -> impl Iterator<Item = IpAddr> {
-        let guests = self.pending.drain(..).filter(|p| p.guest);
-        guests.map(|p| p.what.ip)
+    /// Cancels the announcements of guests; returns their addresses.
+    pub fn take_guests(&mut self) -> Vec<IpAddr> {
+        let guests = self.pending.extract_if(.., |p| p.guest);
+        guests.map(|p| p.what.ip).collect()
+    }
+
+    /// Cancels all announcements.
+    pub fn clear(&mut self) {
+        self.pending.clear();
     }
 
     fn add(&mut self, what: Announcement, left: u8, max: usize, guest: bool) -> bool {

@@ -27,11 +27,10 @@ impl Ipoib {
         }
         self.neighbours.flush();
         self.groups.flush();
-        for ip in self.announcer.clear() {
-            self.guests.set_unannounced(ip, true);
-        }
         self.services.echo.clear();
         self.updates.clear();
+        self.postpone_announcements();
+        self.announcer.clear();
         self.last_source = None;
     }
 }

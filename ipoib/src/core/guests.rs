@@ -240,6 +240,13 @@ impl Ipoib {
         }
     }
 
+    /// Cancels the announcements of guests; each guest is announced when it is heard.
+    pub(super) fn postpone_announcements(&mut self) {
+        for ip in self.announcer.take_guests() {
+            self.announce_later(ip);
+        }
+    }
+
     /// Returns the next Ethernet frame for the host side: a query for a guest, a correction, or a packet
     /// whose guest is known now.
     pub fn poll_tap(&mut self, now: Time) -> Option<&[u8]> {

@@ -365,6 +365,8 @@ pub enum Update {
         weak: bool,
         /// Its last advertisement was that of an IPv6 router; `None`: it sent none yet.
         router: Option<bool>,
+        /// The replica that hears the guest announces it.
+        unannounced: bool,
     },
     /// A guest no longer has an IP address.
     GuestForgotten {

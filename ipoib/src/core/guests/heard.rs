@@ -268,8 +268,20 @@ impl Ipoib {
         let what = self.guests.get(claim.ip).and_then(Guest::announcement);
         let done = claim.broadcast
             || what.is_none_or(|what| self.announcer.announce_guest(now, what, again));
-        self.guests.set_unannounced(claim.ip, !done);
+        match done {
+            true => self.guests.set_unannounced(claim.ip, false),
+            false => self.announce_later(claim.ip),
+        }
         done
+    }
+
+    /// Notes in all replicas that a guest is announced when it is heard.
+    pub(super) fn announce_later(&mut self, ip: IpAddr) {
+        let is_news = |g: &Guest| g.is_real() && !g.unannounced;
+        if self.guests.get(ip).is_some_and(is_news) {
+            self.guests.set_unannounced(ip, true);
+            self.publish_guest(ip);
+        }
     }
 
     fn add_guest(&mut self, now: Time, claim: Claim) {
@@ -319,6 +331,7 @@ impl Ipoib {
                 mac: guest.mac,
                 weak: guest.is_weak(),
                 router: guest.router,
+                unannounced: guest.unannounced,
             };
             self.publish(update);
         }

@@ -156,6 +156,7 @@ impl Ipoib {
         mac: Mac,
         weak: bool,
         router: Option<bool>,
+        unannounced: bool,
     ) {
         self.make_way(mac);
         let known = self.guests.get(ip).filter(|g| g.is_real()).copied();
@@ -184,8 +185,10 @@ impl Ipoib {
         if let Some(router) = router {
             self.guests.set_router(ip, router);
         }
-        // The other replica announces the guest.
-        self.guests.set_unannounced(ip, false);
+        // A replica that knows the guest from data only has not announced it.
+        if !weak {
+            self.guests.set_unannounced(ip, unannounced);
+        }
         self.settle(now, ip);
     }
 

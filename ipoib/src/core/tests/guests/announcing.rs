@@ -285,6 +285,68 @@ fn many_guests_that_are_found_at_once_are_all_announced() {
     }
 }
 
+/// Gives the updates of one replica to another.
+fn update(now: u64, from: &mut Ipoib, to: &mut Ipoib) {
+    from.drain_updates().for_each(|u| to.apply(Time(now), &u));
+}
+
+/// The number of announcements after data of each guest. One replica reads the data at first, then the other one.
+fn announced_by_both(guests: &[(Mac, [u8; 4])], c: &mut Ipoib, sibling: &mut Ipoib) -> [usize; 2] {
+    update(0, c, sibling);
+    let peer = teach(sibling, b(), IP_B);
+    let announced = |now, replica: &mut Ipoib| {
+        for (mac, ip) in guests {
+            guest_data(replica, now, *mac, *ip, peer);
+        }
+        sent(replica, now).len()
+    };
+    let by_sibling = announced(30_000, sibling);
+    update(30_000, sibling, c);
+    [by_sibling, announced(31_000, c)]
+}
+
+/// One replica reads the guests' answers, and another one reads their other frames.
+#[test]
+fn c118_a_refused_announcement_is_made_up_for_by_the_replica_that_hears_the_guest() {
+    let (mut c, mut sibling) = (a(), a());
+    let peer = teach(&mut c, b(), IP_B);
+    let guests = numbered(120);
+    for (mac, ip) in &guests {
+        guest_answers(&mut c, 0, *mac, *ip, peer);
+    }
+    assert_eq!(sent(&mut c, 0).len(), 100);
+    let announced = announced_by_both(&guests, &mut c, &mut sibling);
+    assert_eq!(announced, [20, 0]);
+}
+
+#[test]
+fn c118_a_cancelled_announcement_is_made_up_for_by_the_replica_that_hears_the_guest() {
+    let (mut c, mut sibling) = (a(), a());
+    let guests = numbered(120);
+    for (mac, ip) in &guests {
+        guest_asks(&mut c, 0, *mac, *ip, *ip);
+    }
+    update(0, &mut c, &mut sibling);
+    c.announce_guests(T0, T0);
+    c.flush();
+    let announced = announced_by_both(&guests, &mut c, &mut sibling);
+    assert_eq!(announced, [100, 20]);
+}
+
+/// The other replica lost the update about the guest's claim.
+#[test]
+fn c118_a_hint_of_another_replica_does_not_replace_an_announcement() {
+    let (mut c, mut sibling) = (a(), a());
+    guest_asks(&mut c, 0, G1, IP1, IP_B);
+    c.drain_updates().for_each(drop);
+    c.set_local(address(0xa, 0x99));
+    let peer = teach(&mut sibling, b(), IP_B);
+    guest_data(&mut sibling, 1000, G1, IP1, peer);
+    update(1000, &mut sibling, &mut c);
+    guest_data(&mut c, 2000, G1, IP1, peer);
+    assert_eq!(sent(&mut c, 2000), [announcement(&c, IP1)]);
+}
+
 /// At most 768 announcements of guests are pending.
 #[test]
 fn c118_a_guest_beyond_the_pending_announcements_is_announced_when_it_is_heard() {

@@ -148,6 +148,7 @@ fn an_address_moves_from_a_peer_to_a_guest() {
         mac: G1,
         weak: false,
         router: None,
+        unannounced: false,
     };
     assert!(c.drain_updates().any(|u| u == news));
     // The guest's own broadcast needs no further announcement.
