@@ -65,6 +65,8 @@ pub enum Command {
     /// Announce the addresses of guests on the link that were heard since that time; the core announces the others
     /// when it hears them.
     AnnounceGuests(LinkId, Time),
+    /// Cancel the announcements of guests; the core announces each guest when it hears the guest.
+    PostponeAnnouncements(LinkId),
     /// Stop announcing an address: the host no longer has it.
     Withdraw(LinkId, IpAddr),
     /// The host itself has this address on the TAP. Sent only if the TAP has stacked interfaces.

@@ -85,7 +85,7 @@ impl Interfaces {
 
     /// Sets an interface's carrier; true if it changed. The siblings of a VNIC must follow a change.
     pub fn set_carrier(&mut self, cx: &mut Context, id: InterfaceId, on: bool) -> bool {
-        let Some(interface) = self.get_mut(id) else {
+        let Some((interface, payload)) = self.both_mut(id) else {
             return false;
         };
         // The former daemon may have left the carrier on or off.
@@ -100,6 +100,9 @@ impl Interfaces {
             false => Happening::CarrierOff,
         };
         cx.events.push(interface.subject(), what);
+        if let (Payload::Ip(ip), false) = (payload, on) {
+            ip.postpone_announcements(&cx.ports[interface.port]);
+        }
         self.vnic_state_changed(cx, id);
         true
     }

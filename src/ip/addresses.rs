@@ -111,4 +111,12 @@ impl Ip {
             }
         }
     }
+
+    /// The links do not announce the hosts behind the interface while it has no carrier: such a host may move to a peer
+    /// meanwhile.
+    pub fn postpone_announcements(&self, port: &PortRuntime) {
+        for link in self.links() {
+            port.send(|| Command::PostponeAnnouncements(link.id()));
+        }
+    }
 }

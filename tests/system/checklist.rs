@@ -336,6 +336,45 @@ fn c118_a_new_gid_after_an_outage_is_announced_for_guests_that_send() {
     wire.expect("the guest's announcement", of_guest);
 }
 
+/// The announcements of many guests take seconds, and an outage begins meanwhile. The guests may be elsewhere after the
+/// outage.
+#[test]
+fn c118_announcements_of_guests_end_with_the_carrier() {
+    const GUESTS: usize = 200;
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.bridge();
+    let guest = Guest::attach_bare(a, 1);
+    let addresses = (1..=GUESTS).map(|n| format!("10.9.1.{n}"));
+    for address in addresses.clone() {
+        guest.ok(&format!("ip addr add {address}/16 dev eth0"));
+    }
+    // The guest's kernel announces all addresses.
+    guest.ok("sysctl -qw net.ipv4.conf.eth0.arp_notify=1");
+    guest.ok("ip link set eth0 address 52:54:00:09:00:02");
+    eventually(SOON, "the guests", || {
+        (a.ask("guests ib0").len() >= GUESTS).then_some(())
+    });
+    let old = a.show("ib0")["gid"].as_str().expect("a GID").to_owned();
+    let wire = Wire::of(b);
+    split_trains(a);
+    a.ok("ip addr add fe80::7701/64 dev eth0 nodad");
+    a.ok(&format!("ip addr del {old}/64 dev eth0"));
+    wire.expect("a guest's announcement", |ud| {
+        announces(ud, "fe80::7701", "10.9.1.1")
+    });
+    a.ok("ip link set eth0 down");
+    a.await_carrier("ib0", false);
+    a.ok("ip link set eth0 up");
+    wire.expect("the host's announcement", |ud| announces(ud, &old, &a.v4()));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let all = wire.packets();
+    let announced = |address: &String| all.iter().any(|ud| announces(ud, &old, address));
+    assert_eq!(addresses.filter(announced).count(), 0);
+}
+
 /// The guest moved while its former host heard nothing. The host must not take it back.
 #[test]
 fn c118_a_host_that_was_cut_off_does_not_announce_guests() {

@@ -240,8 +240,9 @@ impl Ipoib {
         }
     }
 
-    /// Cancels the announcements of guests; each guest is announced when it is heard.
-    pub(super) fn postpone_announcements(&mut self) {
+    /// Cancels the announcements of guests; each guest is announced when it is heard. Call this when the interface loses
+    /// its carrier: a guest may move to a peer before the carrier returns.
+    pub fn postpone_announcements(&mut self) {
         for ip in self.announcer.take_guests() {
             self.announce_later(ip);
         }

@@ -76,6 +76,9 @@ impl DataThread {
                 lane.core.announce_guests(now, since);
                 lane.core.handle_timeout(now);
             }),
+            Command::PostponeAnnouncements(id) => {
+                self.on_ip(id, now, |lane| lane.core.postpone_announcements());
+            }
             Command::Withdraw(id, ip) => self.on_ip(id, now, |lane| lane.core.withdraw(ip)),
             Command::HostHas(id, ip) => self.on_core(id, |core| core.host_has(now, ip)),
             Command::SetAllowed(list) => {

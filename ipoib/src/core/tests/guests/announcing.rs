@@ -347,6 +347,29 @@ fn c118_a_hint_of_another_replica_does_not_replace_an_announcement() {
     assert_eq!(sent(&mut c, 2000), [announcement(&c, IP1)]);
 }
 
+/// Perhaps the guests move to another host before the carrier returns.
+#[test]
+fn c118_guests_that_wait_when_the_carrier_goes_off_are_announced_when_they_are_heard() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    let guests = numbered(10);
+    for (mac, ip) in &guests {
+        guest_asks(&mut c, 0, *mac, *ip, *ip);
+    }
+    c.announce([10, 0, 0, 1].into(), false);
+    c.announce_guests(T0, T0);
+    assert_eq!(sent(&mut c, 0).len(), 2);
+    c.postpone_announcements();
+    assert!((20..1000).all(|now| sent(&mut c, now).is_empty()));
+    // Announcements at the host's own request continue.
+    assert_eq!(sent(&mut c, 1000), [announcement(&c, [10, 0, 0, 1])]);
+    assert!((1001..3000).all(|now| sent(&mut c, now).is_empty()));
+    for (mac, ip) in guests {
+        guest_data(&mut c, 4000, mac, ip, peer);
+        assert_eq!(sent(&mut c, 4000), [announcement(&c, ip)]);
+    }
+}
+
 /// At most 768 announcements of guests are pending.
 #[test]
 fn c118_a_guest_beyond_the_pending_announcements_is_announced_when_it_is_heard() {
