@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use proto::damping::{Damping, WhenFull};
-use proto::{AddressHandle, ClaimCheck, DhcpMode, EventQueue, Gid, Mac, Qpn, Time};
+use proto::{AddressHandle, ClaimCheck, DhcpMode, EventQueue, Former, Gid, Mac, Qpn, Time};
 
 use crate::address::{HardwareAddress, peer_mac};
 use crate::counters::Counters;
@@ -65,6 +65,8 @@ const UPDATES_MAX: usize = 4096;
 /// A returned [`Target`] is valid until the next call that learns or sends: use it immediately.
 pub struct Ipoib {
     config: Config,
+    /// The interface's address before its last change.
+    former_local: Former<HardwareAddress>,
     neighbours: Neighbours,
     groups: Groups,
     resolver: Resolver,
@@ -115,6 +117,7 @@ impl Ipoib {
             siblings: Siblings::default(),
             inspection: Inspection::default(),
             source_limits: SourceLimits::default(),
+            former_local: Former::NONE,
             updates: Vec::new(),
             counters: Counters::default(),
             events: EventQueue::default(),
@@ -145,8 +148,9 @@ impl Ipoib {
     /// host's IP addresses to inform the peers. Guests are announced when they are heard;
     /// [`Ipoib::announce_guests`] does not wait for that. Connections end unless only the flags changed,
     /// because peers identify the interface by the address; listen again on [`Ipoib::service_ids`].
-    pub fn set_local(&mut self, local: HardwareAddress) {
+    pub fn set_local(&mut self, now: Time, local: HardwareAddress) {
         if !local.same_peer(&self.config.local) {
+            self.former_local.set(now, self.config.local);
             self.drop_connections();
         }
         self.config.local = local;

@@ -350,7 +350,7 @@ impl Fabric {
             }
             Happening::Local(n) => {
                 let qpn = Qpn::new(0x4a + u32::from(*n));
-                c.set_local(HardwareAddress::new(FLAG_RC, qpn, gid(1)));
+                c.set_local(now, HardwareAddress::new(FLAG_RC, qpn, gid(1)));
             }
             Happening::Later(_) => {}
         }

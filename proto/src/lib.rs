@@ -16,6 +16,7 @@ mod connection;
 pub mod counters;
 pub mod damping;
 mod event_queue;
+mod former;
 mod gid;
 mod log_limiter;
 pub mod lru;
@@ -34,6 +35,7 @@ pub use connection::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, RejectReason, ServiceId, WcStatus,
 };
 pub use event_queue::EventQueue;
+pub use former::{Former, LATE_MS};
 pub use gid::{Gid, Guid, Lid};
 pub use log_limiter::LogLimiter;
 pub use numbers::{IbMtu, PKey, Psn, QKey, Qpn};

@@ -248,7 +248,11 @@ mod tests {
     fn another_queue_pair_number_finds_the_lane_and_the_former_does_not() {
         let mut lanes = lanes(2);
         let former = lanes.get(0).unwrap().core.local().qpn();
-        lanes.get_mut(0).unwrap().core.set_local(address(0x77));
+        lanes
+            .get_mut(0)
+            .unwrap()
+            .core
+            .set_local(Time(0), address(0x77));
         lanes.readdress(0);
         assert_eq!(lanes.of_qpn(Qpn::new(0x77)), Some(0));
         assert_eq!(lanes.of_qpn(former), None);
@@ -262,7 +266,7 @@ mod tests {
         let mut next = lane_of(1, 0).0;
         let former = lanes.get(0).unwrap();
         next.base.endpoint = former.base.endpoint;
-        next.core.set_local(former.core.local());
+        next.core.set_local(Time(0), former.core.local());
         let (endpoint, qpn) = (next.base.endpoint, next.core.local().qpn());
         assert_eq!(lanes.insert(next), 1);
         lanes.remove(0);

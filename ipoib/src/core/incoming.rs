@@ -113,8 +113,10 @@ impl Ipoib {
         if payload.len() < ENCAP_LEN {
             return Err(DropReason::Malformed);
         }
-        let local = &self.config.local;
-        if meta.src_qpn == local.qpn() && meta.src_gid == local.gid() {
+        let is_from =
+            |own: &HardwareAddress| meta.src_qpn == own.qpn() && meta.src_gid == own.gid();
+        let is_late = || self.former_local.get(now).as_ref().is_some_and(is_from);
+        if is_from(&self.config.local) || (meta.multicast && is_late()) {
             return Err(DropReason::SelfEcho);
         }
         // The reserved half of the header is ignored (RFC 4391, section 6).

@@ -172,12 +172,12 @@ impl IpLane {
     }
 
     /// Applies the differences of new settings; true if the queue pair changed.
-    pub fn apply(&mut self, settings: IpSettings) -> bool {
+    pub fn apply(&mut self, now: Time, settings: IpSettings) -> bool {
         let IpLane { base, core, .. } = self;
         let was = std::mem::replace(&mut self.settings, settings);
         let is = &self.settings;
         if is.local != was.local {
-            core.set_local(is.local);
+            core.set_local(now, is.local);
         }
         if is.mode != was.mode {
             core.set_mode(is.mode);

@@ -129,7 +129,7 @@ impl DataThread {
         let Some((i, lane)) = self.lane(id) else {
             return;
         };
-        if lane.apply(settings) {
+        if lane.apply(now, settings) {
             self.ip.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);

@@ -77,7 +77,7 @@ fn a_full_connection_stops_only_interfaces_in_connected_mode() {
         mode,
         ..settings(1)
     };
-    datagrams.apply(in_mode);
+    datagrams.apply(Time(0), in_mode);
     let (ethernet, of_vnic) = vnic_lane(0, 1500);
     for lane in [connected, datagrams] {
         rig.commands.send(Command::AddLane(Box::new(lane)));

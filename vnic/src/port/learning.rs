@@ -84,7 +84,7 @@ impl VeswPort {
             // The list need not contain siblings.
             true if source.gid == self.settings.local.gid => Origin::Known,
             // The packet is accepted, but the next one is checked again: the former GID is valid for 50 ms only.
-            true if self.former_local(now).is_some_and(is_source) => return Ok(false),
+            true if self.former_local.get(now).is_some_and(is_source) => return Ok(false),
             true => Origin::Forged,
             false => self.check_node(now, slid, source),
         };

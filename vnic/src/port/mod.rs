@@ -36,7 +36,7 @@ mod types;
 use std::sync::Arc;
 
 use proto::damping::{Damping, WhenFull};
-use proto::{AddressHandle, EventQueue, Gid, Mac, Qpn, Time};
+use proto::{AddressHandle, EventQueue, Former, Gid, LATE_MS, Mac, Qpn, Time};
 
 use crate::Lid;
 use crate::attribute::VeswPortInfo;
@@ -56,9 +56,6 @@ pub use types::{
 /// Maximum number of addresses whose moves are counted; more than the guests of a host that all move at
 /// once. Further addresses are not followed until one of these has not moved for a while.
 const DAMPED_MAX: usize = 4096;
-/// Milliseconds after a move of a LID, or a change of the own address, in which packets from the former address are
-/// late. The threads of an idle host need 5 ms to change the host's GID and to empty their queues.
-const LATE_MS: u64 = 50;
 /// Maximum number of pending events; further events are lost.
 const EVENTS_MAX: usize = 64;
 /// Maximum number of addresses behind the interface, without its own, that are kept and reported. A manager
@@ -88,9 +85,8 @@ struct Last {
 /// A replica of a virtual port.
 pub struct VeswPort {
     settings: Settings,
-    /// The own address on the fabric before the last change, and the time until which packets from it are late:
-    /// multicast of this port and of its siblings loops back.
-    former_local: Option<(NodeAddress, Time)>,
+    /// The own address before its last change. Multicast of this port and of its siblings loops back.
+    former_local: Former<NodeAddress>,
     switch: Switch,
     /// Interface and fabric are up.
     up: bool,
@@ -130,7 +126,7 @@ impl VeswPort {
     #[must_use]
     pub fn new(settings: Settings) -> VeswPort {
         VeswPort {
-            former_local: None,
+            former_local: Former::NONE,
             switch: Switch::new(&VeswPortInfo::default()),
             up: false,
             mtu: u16::MAX,
@@ -228,15 +224,9 @@ impl VeswPort {
     pub fn set_local(&mut self, now: Time, local: NodeAddress) {
         let former = std::mem::replace(&mut self.settings.local, local);
         if former != local {
-            self.former_local = Some((former, now.after(LATE_MS)));
+            self.former_local.set(now, former);
         }
         self.forget_last();
-    }
-
-    /// The port's own former address, while packets from it are late.
-    fn former_local(&self, now: Time) -> Option<NodeAddress> {
-        let (former, until) = self.former_local?;
-        (now < until).then_some(former)
     }
 
     /// Enables or disables learning. Disabling removes all learned addresses.

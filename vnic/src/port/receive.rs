@@ -51,7 +51,7 @@ impl VeswPort {
         let (slid, source) = (decoded.header.slid, meta.source());
         if slid == self.switch.slid()
             && source != self.settings.local
-            && self.former_local(now) != Some(source)
+            && self.former_local.get(now) != Some(source)
         {
             self.hear_duplicate(now, source);
             return Err(Refusal::ForgedLid);

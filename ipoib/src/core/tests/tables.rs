@@ -212,7 +212,7 @@ fn own_address_changes_take_effect() {
     let other = c.neighbours().next().unwrap().mac;
     assert_ne!(other, mac);
     assert_eq!(teach(&mut c, b, [10, 0, 0, 2]), other);
-    c.set_local(b);
+    c.set_local(T0, b);
     assert_eq!(c.neighbours().count(), 0);
     let p = payload(0x0800, &ipv4([10, 0, 0, 2], [10, 0, 0, 1], b""));
     assert_eq!(

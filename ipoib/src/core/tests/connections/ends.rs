@@ -57,9 +57,9 @@ fn another_address_of_ours_ends_connections_and_other_flags_do_not() {
     up(&mut c, 0, C1);
     requested(&mut c, 0, C2, b().gid(), &THEIRS);
     actions(&mut c);
-    c.set_local(reliable(0xa, 0x4a));
+    c.set_local(T0, reliable(0xa, 0x4a));
     assert_eq!(actions(&mut c), []);
-    c.set_local(reliable(0xa, 0x55));
+    c.set_local(T0, reliable(0xa, 0x55));
     assert_eq!(actions(&mut c).len(), 2);
     assert_eq!(c.service_ids()[0], ServiceId(0x1000_0000_0000_0055));
     assert_eq!(c.connections().count(), 0);

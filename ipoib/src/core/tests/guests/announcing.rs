@@ -41,7 +41,7 @@ fn c118_guests_are_announced_when_the_address_changes() {
     let peer = teach(&mut c, b(), IP_B);
     guest_asks(&mut c, 0, G1, IP1, IP_B);
     guest_data(&mut c, 0, G2, IP2, peer);
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     assert!(sent(&mut c, 1).is_empty());
     c.announce_guests(Time(1), T0);
     // No hints.
@@ -66,7 +66,7 @@ fn c118_hosts_with_the_interfaces_mac_are_announced_when_the_address_changes() {
     let mut c = a();
     c.set_stacked(true);
     guest_asks(&mut c, 0, MAC_A, IP2, IP_B);
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     c.announce_guests(Time(1), T0);
     assert_eq!(sent(&mut c, 1), [announcement(&c, IP2)]);
 }
@@ -188,7 +188,7 @@ fn c125_the_router_flag_of_the_interfaces_own_addresses_is_asked_for() {
     let answer = icmpv6("fd05::1", "fd05::b", &answer);
     send(&mut c, Time(3), &frame(peer, MAC_A, 0x86dd, &answer));
     assert_eq!(advertised(&mut c, 3), [0xa0]);
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     c.announce_guests(Time(4), T0);
     assert_eq!(advertised(&mut c, 4), [0xa0]);
     send(&mut c, Time(200_000), &data("fd05::1"));
@@ -205,7 +205,7 @@ fn c118_a_guest_is_announced_after_an_outage_when_it_is_heard() {
     c.drain_updates().for_each(|u| sibling.apply(T0, &u));
     for replica in [&mut c, &mut sibling] {
         replica.flush();
-        replica.set_local(address(0xa, 0x99));
+        replica.set_local(T0, address(0xa, 0x99));
     }
     c.announce_guests(Time(60_000), Time(60_000));
     assert!(sent(&mut c, 60_000).is_empty());
@@ -233,7 +233,7 @@ fn c118_each_replica_announces_the_guests_that_it_hears() {
     }
     c.drain_updates().for_each(|u| sibling.apply(T0, &u));
     let peer = teach(&mut sibling, b(), IP_B);
-    sibling.set_local(address(0xa, 0x99));
+    sibling.set_local(T0, address(0xa, 0x99));
     guest_data(&mut sibling, 61_000, G1, IP1, peer);
     guest_asks(&mut sibling, 61_000, G2, IP2, IP_B);
     let one = announcement(&sibling, IP1);
@@ -249,7 +249,7 @@ fn c118_a_guest_whose_announcement_is_refused_is_announced_when_it_is_heard_agai
     for (mac, ip) in guests.clone() {
         guest_asks(&mut c, 0, mac, ip, ip);
     }
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     for (now, expected) in [(61_000, 100), (63_000, 50), (65_000, 0)] {
         for (mac, ip) in guests.clone() {
             guest_data(&mut c, now, mac, ip, peer);
@@ -339,7 +339,7 @@ fn c118_a_hint_of_another_replica_does_not_replace_an_announcement() {
     let (mut c, mut sibling) = (a(), a());
     guest_asks(&mut c, 0, G1, IP1, IP_B);
     c.drain_updates().for_each(drop);
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     let peer = teach(&mut sibling, b(), IP_B);
     guest_data(&mut sibling, 1000, G1, IP1, peer);
     update(1000, &mut sibling, &mut c);
@@ -376,7 +376,7 @@ fn c118_a_guest_beyond_the_pending_announcements_is_announced_when_it_is_heard()
     let mut c = a();
     let peer = teach(&mut c, b(), IP_B);
     let guests = many_guests(&mut c);
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     c.announce_guests(Time(60_000), T0);
     let all = (60_000..80_000)
         .step_by(10)
@@ -396,7 +396,7 @@ fn c118_guests_whose_announcement_a_flush_cancels_are_announced_when_they_are_he
     for (mac, ip) in [(G1, IP1), (G2, IP2)] {
         guest_asks(&mut c, 0, mac, ip, IP_B);
     }
-    c.set_local(address(0xa, 0x99));
+    c.set_local(T0, address(0xa, 0x99));
     c.announce_guests(Time(1000), T0);
     guest_data(&mut c, 1500, G2, IP2, peer);
     c.flush();

@@ -159,6 +159,27 @@ fn an_address_moves_from_a_peer_to_a_guest() {
     assert!(sent(&mut c, 0).is_empty());
 }
 
+/// The interface's own multicast loops back late, from the former GID.
+#[test]
+fn a_guest_keeps_its_address_after_a_change_of_the_gid() {
+    let mut c = a();
+    let former = c.local();
+    guest_asks(&mut c, 0, G1, IP1, IP1);
+    c.set_local(Time(10), address(0xc, 0x4a));
+    let claim = payload(0x0806, &arp(1, &former.0, IP1, &[0; 20], IP1));
+    let m = meta(former, c.broadcast_mgid());
+    for now in [10, 59] {
+        let got = c.from_fabric(Time(now), &m, &claim);
+        assert_eq!(got, Incoming::Dropped(DropReason::SelfEcho));
+    }
+    assert_eq!(owner(&c, ip(IP1)), Some((G1, false)));
+    c.announce_guests(Time(59), T0);
+    assert_eq!(sent(&mut c, 59), [announcement(&c, IP1)]);
+    // Later, the GID is that of a peer.
+    peer_asks(&mut c, 60, former, IP1);
+    assert_eq!(owner(&c, ip(IP1)), None);
+}
+
 /// Another guest still uses the peer's MAC for a host that is a guest now.
 #[test]
 fn a_guest_that_uses_a_former_mac_gets_a_correction() {
