@@ -42,9 +42,9 @@ impl Rtt {
         self.least[0] = Some(self.least[0].map_or(sample, |least| least.min(sample)));
     }
 
-    /// Adds a time to the smoothed round trip time, and not to the minimum: that from the retransmission of a
-    /// packet that the peer reported missing to its acknowledgement. The packet may only be late, and the
-    /// acknowledgement may be that of the original.
+    /// Adds the time between the retransmission of a packet that the peer reported missing and its acknowledgement.
+    /// Only the smoothed time follows it, not the minimum: perhaps the packet was only late, and the acknowledgement
+    /// is that of the original.
     pub fn smooth(&mut self, sample: Duration) {
         if self.smoothed.is_zero() {
             self.smoothed = sample;
