@@ -237,7 +237,7 @@ fn a_while_without_the_gid() {
     assert!(left);
     join(&mut port, second);
     assert!(!Namespace::has_joined("lo", second));
-    let events = events_after(&mut port, "address add ::1/128 dev lo");
+    let events = events_after(&mut port, "address add ::1/128 dev lo nodad");
     assert_eq!(events, [PortEvent::Active]);
     assert!(Namespace::has_joined("lo", first) && Namespace::has_joined("lo", second));
 }
