@@ -140,12 +140,12 @@ impl VerbsPort {
         self.kernel_interfaces = found;
     }
 
-    /// The memberships beside the kernel's interface in a partition, if there is one with an address.
+    /// The memberships beside the kernel's interface in a partition; `None` without an interface, or without an address.
     pub(super) fn beside_kernel(&mut self, pkey: PKey) -> Option<&mut KernelGroups> {
         let pkey = pkey.full();
+        let mut interfaces = self.kernel_interfaces.iter();
+        let interface = interfaces.find(|interface| interface.pkey == pkey)?;
         if !self.kernel_groups.contains_key(&pkey.get()) {
-            let mut interfaces = self.kernel_interfaces.iter();
-            let interface = interfaces.find(|interface| interface.pkey == pkey)?;
             let link = self.requests.link_by_name(&interface.name).ok()?;
             let addresses = self.requests.addresses(link.index).ok()?;
             let address = addresses.iter().find(|a| a.ip.is_ipv4() && a.is_usable())?;

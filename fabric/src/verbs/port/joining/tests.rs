@@ -20,7 +20,7 @@ use crate::umad::{self, LinkState};
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::ibv::LinkLayer;
 use crate::verbs::ibv::fake::Fake;
-use crate::verbs::kernel_groups::KernelGroups;
+use crate::verbs::kernel_groups::{KernelGroups, KernelInterface};
 
 /// A port with an endpoint, and what it is connected to.
 struct Rig {
@@ -98,8 +98,10 @@ impl Rig {
         let mut rig = Rig::new(namespace);
         let library: Arc<dyn crate::verbs::sys::Library> = rig.device.clone();
         let groups = KernelGroups::over(&library, PKey::DEFAULT).unwrap();
-        let pkey = PKey::DEFAULT.get();
-        rig.port.kernel_groups.insert(pkey, groups);
+        let pkey = PKey::DEFAULT;
+        rig.port.kernel_groups.insert(pkey.get(), groups);
+        let name = "ib0".to_owned();
+        rig.port.kernel_interfaces = vec![KernelInterface { name, pkey }];
         rig
     }
 
@@ -203,6 +205,22 @@ fn a_loss_in_the_kernel() {
 #[test]
 fn a_group_that_the_kernel_has_lost_is_joined_again_and_not_refused() {
     run(a_loss_in_the_kernel);
+}
+
+/// The kernel refuses joins in a partition without an interface of its own.
+fn an_interface_that_is_gone() {
+    let mut rig = Rig::beside_kernel("gone");
+    rig.port.kernel_interfaces.clear();
+    rig.join();
+    let answers = rig.answers();
+    assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
+    assert_eq!(rig.device.device().cm_groups(), 0);
+    assert!(rig.is_member());
+}
+
+#[test]
+fn without_an_interface_of_the_kernel_groups_are_joined_at_the_subnet_administrator() {
+    run(an_interface_that_is_gone);
 }
 
 fn a_while_without_the_gid() {
