@@ -5,7 +5,7 @@
 //! drivers/infiniband/core/multicast.c), and leaves a group with its last one. So a port with an interface
 //! of the kernel joins groups by rdma_cm, in the partition of that interface.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -66,6 +66,8 @@ pub struct KernelGroups {
     next: usize,
     /// The groups, with the context of their joins.
     joins: BTreeMap<Gid, usize>,
+    /// The groups that the kernel has lost, and that are not requested again yet.
+    lost: BTreeSet<Gid>,
 }
 
 impl KernelGroups {
@@ -101,6 +103,7 @@ impl KernelGroups {
             pkey,
             next: 1,
             joins: BTreeMap::new(),
+            lost: BTreeSet::new(),
         })
     }
 
@@ -129,11 +132,12 @@ impl KernelGroups {
         let context = self.next;
         self.next += 1;
         let joined = self.id.join_multicast(self.group(mgid), context);
-        joined.map_err(|e| match e.raw_os_error() {
+        joined.map_err(|e| match e.kind() {
             // The kernel takes the parameters of the broadcast group, which its interface joins again after a
             // reregistration (drivers/infiniband/core/multicast.c, ib_sa_get_mcmember_rec).
-            Some(libc::EADDRNOTAVAIL) => {
-                io::Error::other("the kernel's IPoIB interface is not in its broadcast group")
+            kind @ io::ErrorKind::AddrNotAvailable => {
+                let why = "the kernel's IPoIB interface is not in its broadcast group";
+                io::Error::new(kind, why)
             }
             _ => e,
         })?;
@@ -143,6 +147,7 @@ impl KernelGroups {
 
     /// Leaves a group; does nothing if it was not requested.
     pub fn leave(&mut self, mgid: Gid) {
+        self.lost.remove(&mgid);
         if self.joins.remove(&mgid).is_some()
             && let Err(e) = self.id.leave_multicast(self.group(mgid))
         {
@@ -151,7 +156,8 @@ impl KernelGroups {
     }
 
     /// The answers that have arrived: each group with the error of its join, if there is one. Groups that the
-    /// kernel has lost are requested again, and have another answer later.
+    /// kernel has lost are requested again, and have another answer later. While the kernel's interface is not in its
+    /// broadcast group, the next call requests these groups.
     ///
     /// # Errors
     /// Errors of rdma_get_cm_event(3).
@@ -168,13 +174,23 @@ impl KernelGroups {
                     let error = io::Error::from_raw_os_error(event.status.wrapping_neg());
                     // After a reregistration or with another LID, the kernel ends its memberships
                     // (drivers/infiniband/core/multicast.c, process_group_error). This is no refusal.
-                    let answer = match error.raw_os_error() {
-                        Some(libc::ENETRESET) => self.join(mgid).err(),
-                        _ => Some(error),
-                    };
-                    answers.extend(answer.map(|error| (mgid, Some(error))));
+                    match error.raw_os_error() {
+                        Some(libc::ENETRESET) => drop(self.lost.insert(mgid)),
+                        _ => answers.push((mgid, Some(error))),
+                    }
                 }
                 _ => {}
+            }
+        }
+        while let Some(&mgid) = self.lost.first() {
+            match self.join(mgid) {
+                // The same for all groups.
+                Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
+                    self.lost.insert(mgid);
+                    break;
+                }
+                Err(e) => answers.push((mgid, Some(e))),
+                Ok(()) => {}
             }
         }
         Ok(answers)

@@ -78,11 +78,8 @@ fn a_reregistration_refuses_no_group_of_rdma_cm() {
         machine.ok("ip neigh flush dev ib1");
         machine.reaches(PEER);
         let output = daemon.output();
-        // The daemon may be faster than the kernel's interface.
-        let wrong = |line: &str| {
-            line.contains("rdma_cm refused") && !line.contains("is not in its broadcast group")
-        };
-        assert!(!output.lines().any(wrong), "{output}");
+        // Also if the daemon is faster than the kernel's interface.
+        assert!(!output.contains("rdma_cm refused"), "{output}");
         assert_eq!(changes(), before);
     });
 }

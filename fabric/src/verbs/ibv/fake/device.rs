@@ -31,6 +31,8 @@ pub struct Device {
     pub(super) cm_events: VecDeque<Happened>,
     /// The joins of groups by rdma_cm that have not ended.
     pub(super) cm_joins: Vec<Happened>,
+    /// Whether the kernel's interface is missing in its broadcast group: joins of groups by rdma_cm are refused.
+    pub refuses_cm_groups: bool,
     /// The link layer of its port.
     pub link_layer: c_uint,
     /// Whether new queue pairs are refused.
@@ -60,6 +62,7 @@ impl Default for Device {
             at_rdma_cm: None,
             cm_events: VecDeque::new(),
             cm_joins: Vec::new(),
+            refuses_cm_groups: false,
             link_layer: IBV_LINK_LAYER_ETHERNET,
             refuses_queue_pairs: false,
             refuses_controlled: false,

@@ -1,4 +1,4 @@
-//! rdma_cm of the library: its peers accept every request at once, and every join succeeds.
+//! rdma_cm of the library: its peers accept every request at once, and joins succeed.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -94,6 +94,9 @@ pub unsafe fn rdma_join_multicast(
 ) -> c_int {
     let event = Happened::to(id, RDMA_CM_EVENT_MULTICAST_JOIN, context);
     let mut device = fake.device();
+    if device.refuses_cm_groups {
+        return Failing::failing(libc::EADDRNOTAVAIL);
+    }
     device.cm_events.push_back(event);
     device.cm_joins.push(event);
     0

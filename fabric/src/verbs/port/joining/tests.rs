@@ -207,6 +207,37 @@ fn a_group_that_the_kernel_has_lost_is_joined_again_and_not_refused() {
     run(a_loss_in_the_kernel);
 }
 
+/// The kernel has lost the groups, and its interface is slower than the daemon to join its broadcast group again.
+fn a_slower_interface_of_the_kernel() {
+    let mut rig = Rig::beside_kernel("slower");
+    rig.join();
+    rig.answers();
+    rig.device.device().refuses_cm_groups = true;
+    rig.device.device().fail_cm_groups(libc::ENETRESET);
+    for _ in 0..10 {
+        assert_eq!(rig.port.process_subnet(), []);
+    }
+    assert!(rig.port.groups.has_member(broadcast(), rig.endpoint));
+    assert_eq!(rig.device.device().cm_groups(), 0);
+    rig.device.device().refuses_cm_groups = false;
+    let answers = rig.answers();
+    assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
+    assert_eq!(rig.device.device().cm_groups(), 1);
+    // A group that is left meanwhile stays left.
+    rig.device.device().refuses_cm_groups = true;
+    rig.device.device().fail_cm_groups(libc::ENETRESET);
+    rig.port.process_subnet();
+    rig.port.leave(rig.endpoint, broadcast());
+    rig.device.device().refuses_cm_groups = false;
+    rig.port.process_subnet();
+    assert_eq!(rig.device.device().cm_groups(), 0);
+}
+
+#[test]
+fn a_group_stays_joined_until_the_interface_of_the_kernel_is_in_its_broadcast_group_again() {
+    run(a_slower_interface_of_the_kernel);
+}
+
 /// The kernel refuses joins in a partition without an interface of its own.
 fn an_interface_that_is_gone() {
     let mut rig = Rig::beside_kernel("gone");
