@@ -259,7 +259,8 @@ impl<H> AddressHandles<H> {
     }
 
     /// Handles the answer to a request. If a path or a MAC was `resolved` for the object, the handle is requested again
-    /// after [`AGE`]. Without an answer of the subnet administrator an existing object stays in use.
+    /// after [`AGE`]. Without an answer an existing object stays in use, and the handle is requested again after the
+    /// waiting time of a failure.
     pub fn made(&mut self, wanted: &Wanted, object: io::Result<H>, now: Instant, resolved: bool) {
         let current = wanted.epoch == self.epoch;
         let entry = self
@@ -277,7 +278,8 @@ impl<H> AddressHandles<H> {
         match (&mut entry.state, object) {
             (State::Failed, Ok(object)) => self.ended.push(Arc::new(object)),
             (State::Ready(_, again), Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
-                *again = until;
+                entry.backoff.failed(now);
+                *again = Some(entry.backoff.due());
             }
             (state, Err(_)) => {
                 entry.backoff.failed(now);
@@ -613,6 +615,24 @@ mod tests {
         t.made(&wanted[0], Ok(8), later, true);
         assert!(matches!(t.find(a, || later), Found::Ready(o) if *o == 8));
         assert!(t.take_wanted().is_empty());
+    }
+
+    /// The peer has another LID, and the subnet administrator answers nothing while it starts.
+    #[test]
+    fn an_object_that_is_not_confirmed_is_requested_again_soon() {
+        let mut t = AddressHandles::<u32>::default();
+        let a = t.create(&to(1)).unwrap();
+        make_all(&mut t);
+        t.age_all();
+        t.find(a, || Instant(0));
+        let wanted = t.take_wanted();
+        let silence = Err(io::ErrorKind::TimedOut.into());
+        t.made(&wanted[0], silence, Instant(0), true);
+        for (at, requests) in [(Duration::ZERO, 0), (FIRST_WAIT, 1)] {
+            let found = t.find(a, || Instant(0).after(at));
+            assert!(matches!(found, Found::Ready(o) if *o == a.0));
+            assert_eq!(t.take_wanted().len(), requests);
+        }
     }
 
     /// Its peer was away.
