@@ -275,10 +275,8 @@ impl Subnet {
         let is_over = |state| matches!(state, State::Member(_) | State::Lost);
         let is_idle =
             |m: &Membership| !m.receives && is_over(m.state) && now.since(m.used) >= SENDER_IDLE;
-        let idle = self
-            .groups
-            .iter()
-            .filter(|(_, membership)| is_idle(membership));
+        let groups = self.groups.iter();
+        let idle = groups.filter(|(_, membership)| is_idle(membership));
         for mgid in idle.map(|(mgid, _)| *mgid).collect::<Vec<_>>() {
             self.leave(now, mgid);
         }
@@ -357,9 +355,7 @@ impl Subnet {
             let why = "too many requests to the subnet administrator wait";
             return self.failed(mgid, why.into());
         };
-        if let Some(membership) = self.groups.get_mut(&mgid) {
-            membership.state = State::Asked(id, attempt);
-        }
+        self.set_state(mgid, State::Asked(id, attempt));
         Joined::Pending
     }
 
@@ -551,7 +547,12 @@ impl Subnet {
             return Joined::Refused("the group was left".into());
         };
         membership.state = State::Member(now);
-        membership.held = record.join_state.0 & (membership.held | attempt.join_state().0);
+        let known = match attempt {
+            // The kernel is the full member. The answer has no JoinState, as the question has no SM_Key.
+            Attempt::Adopt => !JoinState::FULL.0,
+            _ => record.join_state.0,
+        };
+        membership.held = known & (membership.held | attempt.join_state().0);
         let before = membership.record.replace(*record);
         let pkey = membership.pkey;
         let waits = std::mem::take(&mut membership.sends);
@@ -593,8 +594,7 @@ impl Subnet {
     /// A group was created or deleted. A member joins it again: the group may have another MLID now, and a
     /// deleted group has no members.
     pub(super) fn group_changed(&mut self, now: Instant, mgid: Gid) {
-        let membership = self.groups.get(&mgid);
-        if membership.is_some_and(Membership::is_member) {
+        if self.groups.get(&mgid).is_some_and(Membership::is_member) {
             self.rejoin(now, mgid);
         }
     }

@@ -130,6 +130,30 @@ fn an_adopted_membership_with_another_mlid_ends_the_path() {
     assert!(path_ended(&world, group(1)));
 }
 
+/// The port ends its own memberships, and the kernel ends those that it has requested.
+#[test]
+fn an_adopted_membership_leaves_the_full_membership_to_the_kernel() {
+    let mut world = World::new(2, 1, Faults::default());
+    world.ports[0].port.kernel_pkeys = vec![PKey::DEFAULT];
+    for port in 0..2 {
+        assert!(is_now(&world.joined(port, broadcast())));
+    }
+    assert!(is_now(&world.joined(1, group(1))));
+    world.path(0, to_group(group(1))).unwrap();
+    assert_eq!(world.sa.member(group(1), 0), 4);
+    // The kernel has joined; its interface disappears afterwards.
+    for kernel_pkeys in [vec![PKey::DEFAULT], Vec::new()] {
+        assert!(is_now(&world.joined(0, group(1))));
+        let now = world.now;
+        world.ports[0].adopt(now, group(1), PKey::DEFAULT, QKEY);
+        world.run(Duration::from_secs(1));
+        world.ports[0].port.kernel_pkeys = kernel_pkeys;
+        leave(&mut world, group(1));
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.sa.member(group(1), 0), 1);
+    }
+}
+
 #[test]
 fn a_group_of_a_partition_without_an_interface_of_the_kernel_is_left() {
     let mut world = world();
