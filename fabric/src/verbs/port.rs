@@ -327,7 +327,10 @@ impl VerbsPort {
             AsyncEvent::CqError(_) => return Err("a completion queue overran".to_owned()),
             AsyncEvent::SrqError(_) => return Err("a shared receive queue failed".to_owned()),
             AsyncEvent::QpError(id) => self.restart(id),
-            AsyncEvent::ClientReregister(port) if port == self.config.port => {
+            // The kernel has lost the memberships of a port that was down, however short.
+            AsyncEvent::PortActive(port) | AsyncEvent::ClientReregister(port)
+                if port == self.config.port =>
+            {
                 self.subnet_change = SubnetChange::ALL;
             }
             // After these events the port is read.

@@ -18,8 +18,8 @@ use crate::subnet::tests::{broadcast, port_gid};
 use crate::umad::fake::Fake as FakeUmad;
 use crate::umad::{self, LinkState};
 use crate::verbs::config::VerbsConfig;
-use crate::verbs::ibv::LinkLayer;
 use crate::verbs::ibv::fake::Fake;
+use crate::verbs::ibv::{AsyncEvent, LinkLayer};
 use crate::verbs::kernel_groups::{KernelGroups, KernelInterface};
 
 /// A port with an endpoint, and what it is connected to.
@@ -252,6 +252,24 @@ fn an_interface_that_is_gone() {
 #[test]
 fn without_an_interface_of_the_kernel_groups_are_joined_at_the_subnet_administrator() {
     run(an_interface_that_is_gone);
+}
+
+/// The port was down between two readings of its state.
+fn a_short_loss_of_the_port() {
+    let mut rig = Rig::new("short");
+    rig.join();
+    rig.answers();
+    for event in [AsyncEvent::PortError(1), AsyncEvent::PortActive(1)] {
+        rig.port.event(event).unwrap();
+    }
+    let events = rig.port.process_subnet();
+    assert_eq!(events, [PortEvent::ClientReregister]);
+    rig.join();
+}
+
+#[test]
+fn groups_are_joined_again_after_a_port_was_down_for_a_moment() {
+    run(a_short_loss_of_the_port);
 }
 
 fn a_while_without_the_gid() {
