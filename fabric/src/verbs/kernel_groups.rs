@@ -12,11 +12,15 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use proto::{Gid, PKey};
+use proto::{Gid, Instant, PKey};
 
 use super::ibv::cm::{CmAddress, CmEventKind, CmId, EventChannel, IbAddress, PortSpace};
 use super::sys::Library;
+
+/// The pause before lost groups are requested again after an error. The port calls once a second.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// An interface of the kernel's IPoIB.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,8 +70,10 @@ pub struct KernelGroups {
     next: usize,
     /// The groups, with the context of their joins.
     joins: BTreeMap<Gid, usize>,
-    /// The groups that the kernel has lost, and that are not requested again yet.
+    /// The groups that the kernel has lost, and has not joined again yet.
     lost: BTreeSet<Gid>,
+    /// When the lost groups are requested again.
+    again: Instant,
 }
 
 impl KernelGroups {
@@ -104,6 +110,7 @@ impl KernelGroups {
             next: 1,
             joins: BTreeMap::new(),
             lost: BTreeSet::new(),
+            again: Instant(0),
         })
     }
 
@@ -129,6 +136,10 @@ impl KernelGroups {
     /// Errors of rdma_join_multicast(3).
     pub fn join(&mut self, mgid: Gid) -> io::Result<()> {
         self.leave(mgid);
+        self.request(mgid)
+    }
+
+    fn request(&mut self, mgid: Gid) -> io::Result<()> {
         let context = self.next;
         self.next += 1;
         let joined = self.id.join_multicast(self.group(mgid), context);
@@ -148,6 +159,10 @@ impl KernelGroups {
     /// Leaves a group; does nothing if it was not requested.
     pub fn leave(&mut self, mgid: Gid) {
         self.lost.remove(&mgid);
+        self.release(mgid);
+    }
+
+    fn release(&mut self, mgid: Gid) {
         if self.joins.remove(&mgid).is_some()
             && let Err(e) = self.id.leave_multicast(self.group(mgid))
         {
@@ -156,12 +171,12 @@ impl KernelGroups {
     }
 
     /// The answers that have arrived: each group with the error of its join, if there is one. Groups that the
-    /// kernel has lost are requested again, and have another answer later. While the kernel's interface is not in its
-    /// broadcast group, the next call requests these groups.
+    /// kernel has lost are requested again until the kernel has joined them, and have an answer then. Their members
+    /// stay attached: the port has requested the groups from the subnet administrator, too, which may refuse them.
     ///
     /// # Errors
     /// Errors of rdma_get_cm_event(3).
-    pub fn take(&mut self) -> io::Result<Vec<(Gid, Option<io::Error>)>> {
+    pub fn take(&mut self, now: Instant) -> io::Result<Vec<(Gid, Option<io::Error>)>> {
         let mut answers = Vec::new();
         while let Some(event) = self.channel.next_event()? {
             let mut joins = self.joins.iter();
@@ -169,31 +184,51 @@ impl KernelGroups {
                 continue;
             };
             match event.kind {
-                CmEventKind::MulticastJoin => answers.push((mgid, None)),
+                CmEventKind::MulticastJoin => {
+                    self.lost.remove(&mgid);
+                    answers.push((mgid, None));
+                }
                 CmEventKind::MulticastError => {
                     let error = io::Error::from_raw_os_error(event.status.wrapping_neg());
                     // After a reregistration or with another LID, the kernel ends its memberships
                     // (drivers/infiniband/core/multicast.c, process_group_error). This is no refusal.
-                    match error.raw_os_error() {
-                        Some(libc::ENETRESET) => drop(self.lost.insert(mgid)),
-                        _ => answers.push((mgid, Some(error))),
+                    let is_loss = error.raw_os_error() == Some(libc::ENETRESET);
+                    if is_loss {
+                        self.lost.insert(mgid);
+                    } else if self.lost.contains(&mgid) {
+                        self.pause(now, mgid, &error);
+                    } else {
+                        answers.push((mgid, Some(error)));
+                        continue;
                     }
+                    self.release(mgid);
                 }
                 _ => {}
             }
         }
-        while let Some(&mgid) = self.lost.first() {
-            match self.join(mgid) {
-                // The same for all groups.
-                Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
-                    self.lost.insert(mgid);
-                    break;
-                }
-                Err(e) => answers.push((mgid, Some(e))),
-                Ok(()) => {}
-            }
+        if now >= self.again {
+            self.request_lost(now);
         }
         Ok(answers)
+    }
+
+    fn request_lost(&mut self, now: Instant) {
+        let lost = self.lost.iter().copied();
+        let lost = lost.filter(|mgid| !self.joins.contains_key(mgid));
+        for mgid in lost.collect::<Vec<_>>() {
+            if let Err(e) = self.request(mgid) {
+                self.pause(now, mgid, &e);
+                if e.kind() == io::ErrorKind::AddrNotAvailable {
+                    // The same for all groups.
+                    return;
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self, now: Instant, mgid: Gid, why: &io::Error) {
+        log::debug!("rdma_cm cannot join {mgid} again yet: {why}");
+        self.again = now.after(PAUSE);
     }
 }
 

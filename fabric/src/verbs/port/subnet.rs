@@ -176,7 +176,7 @@ impl VerbsPort {
         let mut events = Vec::new();
         let mut answers = Vec::new();
         for groups in self.kernel_groups.values_mut() {
-            match groups.take() {
+            match groups.take(now) {
                 Ok(some) => answers.extend(some),
                 Err(e) => log::warn!("{}: cannot read the answers of rdma_cm: {e}", self.name),
             }

@@ -88,6 +88,12 @@ impl Device {
         self.cm_events.extend(self.cm_joins.iter().map(error));
     }
 
+    /// The kernel refuses the joins of groups by rdma_cm that it has not answered yet.
+    pub fn refuse_cm_joins(&mut self, errno: c_int) {
+        self.cm_events.clear();
+        self.fail_cm_groups(errno);
+    }
+
     /// A descriptor that is never readable. It stays open as long as the library.
     pub(super) fn descriptor(&mut self) -> c_int {
         let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

@@ -220,6 +220,12 @@ fn a_slower_interface_of_the_kernel() {
     assert!(rig.port.groups.has_member(broadcast(), rig.endpoint));
     assert_eq!(rig.device.device().cm_groups(), 0);
     rig.device.device().refuses_cm_groups = false;
+    // The interface has asked for its broadcast group, and has no answer yet.
+    while rig.device.device().cm_groups() == 0 {
+        assert_eq!(rig.port.process_subnet(), []);
+    }
+    rig.device.device().refuse_cm_joins(libc::EINVAL);
+    assert_eq!(rig.port.process_subnet(), []);
     let answers = rig.answers();
     assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
     assert_eq!(rig.device.device().cm_groups(), 1);
