@@ -239,6 +239,13 @@ fn a_held_tap_is_not_touched() {
             elsewhere.run("ip link set ib0.8001 up");
             let held = elsewhere.visit(|| Tap::open(&options(1)).unwrap());
             held.0.set_carrier(true).unwrap();
+            // The kernel notifies of a carrier later, together with the change of the state.
+            elsewhere.visit(|| {
+                let mut requests = rtnl::Requests::new().unwrap();
+                while requests.link_by_name(NAME).unwrap().operstate != rtnl::OperState::Up {
+                    sleep(Duration::from_millis(1));
+                }
+            });
             let mut monitor = rtnl::Monitor::across_namespaces(&[rtnl::Group::Link]).unwrap();
             rtnl::Requests::new()
                 .unwrap()
