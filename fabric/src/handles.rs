@@ -275,14 +275,15 @@ impl<H> AddressHandles<H> {
         } else {
             resolved.then(|| now.after(AGE))
         };
+        if object.is_err() {
+            entry.backoff.failed(now);
+        }
         match (&mut entry.state, object) {
             (State::Failed, Ok(object)) => self.ended.push(Arc::new(object)),
             (State::Ready(_, again), Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
-                entry.backoff.failed(now);
                 *again = Some(entry.backoff.due());
             }
             (state, Err(_)) => {
-                entry.backoff.failed(now);
                 if let State::Ready(old, _) = std::mem::replace(state, State::Failed) {
                     self.ended.push(old);
                 }

@@ -14,7 +14,7 @@ mod sysctls;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rtnl::{Link, Requests};
+use rtnl::{Link, Requests, Tun};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Uid, geteuid};
@@ -346,7 +346,7 @@ fn existing(requests: &mut Requests, name: &str) -> Result<Option<Link>, TapErro
             });
         }
     }
-    if open_queues_of(&link) > 0 {
+    if link.tun.is_some_and(|tun| tun.open_queues() > 0) {
         return Err(TapError::held(&link.name));
     }
     Ok(Some(link))
@@ -355,16 +355,13 @@ fn existing(requests: &mut Requests, name: &str) -> Result<Option<Link>, TapErro
 /// Fails if other processes have queues open, or had queues open after [`protect`] set the owner: a process with a
 /// queue may change the owner.
 fn refuse_other_holder(link: &Link, ours: usize, owner: Uid) -> Result<(), TapError> {
-    let found = link.tun.and_then(|tun| tun.owner);
-    if open_queues_of(link) > ours || found != Some(owner.as_raw()) {
-        return Err(TapError::held(&link.name));
+    let is_ours =
+        |tun: Tun| tun.open_queues() as usize <= ours && tun.owner == Some(owner.as_raw());
+    if link.tun.is_some_and(is_ours) {
+        Ok(())
+    } else {
+        Err(TapError::held(&link.name))
     }
-    Ok(())
-}
-
-/// All processes' queues. Any number of processes can open a multi-queue TAP; only this number shows it.
-fn open_queues_of(link: &Link) -> usize {
-    link.tun.map_or(0, |tun| tun.queues + tun.disabled_queues) as usize
 }
 
 /// Whether a process holds the TAP, as far as rtnetlink shows it. For a TAP without `multi_queue` the
@@ -372,7 +369,7 @@ fn open_queues_of(link: &Link) -> usize {
 /// A TAP that is not persistent exists only while a process holds it.
 pub fn is_held(link: &Link) -> bool {
     link.tun
-        .is_some_and(|tun| link.carrier || !tun.persist || tun.queues + tun.disabled_queues > 0)
+        .is_some_and(|tun| link.carrier || !tun.persist || tun.open_queues() > 0)
 }
 
 /// Returns the queues and the interface's owner.

@@ -123,6 +123,14 @@ pub struct Tun {
     pub owner: Option<u32>,
 }
 
+impl Tun {
+    /// The queues that processes have open. Any number of processes can open those of a multi-queue interface; only this
+    /// number shows it.
+    pub fn open_queues(&self) -> u32 {
+        self.queues + self.disabled_queues
+    }
+}
+
 /// Multicast state of a bridge (kernel net/bridge/br_netlink.c, br_fill_info).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bridge {
