@@ -108,34 +108,17 @@ fn the_documented_rule_keeps_local_users_from_speaking_for_the_host() {
     assert!(doctors_word(a, "ok") && !doctors_word(a, "note"));
 }
 
-/// Opens a queue of the interface that is the argument, as a user without any rights. Tests may run where only root
-/// may open the device node.
-const OPEN_QUEUE: &str = "\
-import fcntl, os, struct, sys
-TUNSETIFF, IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI, IFF_VNET_HDR = 0x400454CA, 2, 0x100, 0x1000, 0x4000
-device = os.open('/dev/net/tun', os.O_RDWR)
-os.setresuid(65534, 65534, 65534)
-flags = IFF_TAP | IFF_MULTI_QUEUE | IFF_NO_PI | IFF_VNET_HDR
-try:
-    fcntl.ioctl(device, TUNSETIFF, struct.pack('16sH22x', sys.argv[1].encode(), flags))
-    print('opened')
-except OSError as error:
-    print(error.strerror)
-";
-
 #[test]
 fn a_local_user_cannot_open_queues_of_interfaces() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    let script = a.file("open_queue.py");
-    std::fs::write(&script, OPEN_QUEUE).expect("a file");
-    let open = |host: &Host, name: &str| {
-        let done = host.ok(&format!("python3 {} {name}", script.display()));
-        done.trim().to_owned()
-    };
     let child = "ip tuntap add dev ib0.8001 mode tap multi_queue";
     a.ok(child);
-    assert_eq!(open(a, "ib0.8001"), "opened", "without the daemon");
+    assert_eq!(
+        a.open_queue_as_nobody("ib0.8001"),
+        "opened",
+        "without the daemon"
+    );
     for host in [&mut *a, &mut *b] {
         host.start(&["--persist", "--queues", "2"]);
         host.configure("ib0");
@@ -146,11 +129,19 @@ fn a_local_user_cannot_open_queues_of_interfaces() {
     a.reaches(b);
     let names = ["ib0", "ib0.8001"];
     for name in names {
-        assert_eq!(open(a, name), "Operation not permitted", "{name}");
+        assert_eq!(
+            a.open_queue_as_nobody(name),
+            "Operation not permitted",
+            "{name}"
+        );
     }
     a.stop();
     for name in names {
-        assert_eq!(open(a, name), "Operation not permitted", "{name}, left");
+        assert_eq!(
+            a.open_queue_as_nobody(name),
+            "Operation not permitted",
+            "{name}, left"
+        );
     }
     a.start(&["--persist", "--queues", "2"]);
     a.reaches(b);

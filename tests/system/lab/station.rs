@@ -9,6 +9,12 @@ use serde_json::Value;
 
 use super::{Namespace, SOON, eventually};
 
+/// A program that opens a queue of a TAP.
+const OPEN_QUEUE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/system/lab/open_queue.py"
+);
+
 /// Output and end of a program.
 #[derive(Debug)]
 pub struct Done {
@@ -172,22 +178,20 @@ impl Station {
         Background(command.spawn().expect("the program is installed"))
     }
 
-    /// Starts a program that opens a queue of a TAP with several queues.
+    /// Opens a queue of a TAP with several queues, as a user without any rights: "opened", or the reason of a refusal.
+    pub fn open_queue_as_nobody(&self, interface: &str) -> String {
+        let answer = self.ok(&format!("python3 {OPEN_QUEUE} {interface} 65534 0"));
+        answer.trim().to_owned()
+    }
+
+    /// Starts a program of root that opens a queue of a TAP with several queues.
     pub fn hold_queue(&self, interface: &str) -> Background {
-        // TUNSETIFF with IFF_TAP, IFF_NO_PI, IFF_VNET_HDR and IFF_MULTI_QUEUE.
-        let script = format!(
-            "import fcntl, os, struct, time\n\
-             queue = os.open('/dev/net/tun', os.O_RDWR)\n\
-             fcntl.ioctl(queue, 0x400454ca, struct.pack('16sH22x', b'{interface}', 0x5102))\n\
-             time.sleep(600)\n"
-        );
         let queues = || {
             let link = self.json(&format!("ip -d -j link show dev {interface}"));
             link[0]["linkinfo"]["info_data"]["numqueues"].as_u64()
         };
         let before = queues();
-        let child = self.command("python3 -c").arg(script).spawn();
-        let holder = Background(child.expect("python3 is installed"));
+        let holder = self.spawn(&format!("python3 {OPEN_QUEUE} {interface} 0 600"));
         eventually(SOON, "the program to open a queue", || {
             (queues() > before).then_some(())
         });
