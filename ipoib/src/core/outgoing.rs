@@ -334,6 +334,9 @@ impl Ipoib {
         let broadcast_request = arp.operation == REQUEST && to == Target::Group(BROADCAST);
         let target = if broadcast_request {
             None
+        } else if arp.target == arp.sender {
+            // A gratuitous reply: this interface stands for the guest in both places.
+            Some(self.config.local)
         } else {
             self.hardware_of(arp.target)
         };

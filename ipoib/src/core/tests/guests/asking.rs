@@ -78,6 +78,31 @@ fn packets_for_an_unanswered_address_go_to_the_host_for_a_minute() {
     assert!(events(&mut c).is_empty());
 }
 
+/// Linux takes a gratuitous reply for one only if both hardware addresses are equal (`arp_is_garp` in
+/// net/ipv4/arp.c). It ignores any other reply within a second after the last one (`locktime`).
+#[test]
+fn a_guests_gratuitous_reply_stays_gratuitous() {
+    let mut c = a();
+    let local = c.local();
+    for (ethertype, operation) in [(0x0806, 2), (0x8035, 3)] {
+        let request = arp(operation, &G1, IP1, &G1, IP1);
+        assert_eq!(
+            send(&mut c, T0, &frame(MAC_BROADCAST, G1, ethertype, &request)),
+            Sent::Rewritten(
+                c.broadcast_mgid(),
+                Qpn::MULTICAST,
+                payload(ethertype, &arp(operation, &local.0, IP1, &local.0, IP1))
+            )
+        );
+    }
+    let reply = payload(0x0806, &arp(2, &b().0, IP_B, &b().0, IP_B));
+    let group = c.broadcast_mgid();
+    let f = receive(&mut c, &meta(b(), group), &reply).unwrap();
+    let peer = peer_mac(&b());
+    let expected = arp(2, &peer, IP_B, &peer, IP_B);
+    assert_eq!(f, frame(MAC_BROADCAST, peer, 0x0806, &expected));
+}
+
 #[test]
 fn arp_from_the_fabric_names_the_guest() {
     let mut c = a();
