@@ -5,12 +5,23 @@
 //! during setup. A connection carries whole messages, in order and exactly once, until one side closes
 //! it or it fails with a work completion status. Each worker has its own connections.
 
+use std::time::Duration;
+
 use proto::{
     ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, Instant, PKey, Qpn, RejectReason,
     ServiceId,
 };
 
 use crate::worker::{Train, TrainTicket};
+
+/// A full window is stalled if nothing is acknowledged for this time (the peer is gone), or if it stays full for this time:
+/// the peer must not block others. A machine without a free processor delays acknowledgements by 100 ms, and while a
+/// window is stalled, packets are dropped: after 50 ms, a TCP connection whose single repeated segments were dropped
+/// one after the other stood for minutes. TCP retransmits after 200 ms.
+pub(crate) const STALLED_AFTER: Duration = Duration::from_millis(100);
+
+/// Interval of the check of full windows.
+pub(crate) const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
 /// Parameters of a connection request.
 #[derive(Clone, Copy, Debug)]

@@ -82,8 +82,12 @@ def check_progress(hosts, seconds):
     """From now on, each transfer and each stream goes on, and no byte was wrong. Returns the blocks of the transfers."""
     before = [(link, link.blocks(), link.streams()) for link in hosts.links]
     for link, blocks, streams in before:
-        hosts.lab.wait(f"progress of the transfers over {link.name}", lambda: link.blocks_grew(blocks), seconds)
-        hosts.lab.wait(f"progress of the streams over {link.name}", lambda: link.streams_grew(streams), seconds)
+        try:
+            hosts.lab.wait(f"progress of the transfers over {link.name}", lambda: link.blocks_grew(blocks), seconds)
+            hosts.lab.wait(f"progress of the streams over {link.name}", lambda: link.streams_grew(streams), seconds)
+        except Failure:
+            hosts.describe(link)
+            raise
     return [sum(link.blocks()) for link in hosts.links]
 
 

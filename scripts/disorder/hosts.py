@@ -257,6 +257,7 @@ class Hosts:
         print(self.lab.run("a", "sh", "-c", f"ping -c 3 -i 0.2 -W 5 {link.address['b']} || true"))
         for side in "ab":
             print(f"host {side}, ip neigh:", self.lab.run(side, "ip", "neigh", "show", "dev", interface), sep="\n")
+            print(f"host {side}, ss:", self.lab.run(side, "ss", "-Htino", "dst", f"{link.address['a']}/24"), sep="\n")
             for command in (*own, "stats"):
                 done = self.ask(side, *command.split(), interface, check=False)
                 print(f"host {side}, ibtap {command} {interface}:\n{done.stdout}{done.stderr}", flush=True)

@@ -66,7 +66,8 @@ def damaged(frame, chance):
 
 
 def relay(ports, percent, seed):
-    """Passes frames between two ports until the end of the process."""
+    """Passes frames between two ports until the end of the process; first prints a line."""
+    print("ready", flush=True)
     chance = random.Random(seed)
     late = []
     share = percent / 100

@@ -65,7 +65,8 @@ fn start_network_manager(shell: &Shell) {
     shell.ok(&format!(
         "printf '{lab}' >/etc/NetworkManager/conf.d/lab.conf"
     ));
-    shell.start("NetworkManager --no-daemon");
+    // --debug: in the foreground, and the log is printed if the test fails.
+    shell.start("NetworkManager --debug");
     eventually(SOON, "NetworkManager", || {
         (shell.run("nmcli general status").code == Some(0)).then_some(())
     });

@@ -22,14 +22,15 @@ pub use vnics::both;
 /// The daemon answers within milliseconds; on a loaded machine it may take longer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A reload may wait for a new underlay to come up.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Changes of interfaces wait for the kernel, where other programs may hold the lock of all interfaces; a reload may
+/// also wait for a new underlay to come up.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends the request, prints the answer, and returns the exit status.
 pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
     let format = Format::of(cli);
     let connect = || ControlClient::connect(&cli.socket, TIMEOUT);
-    let patient = || ControlClient::connect(&cli.socket, RELOAD_TIMEOUT);
+    let patient = || ControlClient::connect(&cli.socket, CHANGE_TIMEOUT);
     let printed = match command {
         Command::Monitor { interface } => {
             return follow::monitor(connect()?, interface.as_deref(), format);
@@ -65,8 +66,8 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
                 connect()?.call(methods::CONNECTIONS, &Selection::of(interface.as_deref()))?;
             print(format, &found, text::connections)
         }
-        Command::Mode { interface, mode } => self::mode(format, connect()?, interface, *mode),
-        Command::Child(args) => children::child(format, connect()?, args),
+        Command::Mode { interface, mode } => self::mode(format, patient()?, interface, *mode),
+        Command::Child(args) => children::child(format, patient()?, args),
         Command::Pkey(args) => children::pkey(format, connect()?, args),
         Command::Coalesce(args) => children::coalesce(format, connect()?, args),
         Command::Vnic(args) => vnics::vnic(format, connect()?, args),

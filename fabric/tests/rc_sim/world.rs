@@ -18,7 +18,7 @@ const HELD_MAX: usize = (3 << 20) + (64 << 10);
 /// Maximum time without an arriving message.
 const STANDSTILL: Time = 60 * SECOND;
 /// A full window counts as stalled after this time.
-const STALLED: Time = 50 * MILLISECOND;
+const STALLED: Time = 100 * MILLISECOND;
 
 /// The result of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

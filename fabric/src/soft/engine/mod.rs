@@ -43,12 +43,11 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::gsi::Gsi;
 use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
 use crate::cm::{Cm, CmConfig};
-use crate::connection::ConnectionInfo;
+use crate::connection::{ConnectionInfo, LOOK_AT_FULL};
 use crate::pkeys::PKeyTable;
 use crate::random::Random;
 use crate::worker::{Counters, RcReceived};
@@ -68,10 +67,6 @@ use proto::{
 pub use starts::Starts;
 pub use transmit::Run;
 pub use unmanaged::{LocalQp, RemoteQp};
-
-/// The interval at which full windows are checked: a window that is full for long must not block other
-/// connections (see [`Room`]).
-const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
 /// Maximum number of half-open connections requested by peers.
 const HALF_OPEN_MAX: usize = 256;

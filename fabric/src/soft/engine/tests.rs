@@ -14,11 +14,12 @@ use super::super::ud::{Path, Refusal};
 use super::super::wire::opcode;
 use super::connection::Stage;
 use super::*;
-use crate::connection::{ConnectRequest, Posted};
+use crate::connection::{ConnectRequest, Posted, STALLED_AFTER};
 use crate::mad::{Header, MAD_LEN, Mad, cm};
 use proptest::prelude::*;
 use proto::{ConnectError, EndpointId, RejectReason, ServiceId};
 use std::collections::VecDeque;
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0007);

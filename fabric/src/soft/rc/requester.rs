@@ -17,11 +17,7 @@ use super::rtt::Rtt;
 use super::send_queue::{Asks, Path, Posted, Run, SendQueue};
 use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
-
-/// A full window is stalled if nothing is acknowledged for this time (the peer is gone), or if it stays
-/// full for this time (the peer must not block others). A busy machine may delay an acknowledgement by
-/// tens of milliseconds; TCP retransmits after 200.
-const STALLED_AFTER: Duration = Duration::from_millis(50);
+use crate::connection::STALLED_AFTER;
 
 /// Fewer packets are not worth a send of their own while others are in flight.
 const RUN_WORTH_SENDING: u64 = 8;

@@ -51,7 +51,7 @@ pub fn counter_descriptions() -> impl Iterator<Item = &'static Description> {
 pub use worker::{Lent, bounds};
 
 use crate::cm::Limits;
-use crate::connection::ConnectionInfo;
+use crate::connection::{ConnectionInfo, LOOK_AT_FULL, STALLED_AFTER};
 use crate::worker::Counters;
 use connection::Connection;
 use counts::{Counts, REQUESTS};
@@ -80,16 +80,10 @@ const DRAIN_MIN: Duration = Duration::from_millis(50);
 /// then, so the peer has no receive buffers, for which RNR retry 7 waits forever.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Time without a completion after which a full window does not stop the others any more.
-const STALLED_AFTER: Duration = Duration::from_millis(50);
-
 /// Time without a completion after which a connection may have to give its memory: longer than three
 /// acknowledgement timeouts of a queue pair ([`real::ACK_TIMEOUT`]), so that few lost packets, or a peer that pauses for
 /// a moment, end no connection.
 const STALLED_MAX: Duration = Duration::from_secs(1);
-
-/// Interval of the check of full windows.
-const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
 /// Interval of the check of waiting connections.
 const SWEEP: Duration = Duration::from_millis(50);

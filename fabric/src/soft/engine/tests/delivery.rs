@@ -68,7 +68,7 @@ fn a_full_window_is_reported_and_a_stalled_one_blocks_no_others() {
         posted += 1;
         assert!(posted < 1000);
     }
-    world.run_for(100 * MILLISECOND);
+    world.run_for(STALLED_AFTER + LOOK_AT_FULL * 2);
     assert!(
         world.nodes[0].engine.has_room(),
         "other connections continue"

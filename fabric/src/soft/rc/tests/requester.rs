@@ -5,6 +5,7 @@ use std::time::Duration;
 use proto::IbMtu;
 
 use super::side::{A, B, Choices, Side, ack, exchange, message, packet, pair, read_send};
+use crate::connection::STALLED_AFTER;
 use crate::soft::qp::State;
 use crate::soft::rc::{QpEvent, Room};
 use crate::soft::wire::opcode::*;
@@ -464,7 +465,7 @@ fn the_window_bounds_packets_in_flight_and_room() {
     // A single packet at the end of the window, after runs of 64, waits for others.
     assert_eq!(a.send(true).len(), 7 * 64);
     assert_eq!(a.qp.statistics().in_flight, 511);
-    a.wait(Duration::from_millis(49));
+    a.wait(STALLED_AFTER - Duration::from_millis(1));
     assert_eq!(a.qp.room(a.now), Room::Full);
     a.wait(Duration::from_millis(2));
     assert_eq!(a.qp.room(a.now), Room::Stalled);
@@ -483,7 +484,7 @@ fn a_slow_peer_blocks_no_others() {
     a.send(true);
     let (mut full_since, mut stalled) = (a.now, 0);
     for k in 0..40 {
-        a.wait(Duration::from_millis(15));
+        a.wait(Duration::from_millis(30));
         a.take(&[ack(k, A, ACK, 0)]);
         if a.qp.room(a.now) == Room::Open {
             a.post(&message(0, 16 * 256));
@@ -492,7 +493,7 @@ fn a_slow_peer_blocks_no_others() {
         }
         let is_stalled = a.qp.room(a.now) == Room::Stalled;
         let full_for = a.now.since(full_since);
-        assert_eq!(is_stalled, full_for > Duration::from_millis(50));
+        assert_eq!(is_stalled, full_for > STALLED_AFTER);
         stalled += usize::from(is_stalled);
     }
     assert!(stalled > 10, "{stalled} times of 40");
