@@ -125,9 +125,10 @@ impl Daemon {
         };
         let made = ipoibs
             .iter()
+            .inspect(|_| notify::starting())
             .try_for_each(|ipoib| leave_out(self.interfaces.add_ipoib(&mut self.cx, at, ipoib)));
         let made = made.and_then(|()| {
-            let mut vnics = vnics.iter();
+            let mut vnics = vnics.iter().inspect(|_| notify::starting());
             vnics.try_for_each(|vnic| {
                 leave_out(self.interfaces.add_vnic(&mut self.cx, at, vnic).map(drop))
             })
@@ -135,6 +136,7 @@ impl Daemon {
         let left = std::mem::take(&mut self.cx.adoption.left);
         made?;
         left.into_iter()
+            .inspect(|_| notify::starting())
             .for_each(|left| children::adopt_left(&mut self.interfaces, &mut self.cx, at, left));
         Ok(())
     }

@@ -18,6 +18,8 @@ pub struct Daemon {
     child: Child,
     log: PathBuf,
     name: &'static str,
+    /// How often the start extended its time limit.
+    pub extensions: usize,
 }
 
 impl Daemon {
@@ -72,7 +74,13 @@ impl Daemon {
             .stderr(File::create(&log).expect("a log file"))
             .spawn()
             .expect("util-linux is installed");
-        (Daemon { child, log, name }, notified)
+        let daemon = Daemon {
+            child,
+            log,
+            name,
+            extensions: 0,
+        };
+        (daemon, notified)
     }
 
     /// Starts the daemon and waits until its log contains `words`, which may be before it is ready.
@@ -86,12 +94,25 @@ impl Daemon {
     }
 
     fn await_ready(&mut self, socket: &UnixDatagram) {
-        let end = Instant::now() + Host::READY;
+        let mut end = Instant::now() + Host::READY;
         let mut message = [0; 4096];
         loop {
             match socket.recv(&mut message) {
-                Ok(n) if String::from_utf8_lossy(&message[..n]).contains("READY=1") => return,
-                Ok(_) => {}
+                Ok(n) => {
+                    let text = String::from_utf8_lossy(&message[..n]);
+                    for line in text.lines() {
+                        match line.split_once('=') {
+                            Some(("READY", "1")) => return,
+                            // As systemd does.
+                            Some(("EXTEND_TIMEOUT_USEC", time)) => {
+                                let time = time.parse().expect("a number");
+                                end = end.max(Instant::now() + Duration::from_micros(time));
+                                self.extensions += 1;
+                            }
+                            _ => {}
+                        }
+                    }
+                }
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(e) => panic!("the notification socket: {e}"),
             }
