@@ -15,9 +15,9 @@ use proto::{
 use crate::worker::{Train, TrainTicket};
 
 /// A full window is stalled if nothing is acknowledged for this time (the peer is gone), or if it stays full for this time:
-/// the peer must not block others. A machine without a free processor delays acknowledgements by 100 ms, and while a
-/// window is stalled, packets are dropped: after 50 ms, a TCP connection whose single repeated segments were dropped
-/// one after the other stood for minutes. TCP retransmits after 200 ms.
+/// the peer must not block others. While a window is stalled, packets are dropped. A machine without a free processor
+/// often delays acknowledgements by more than 50 ms: with that limit, a TCP connection whose repeated segments were
+/// dropped one after the other stood for minutes. TCP retransmits after 200 ms.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_millis(100);
 
 /// Interval of the check of full windows.
