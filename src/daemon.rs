@@ -135,9 +135,10 @@ impl Daemon {
         });
         let left = std::mem::take(&mut self.cx.adoption.left);
         made?;
-        left.into_iter()
-            .inspect(|_| notify::starting())
-            .for_each(|left| children::adopt_left(&mut self.interfaces, &mut self.cx, at, left));
+        for left in left {
+            notify::starting();
+            children::adopt_left(&mut self.interfaces, &mut self.cx, at, left);
+        }
         Ok(())
     }
 
