@@ -125,20 +125,17 @@ impl Daemon {
         };
         let made = ipoibs
             .iter()
-            .inspect(|_| notify::starting())
             .try_for_each(|ipoib| leave_out(self.interfaces.add_ipoib(&mut self.cx, at, ipoib)));
         let made = made.and_then(|()| {
-            let mut vnics = vnics.iter().inspect(|_| notify::starting());
+            let mut vnics = vnics.iter();
             vnics.try_for_each(|vnic| {
                 leave_out(self.interfaces.add_vnic(&mut self.cx, at, vnic).map(drop))
             })
         });
         let left = std::mem::take(&mut self.cx.adoption.left);
         made?;
-        for left in left {
-            notify::starting();
-            children::adopt_left(&mut self.interfaces, &mut self.cx, at, left);
-        }
+        left.into_iter()
+            .for_each(|left| children::adopt_left(&mut self.interfaces, &mut self.cx, at, left));
         Ok(())
     }
 

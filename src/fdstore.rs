@@ -27,6 +27,10 @@ const PREFIX: &str = "ibtap-";
 /// them.
 const SOCKET_PREFIX: &str = "roce-";
 
+/// Longest time from one interface or port of a start to the next, in microseconds. The kernel may need half a second for
+/// a TAP, and a port waits for its GID.
+const STEP: u32 = 30_000_000;
+
 /// The queues of one interface from the store.
 #[derive(Debug)]
 pub struct Stored {
@@ -189,9 +193,10 @@ fn of_socket(label: &str) -> Option<(&str, usize)> {
     Some((underlay, number.parse().ok()?))
 }
 
-/// Stores descriptors under a label.
+/// Stores descriptors under a label. Every interface and every port is stored when it is ready, so the message also says
+/// that the start goes on: with many interfaces, it may take longer than `TimeoutStartSec` (systemd.service(5)).
 fn store(label: &str, fds: &[BorrowedFd<'_>]) {
-    let message = format!("FDSTORE=1\nFDNAME={label}\n");
+    let message = format!("FDSTORE=1\nFDNAME={label}\nEXTEND_TIMEOUT_USEC={STEP}\n");
     if let Err(e) = notify_with(&message, fds) {
         log::warn!("{label}: cannot put the descriptors into systemd's store: {e}");
     }

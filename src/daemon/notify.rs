@@ -22,16 +22,6 @@ pub fn ready(interfaces: &Interfaces) {
     notify(&[NotifyState::Ready, NotifyState::Status(&served)]);
 }
 
-/// Longest time that the start takes for an interface or a port. The kernel may need half a second for a TAP, and a port
-/// waits for its GID.
-const STEP: Duration = Duration::from_secs(30);
-
-/// Notifies that the start goes on: with many interfaces, it may take longer than `TimeoutStartSec`
-/// (systemd.service(5)).
-pub fn starting() {
-    notify(&[NotifyState::ExtendTimeoutUsec(STEP.as_micros() as u32)]);
-}
-
 /// Time until the data threads are asked again if one has not answered.
 const RETRY: Duration = Duration::from_secs(1);
 
