@@ -14,14 +14,84 @@ use proto::{
 
 use crate::worker::{Train, TrainTicket};
 
-/// A full window is stalled if nothing is acknowledged for this time (the peer is gone), or if it stays full for this time:
-/// the peer must not block others. While a window is stalled, packets are dropped. A machine without a free processor
-/// often delays acknowledgements by more than 50 ms: with that limit, a TCP connection whose repeated segments were
-/// dropped one after the other stood for minutes. TCP retransmits after 200 ms.
+/// How long a full window stops the reading of TAPs while several peers are in use: one peer must not block the others.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a full window stops the reading of TAPs while one peer is in use. The packets are for this peer, and would be
+/// lost otherwise. With a second, and without a free processor, the kernel's ring held packets for seconds.
+pub(crate) const STALLED_ALONE: Duration = Duration::from_millis(300);
+
+/// A peer is in use for this time after a message.
+const IN_USE: Duration = Duration::from_secs(1);
+
+/// Interval of the messages that a stalled connection takes, and their number. TCP sends the first lost segment again and
+/// again, each time after twice the time. If all of these were dropped, the stream would stand for seconds.
+const TRICKLE: Duration = Duration::from_millis(5);
+const TRICKLE_MESSAGES: u8 = 32;
 
 /// Interval of the check of full windows.
 pub(crate) const LOOK_AT_FULL: Duration = Duration::from_millis(20);
+
+/// Whether a connection takes messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Window {
+    /// The window has room.
+    #[default]
+    Open,
+    /// The window has been full since this time. The TAPs wait.
+    Full(Instant),
+    /// The window was full for too long: the peer is slow or gone. The TAPs do not wait, and most messages are dropped.
+    Stalled { last: Instant, left: u8 },
+}
+
+impl Window {
+    /// Maximum number of messages that the connection takes at once.
+    pub fn takes(self, now: Instant) -> usize {
+        match self {
+            Window::Open | Window::Full(_) => usize::MAX,
+            Window::Stalled { last, left } => (left > 0 && now.since(last) >= TRICKLE).into(),
+        }
+    }
+
+    /// Messages were posted. True if the window has become full.
+    pub fn posted(&mut self, now: Instant, has_room: bool) -> bool {
+        match self {
+            Window::Open if !has_room => {
+                *self = Window::Full(now);
+                return true;
+            }
+            Window::Stalled { last, left } => (*last, *left) = (now, left.saturating_sub(1)),
+            _ => {}
+        }
+        false
+    }
+
+    /// Whether the TAPs still wait for the window. If not, and the window is full, it is stalled from now on. `patience` is
+    /// from [`patience`].
+    pub fn waits(&mut self, now: Instant, patience: Duration) -> bool {
+        match *self {
+            Window::Full(since) if now.since(since) <= patience => true,
+            Window::Full(_) => {
+                *self = Window::Stalled {
+                    last: now,
+                    left: TRICKLE_MESSAGES,
+                };
+                false
+            }
+            _ => false,
+        }
+    }
+}
+
+/// How long TAPs wait for a full window. `used` is the peer of each connection and the time of its last message.
+pub(crate) fn patience(now: Instant, used: impl Iterator<Item = (Gid, Instant)>) -> Duration {
+    let mut in_use = used.filter(|&(_, at)| now.since(at) < IN_USE);
+    let first = in_use.next().map(|(peer, _)| peer);
+    match in_use.any(|(peer, _)| Some(peer) != first) {
+        true => STALLED_AFTER,
+        false => STALLED_ALONE,
+    }
+}
 
 /// Parameters of a connection request.
 #[derive(Clone, Copy, Debug)]
@@ -169,4 +239,47 @@ pub trait Connections {
 
     /// All connections.
     fn list(&self) -> Vec<ConnectionInfo>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_window_that_is_full_for_too_long_is_stalled_until_it_has_room() {
+        let (mut window, mut now) = (Window::default(), Instant(7));
+        assert!(!window.posted(now, true) && !window.waits(now, MILLISECOND));
+        assert!(window.posted(now, false), "it has become full");
+        now = now.after(MILLISECOND);
+        assert!(!window.posted(now, false), "it was full before");
+        assert!(window.waits(now, MILLISECOND));
+        now = now.after(MILLISECOND);
+        assert!(!window.waits(now, MILLISECOND));
+        assert_eq!(window.takes(now), 0);
+        for _ in 0..TRICKLE_MESSAGES {
+            now = now.after(TRICKLE);
+            assert_eq!(window.takes(now), 1);
+            assert!(!window.posted(now, false));
+            assert_eq!(window.takes(now), 0);
+        }
+        assert_eq!(window.takes(now.after(TRICKLE * 2)), 0);
+    }
+
+    #[test]
+    fn the_time_depends_on_the_peers_in_use() {
+        let [a, b] = [1, 2].map(|last| {
+            let mut gid = Gid::UNSPECIFIED;
+            gid.0[15] = last;
+            gid
+        });
+        let now = Instant(0).after(IN_USE * 2);
+        let (recent, long_ago) = (now.after(MILLISECOND), Instant(5));
+        let patience = |used: &[(Gid, Instant)]| patience(now, used.iter().copied());
+        assert_eq!(patience(&[]), STALLED_ALONE);
+        assert_eq!(patience(&[(a, recent), (a, recent)]), STALLED_ALONE);
+        assert_eq!(patience(&[(b, long_ago), (a, recent)]), STALLED_ALONE);
+        assert_eq!(patience(&[(a, recent), (b, recent)]), STALLED_AFTER);
+    }
 }

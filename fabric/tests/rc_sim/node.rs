@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use fabric::Instant;
 use fabric::soft::qp::{Attributes, State};
-use fabric::soft::rc::{Inbox, RcCounts, RcPacket, ReceivedMessage, Room, Shared, Srq};
+use fabric::soft::rc::{Inbox, RcCounts, RcPacket, ReceivedMessage, Shared, Srq};
 use fabric::soft::wire::{Aeth, Bth, opcode};
 use kit::allocator::Ledger;
 
@@ -254,7 +254,7 @@ impl Node {
                 && side.post_at <= now
                 && matches!(side.qp.state(), State::Rts | State::Sqd)
                 && flow.outstanding() < POSTED_MAX
-                && side.qp.room(local) == Room::Open
+                && side.qp.has_room()
             {
                 let request = flow.request();
                 let qp = &mut side.qp;

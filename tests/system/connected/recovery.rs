@@ -1,6 +1,8 @@
 //! Peers that are killed, return, or disappear from the network.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{
     Background, CONNECTED, CONNECTED_MTU, HEALED, Host, Lab, Load, Pinging, SOON, UNDERLAY_MTU,
@@ -70,6 +72,34 @@ fn a_peer_killed_under_load_comes_back_and_others_go_on() {
     drop(loads);
     a.connects_to(b);
     b.connects_to(a);
+}
+
+/// The stream waits for the peer. If packets were dropped, TCP would also lose some of those that it sends again, and stand
+/// for seconds.
+#[test]
+fn a_stream_loses_nothing_to_a_peer_that_stops_for_a_moment() {
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_with(&CONNECTED);
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    let peer = Pid::from_raw(b.daemon().pid() as i32).expect("a process id");
+    iperf_across(a, b, "-P 4", |a| {
+        let mut short = 0;
+        while short < 3 {
+            let dropped = a.counter("ib0", "tx_no_room");
+            let began = Instant::now();
+            kill_process(peer, Signal::STOP).expect("it is alive");
+            std::thread::sleep(Duration::from_millis(150));
+            kill_process(peer, Signal::CONT).expect("it is alive");
+            let stopped = began.elapsed();
+            std::thread::sleep(Duration::from_millis(100));
+            // On a busy machine, the peer may be stopped for longer.
+            if stopped < Duration::from_millis(200) {
+                assert_eq!(a.counter("ib0", "tx_no_room"), dropped, "{stopped:?}");
+                short += 1;
+            }
+        }
+    });
 }
 
 /// The interface survives the daemon, and so do the TCP connections over it.

@@ -6,7 +6,7 @@ use super::super::qp::{Attributes, State};
 use super::super::rc::{RcQp, Shared};
 use super::Partition;
 use crate::cm::{CmId, Remote};
-use crate::connection::ConnectionInfo;
+use crate::connection::{ConnectionInfo, Window};
 use crate::port::FabricError;
 use crate::worker::AhAttributes;
 
@@ -84,8 +84,8 @@ pub struct Connection {
     pub unflushed: bool,
     /// In the list of connections that received packets in this batch.
     pub touched: bool,
-    /// In the list of connections whose window is full.
-    pub full: bool,
+    /// Whether messages are taken.
+    pub window: Window,
     /// The queue pair failed; the connection ends after its last NAK was sent.
     pub failing: bool,
 }

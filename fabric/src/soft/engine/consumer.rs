@@ -9,7 +9,7 @@ use super::connection::{Connection, Stage, Wish};
 use super::lookup::Place;
 use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{Ask, CmId, Consent};
-use crate::connection::{ConnectRequest, reaches};
+use crate::connection::{ConnectRequest, Window, reaches};
 use crate::soft::rc::RcQp;
 
 /// Parameters of a new connection.
@@ -195,7 +195,7 @@ impl Engine {
             ready: false,
             unflushed: false,
             touched: false,
-            full: false,
+            window: Window::default(),
             failing: false,
         });
         if let Err(e) = connection.init(&mut self.shared) {

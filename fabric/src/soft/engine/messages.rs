@@ -2,10 +2,10 @@
 
 use proto::{ConnectionId, Instant};
 
-use super::super::rc::{Layout, Room, SendBuffer, SendRequest};
+use super::super::rc::{Layout, SendBuffer, SendRequest};
 use super::super::train::PACKETS_MAX;
-use super::Engine;
 use super::connection::Stage;
+use super::{Engine, LOOK_AT_FULL};
 use crate::connection::Posted;
 use crate::worker::{Train, TrainTicket};
 
@@ -31,7 +31,7 @@ impl Engine {
         if len > self.config.message_max {
             return None;
         }
-        let path_mtu = self.takes_messages(now, connection)?;
+        let (path_mtu, _) = self.takes_messages(now, connection)?;
         let payload = path_mtu.min(len);
         let count = len.div_ceil(path_mtu).max(1);
         self.lend(connection, Layout::Message, payload, count)
@@ -45,23 +45,22 @@ impl Engine {
         len: usize,
         count: usize,
     ) -> Option<Train<'_>> {
-        if len > self.takes_messages(now, connection)? {
+        let (path_mtu, most) = self.takes_messages(now, connection)?;
+        if len > path_mtu {
             return None;
         }
         let fit = self.port.send_max / SendBuffer::packet_len(len);
-        let count = count.min(fit).clamp(1, PACKETS_MAX);
+        let count = count.min(fit).clamp(1, most.min(PACKETS_MAX));
         self.lend(connection, Layout::Messages, len, count)
     }
 
-    /// The path MTU in bytes, if the connection takes messages now. The passive side waits for
-    /// ReadyToUse or for a packet: until then the peer's queue pair drops packets.
-    fn takes_messages(&self, now: Instant, connection: ConnectionId) -> Option<usize> {
+    /// The path MTU in bytes and the maximum number of messages, if the connection takes messages now. The passive
+    /// side waits for ReadyToUse or for a packet: until then the peer's queue pair drops packets.
+    fn takes_messages(&self, now: Instant, connection: ConnectionId) -> Option<(usize, usize)> {
         let c = self.table.get(self.table.by_id(connection)?)?;
-        let takes = c.stage == Stage::Open
-            && !c.awaits_rtu
-            && c.posted < POSTED_MAX
-            && c.qp.room(now) != Room::Stalled;
-        takes.then_some(c.path_mtu.bytes() as usize)
+        let most = c.window.takes(now);
+        let takes = c.stage == Stage::Open && !c.awaits_rtu && c.posted < POSTED_MAX && most > 0;
+        takes.then_some((c.path_mtu.bytes() as usize, most))
     }
 
     fn lend(
@@ -127,13 +126,14 @@ impl Engine {
         }
         c.posted += 1;
         c.used = now;
-        let full = c.qp.room(now) != Room::Open;
-        self.make_ready(place);
-        if full {
-            self.note_full(now, place);
-            return Posted::Full;
+        let has_room = c.qp.has_room();
+        if c.window.posted(now, has_room) {
+            self.full.push(place);
+            self.look_at_full
+                .get_or_insert_with(|| now.after(LOOK_AT_FULL));
         }
-        Posted::Done
+        self.make_ready(place);
+        if has_room { Posted::Done } else { Posted::Full }
     }
 
     /// See [`crate::Connections::path_mtu`].

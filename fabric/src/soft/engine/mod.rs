@@ -45,9 +45,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::gsi::Gsi;
-use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
+use super::rc::{Inbox, QpEvent, RcCounts, Shared, Srq};
 use crate::cm::{Cm, CmConfig};
-use crate::connection::{ConnectionInfo, LOOK_AT_FULL};
+use crate::connection::{ConnectionInfo, LOOK_AT_FULL, Window, patience};
 use crate::pkeys::PKeyTable;
 use crate::random::Random;
 use crate::worker::{Counters, RcReceived};
@@ -359,27 +359,15 @@ impl Engine {
         }
     }
 
-    /// Removes connections from the list whose window has room again or whose peer has stalled.
+    /// Removes connections from the list whose peer has stalled.
     fn look_at_full(&mut self, now: Instant) {
         let Engine { full, table, .. } = self;
+        let patience = patience(now, table.iter().map(|c| (c.peer, c.used)));
         full.retain(|&place| {
-            let Some(c) = table.get_mut(place) else {
-                return false;
-            };
-            c.full = c.full && c.qp.room(now) == Room::Full;
-            c.full
+            let c = table.get_mut(place);
+            c.is_some_and(|c| c.window.waits(now, patience))
         });
         self.look_at_full = (!self.full.is_empty()).then(|| now.after(LOOK_AT_FULL));
-    }
-
-    fn note_full(&mut self, now: Instant, place: Place) {
-        if let Some(c) = self.table.get_mut(place)
-            && !std::mem::replace(&mut c.full, true)
-        {
-            self.full.push(place);
-            self.look_at_full
-                .get_or_insert_with(|| now.after(LOOK_AT_FULL));
-        }
     }
 
     /// Adds a connection to the list of those that may have something to send.
@@ -423,8 +411,9 @@ impl Engine {
             return;
         }
         timers.schedule(place, &mut c.scheduled, c.qp.next_deadline());
-        if c.full && c.qp.room(now) != Room::Full {
-            self.look_at_full(now);
+        if c.window != Window::Open && c.qp.has_room() {
+            c.window = Window::Open;
+            self.full.retain(|&p| p != place);
         }
     }
 
@@ -451,9 +440,7 @@ impl Engine {
         }
         let _ =
             c.qp.modify(&mut self.shared, super::qp::State::Reset, &nothing);
-        if c.full {
-            self.full.retain(|&p| p != place);
-        }
+        self.full.retain(|&p| p != place);
         Some((c.id, c.cm))
     }
 

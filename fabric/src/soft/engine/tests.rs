@@ -14,7 +14,7 @@ use super::super::ud::{Path, Refusal};
 use super::super::wire::opcode;
 use super::connection::Stage;
 use super::*;
-use crate::connection::{ConnectRequest, Posted, STALLED_AFTER};
+use crate::connection::{ConnectRequest, Posted, STALLED_AFTER, STALLED_ALONE};
 use crate::mad::{Header, MAD_LEN, Mad, cm};
 use proptest::prelude::*;
 use proto::{ConnectError, EndpointId, RejectReason, ServiceId};

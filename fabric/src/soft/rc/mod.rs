@@ -12,8 +12,8 @@
 //! The wire format leaves some choices open. They are made for a network that drops packets:
 //!
 //! - A window (at most 2 MiB) bounds the data in flight. It shrinks when round trips grow by more than
-//!   4 ms or when more than one packet in 32 is lost. The network loses some packets itself, and a
-//!   smaller window would not help. A full window is `Room::Full`: nothing queues behind it.
+//!   4 ms (to 512 KiB) or when more than one packet in 32 is lost (to 128 KiB). The network loses some packets itself, and a
+//!   smaller window would not help. While it is full, the consumer waits.
 //! - Packets after a gap are kept (2 MiB for each queue pair, 16 MiB for each data thread), so the peer
 //!   resends only lost packets. Adapters and `rdma_rxe` discard them. The first loss shows the kind of
 //!   peer, without negotiation.
@@ -53,7 +53,7 @@ pub use counts::RcCounts;
 pub use queue_pair::RcQp;
 pub use reply::Ack;
 pub use srq::{Inbox, ReceivedMessage, Srq};
-pub use types::{Packets, QpEvent, RcPacket, Room, SendCompletion, SendRequest, Statistics};
+pub use types::{Packets, QpEvent, RcPacket, SendCompletion, SendRequest, Statistics};
 
 /// Shared by the queue pairs of one worker.
 #[derive(Debug)]

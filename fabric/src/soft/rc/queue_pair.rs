@@ -9,7 +9,7 @@ use super::reply::Ack;
 use super::requester::Requester;
 use super::responder::Responder;
 use super::send_queue::Path;
-use super::{Packets, QpEvent, RcPacket, Room, SendCompletion, SendRequest, Shared, Statistics};
+use super::{Packets, QpEvent, RcPacket, SendCompletion, SendRequest, Shared, Statistics};
 use crate::port::FabricError;
 use crate::soft::qp::{Attributes, Connected, Posted, State};
 use crate::soft::wire::opcode;
@@ -183,16 +183,16 @@ impl RcQp {
             }
             Posted::Queued | Posted::Processed => {
                 let path = self.path();
-                self.requester.post(now, request, &path)?;
+                self.requester.post(request, &path)?;
                 self.remember_to_trim(now);
                 Ok(())
             }
         }
     }
 
-    /// Whether the queue pair takes more messages.
-    pub fn room(&self, now: Instant) -> Room {
-        self.requester.room(now)
+    /// Whether the window has room.
+    pub fn has_room(&self) -> bool {
+        self.requester.has_room()
     }
 
     /// Takes a received packet. Received messages go to `shared.inbox`, completions to

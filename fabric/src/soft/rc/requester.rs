@@ -15,9 +15,8 @@ use super::reply::Ack;
 use super::retry::{Expired, Retry};
 use super::rtt::Rtt;
 use super::send_queue::{Asks, Path, Posted, Run, SendQueue};
-use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
+use super::types::{Packets, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
-use crate::connection::STALLED_AFTER;
 
 /// Fewer packets are not worth a send of their own while others are in flight.
 const RUN_WORTH_SENDING: u64 = 8;
@@ -47,10 +46,6 @@ pub struct Requester {
     named: Option<(u64, Instant)>,
     /// The run returned by the last `poll_transmit`.
     pending: Option<(Run, Asks)>,
-    /// When something was last acknowledged, or sending began.
-    progress: Instant,
-    /// When the window last had room.
-    roomy: Instant,
     tx_messages: u64,
     tx_bytes: u64,
     retransmits: u64,
@@ -75,8 +70,6 @@ impl Requester {
             recovery: None,
             named: None,
             pending: None,
-            progress: Instant::default(),
-            roomy: Instant::default(),
             tx_messages: 0,
             tx_bytes: 0,
             retransmits: 0,
@@ -92,24 +85,12 @@ impl Requester {
     ///
     /// # Errors
     /// Those of [`SendQueue::post`].
-    pub fn post(
-        &mut self,
-        now: Instant,
-        request: SendRequest,
-        path: &Path,
-    ) -> Result<(), SendRequest> {
-        let (was_idle, had_room) = (self.oldest == self.queue.end(), self.has_room());
-        self.queue.post(request, path.mtu)?;
-        if was_idle {
-            self.progress = now;
-        }
-        if had_room {
-            self.roomy = now;
-        }
-        Ok(())
+    pub fn post(&mut self, request: SendRequest, path: &Path) -> Result<(), SendRequest> {
+        self.queue.post(request, path.mtu)
     }
 
-    fn has_room(&self) -> bool {
+    /// Whether the window has room.
+    pub fn has_room(&self) -> bool {
         self.queue.end() - self.oldest < u64::from(self.window.packets())
     }
 
@@ -120,17 +101,6 @@ impl Requester {
             status: WcStatus::WrFlushErr,
             buffer: request.buffer,
         });
-    }
-
-    /// Whether the window has room.
-    pub fn room(&self, now: Instant) -> Room {
-        if self.has_room() {
-            Room::Open
-        } else if now.since(self.progress.min(self.roomy)) > STALLED_AFTER {
-            Room::Stalled
-        } else {
-            Room::Full
-        }
     }
 
     /// Starts a drain (SQD): finishes begun messages and starts no new ones.

@@ -92,17 +92,6 @@ pub struct Packets<'a> {
     pub carries: bool,
 }
 
-/// Whether a queue pair takes more messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// The window has room.
-    Open,
-    /// The window is full; acknowledgements are coming.
-    Full,
-    /// The window was full for a while, or nothing was acknowledged: the peer is slow or gone.
-    Stalled,
-}
-
 /// Counters of one queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {

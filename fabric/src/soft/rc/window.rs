@@ -20,6 +20,10 @@ const fn packets_min(path_mtu: u32) -> u32 {
     if packets > FLOOR { packets } else { FLOOR }
 }
 
+/// What growing delay leaves of the window, in parts of the maximum: 512 KiB, four milliseconds of 1 Gbit/s. Acknowledgements
+/// are late, too, if a processor is busy. A smaller window makes the sender slow, and shortens no queue.
+const LEFT_BY_DELAY: u32 = 4;
+
 /// Maximum payload bytes in flight: what a stream of 15 Gbit/s has outstanding in a round trip of a
 /// millisecond, which data threads that share a processor need.
 pub const BYTES_MAX: u32 = 2 << 20;
@@ -132,7 +136,10 @@ impl Window {
         let left = match why {
             Congestion::Loss => self.packets / 10 * 7,
             Congestion::Notified => self.packets / 2,
-            Congestion::Delay => self.packets / 8 * 7,
+            Congestion::Delay => {
+                let least = self.packets.min(self.max / LEFT_BY_DELAY);
+                (self.packets / 8 * 7).max(least)
+            }
             Congestion::Timeout => self.min,
         };
         self.packets = left.max(self.min);
@@ -174,6 +181,21 @@ mod tests {
     }
 
     #[test]
+    fn delay_leaves_half_a_mebibyte() {
+        let mut window = Window::new(4096);
+        window.shrink(Congestion::Delay, 0, 1);
+        assert_eq!(window.packets(), START, "it does not grow");
+        let mut window = Window::new(4096);
+        for _ in 0..8 {
+            window.grow(64);
+        }
+        for k in 1..100 {
+            window.shrink(Congestion::Delay, k * 10, k * 10 + 5);
+        }
+        assert_eq!(window.packets() * 4096, 512 << 10);
+    }
+
+    #[test]
     fn it_shrinks_once_a_round_trip() {
         let mut window = Window::new(4096);
         assert!(window.shrink(Congestion::Loss, 10, 60));
@@ -181,7 +203,7 @@ mod tests {
         assert!(!window.shrink(Congestion::Loss, 11, 60));
         assert!(!window.shrink(Congestion::Notified, 59, 70));
         assert_eq!(window.packets(), after_one);
-        assert!(window.shrink(Congestion::Delay, 60, 80));
+        assert!(window.shrink(Congestion::Notified, 60, 80));
         assert!(window.packets() < after_one);
     }
 

@@ -5,7 +5,7 @@ use proto::{ConnectionId, EndpointId, Gid, Instant, PKey, Qpn, RejectReason, Ser
 use super::device::Device;
 use super::sends::Sends;
 use super::state::State;
-use crate::connection::ConnectionInfo;
+use crate::connection::{ConnectionInfo, Window};
 use crate::pkeys::Entry;
 
 /// A connection.
@@ -47,8 +47,8 @@ pub struct Connection<D: Device> {
     pub sends: Sends,
     /// Time of the last completion, or of the first post after idleness.
     pub progress: Instant,
-    /// The connection is in the list of full windows.
-    pub full: bool,
+    /// Whether messages are taken.
+    pub window: Window,
     /// The receive queue was seen empty since the connection began to drain.
     pub quiet: bool,
     /// Time of creation.

@@ -8,7 +8,7 @@ use super::lookup::Key;
 use super::sends::Sends;
 use super::state::{Input, State};
 use super::{Engine, SWEEP};
-use crate::connection::{ConnectRequest, reaches};
+use crate::connection::{ConnectRequest, Window, reaches};
 use crate::mad::cm::request_data;
 use crate::pkeys::Entry;
 use proto::{
@@ -192,7 +192,7 @@ impl<D: Device> Connection<D> {
             private_data: begin.private_data,
             sends: Sends::default(),
             progress: now,
-            full: false,
+            window: Window::default(),
             quiet: false,
             created: now,
             used: now,

@@ -7,7 +7,7 @@ use super::device::{Device, Shape};
 use super::lookup::Key;
 use super::sends::PostList;
 use super::state::{Input, State};
-use super::{Bounds, Engine, LOOK_AT_FULL, STALLED_AFTER, SWEEP};
+use super::{Bounds, Engine, LOOK_AT_FULL, SWEEP, Window};
 use crate::connection::Posted;
 
 /// Room of a connection.
@@ -38,15 +38,14 @@ impl<D: Device> Connection<D> {
 
 impl<D: Device> Engine<D> {
     /// The room of a connection. `None` if it is not established or may only receive, if its window is all
-    /// outstanding, or if half of it has been for so long that the peer may be gone.
+    /// outstanding, or if the peer is slow or gone and has just been sent a message.
     pub fn room(&self, now: Instant, connection: ConnectionId) -> Option<Room> {
         let c = self.table.get(self.table.by_id(connection)?)?;
-        let stalled = c.is_full(&self.bounds) && now.since(c.progress) > STALLED_AFTER;
         let own = self.bounds.messages.saturating_sub(c.sends.messages());
         let all = self.bounds.completions.saturating_sub(self.outstanding);
-        let messages = own.min(all) as usize;
+        let messages = (own.min(all) as usize).min(c.window.takes(now));
         let lists = c.sends.lists() < self.bounds.lists;
-        (c.state == State::Open && c.sends() && !stalled && lists && messages > 0).then_some(Room {
+        (c.state == State::Open && c.sends() && lists && messages > 0).then_some(Room {
             path_mtu: c.path_mtu as usize,
             messages,
         })
@@ -97,7 +96,7 @@ impl<D: Device> Engine<D> {
         });
         self.outstanding += shape.count as u32;
         let full = c.is_full(&self.bounds);
-        if full && !std::mem::replace(&mut c.full, true) {
+        if c.window.posted(now, !full) {
             self.full.push(key);
         }
         self.sweep_within(now, if full { LOOK_AT_FULL } else { SWEEP });
@@ -138,8 +137,8 @@ impl<D: Device> Engine<D> {
             return;
         }
         c.used = now;
-        if c.full && !c.is_full(&self.bounds) {
-            c.full = false;
+        if c.window != Window::Open && !c.is_full(&self.bounds) {
+            c.window = Window::Open;
             self.full.retain(|k| *k != key);
         }
     }

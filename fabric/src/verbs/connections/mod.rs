@@ -51,7 +51,7 @@ pub fn counter_descriptions() -> impl Iterator<Item = &'static Description> {
 pub use worker::{Lent, bounds};
 
 use crate::cm::Limits;
-use crate::connection::{ConnectionInfo, LOOK_AT_FULL, STALLED_AFTER};
+use crate::connection::{ConnectionInfo, LOOK_AT_FULL, Window, patience};
 use crate::worker::Counters;
 use connection::Connection;
 use counts::{Counts, REQUESTS};
@@ -328,20 +328,13 @@ impl<D: Device> Engine<D> {
         self.drive(now, key, input);
     }
 
-    /// Removes connections from the list of full windows that have room or are stalled.
+    /// Removes connections from the list of full windows that are stalled.
     fn look_at_full(&mut self, now: Instant) {
-        let Engine {
-            full,
-            table,
-            bounds,
-            ..
-        } = self;
+        let Engine { full, table, .. } = self;
+        let patience = patience(now, table.iter().map(|(_, c)| (c.peer, c.used)));
         full.retain(|key| {
-            let Some(c) = table.get_mut(*key) else {
-                return false;
-            };
-            c.full = c.full && c.is_full(bounds) && now.since(c.progress) <= STALLED_AFTER;
-            c.full
+            let c = table.get_mut(*key);
+            c.is_some_and(|c| c.window.waits(now, patience))
         });
         if !self.full.is_empty() {
             self.sweep_within(now, LOOK_AT_FULL);

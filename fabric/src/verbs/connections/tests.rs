@@ -16,7 +16,7 @@ use super::device::{Event, Shape};
 use super::messages::Received;
 use super::state::CmEvent;
 use super::*;
-use crate::connection::{ConnectRequest, Posted};
+use crate::connection::{ConnectRequest, Posted, STALLED_AFTER};
 use crate::mad::cm::{RdmaCmData, request_data};
 use crate::{PKeyTable, WcStatus};
 
@@ -372,8 +372,17 @@ fn a_peer_that_takes_nothing_holds_up_the_others_for_a_moment_only() {
     }
     assert!(!w.engine.has_room());
     w.pass(STALLED_AFTER + LOOK_AT_FULL * 2);
+    assert!(!w.engine.has_room(), "no other peer is in use");
+    let mut other = asks(SERVICE);
+    other.peer.0[15] ^= 1;
+    let other = w.engine.connect(w.now, ME, &other).unwrap();
+    w.pass(LOOK_AT_FULL);
     assert!(w.engine.has_room());
-    assert_eq!(w.engine.room(w.now, id), None);
+    w.engine.close(w.now, other);
+    w.pass(LOOK_AT_FULL);
+    let room = w.engine.room(w.now, id).unwrap();
+    assert_eq!(room.messages, 1, "a few messages are sent nevertheless");
+    assert_eq!(w.post(id), Err(9));
     w.pass(PROGRESS * 2);
     let reason = CloseReason::Failed(WcStatus::RnrRetryExcErr);
     assert_eq!(w.closed(), Some((id, reason)));

@@ -56,25 +56,82 @@ fn receive_buffers_that_become_few_are_counted_once_each_time() {
     assert_eq!(reached, [0, 1, 2]);
 }
 
+/// Posts messages until the window is full. No packet arrives any more.
+fn fill(world: &mut World, connection: ConnectionId) {
+    world.lost = 100;
+    for _ in 0..1000 {
+        let now = world.now;
+        let posted = world.nodes[0].post(now, connection, &[1; 60000]);
+        if posted == Some(Posted::Full) {
+            assert!(!world.nodes[0].engine.has_room());
+            return;
+        }
+    }
+    panic!("the window never becomes full");
+}
+
 #[test]
-fn a_full_window_is_reported_and_a_stalled_one_blocks_no_others() {
+fn a_stalled_window_blocks_no_other_peers() {
     let mut world = World::new();
     let (ours, _) = world.connected();
-    world.lost = 100;
-    let mut posted = 0;
-    while world.nodes[0].engine.has_room() {
-        let now = world.now;
-        world.nodes[0].post(now, ours, &[1; 60000]).unwrap();
-        posted += 1;
-        assert!(posted < 1000);
-    }
-    world.run_for(STALLED_AFTER + LOOK_AT_FULL * 2);
-    assert!(
-        world.nodes[0].engine.has_room(),
-        "other connections continue"
-    );
+    fill(&mut world, ours);
     let now = world.now;
-    assert!(world.nodes[0].post(now, ours, &[1; 10]).is_none());
+    world.nodes[0].connect(now, gid(9)).unwrap();
+    world.run_for(STALLED_AFTER + LOOK_AT_FULL * 2);
+    assert!(world.nodes[0].engine.has_room());
+    // A few messages are sent nevertheless.
+    let mut taken = 0;
+    for _ in 0..300 {
+        let now = world.now;
+        let posted = world.nodes[0].post(now, ours, &[1; 10]);
+        taken += usize::from(posted.is_some());
+        assert!(world.nodes[0].engine.has_room());
+        assert!(world.nodes[0].post(now, ours, &[1; 10]).is_none());
+        world.run_for(MILLISECOND);
+    }
+    assert!((25..=32).contains(&taken), "{taken}");
+    world.lost = 0;
+    world.run_for(STALLED_ALONE);
+    let now = world.now;
+    for _ in 0..3 {
+        assert_eq!(world.nodes[0].post(now, ours, &[1; 10]), Some(Posted::Done));
+    }
+}
+
+#[test]
+fn the_only_peer_in_use_is_waited_for() {
+    let mut world = World::new();
+    let (ours, _) = world.connected();
+    fill(&mut world, ours);
+    world.run_for(STALLED_ALONE / 2);
+    assert!(!world.nodes[0].engine.has_room());
+    world.run_for(STALLED_ALONE / 2 + LOOK_AT_FULL * 2);
+    assert!(world.nodes[0].engine.has_room());
+}
+
+/// A peer that acknowledges a message now and then blocks others no longer than a dead peer.
+#[test]
+fn a_slow_peer_blocks_no_others() {
+    let mut world = World::new();
+    let (ours, _) = world.connected();
+    let now = world.now;
+    world.nodes[0].connect(now, gid(9)).unwrap();
+    let (mut waited, mut stalled) = (Duration::ZERO, 0);
+    for k in 0..900 {
+        // Everything that was sent in the last 30 ms arrives at once.
+        world.lost = if k % 30 == 29 { 0 } else { 100 };
+        let now = world.now;
+        while world.nodes[0].engine.has_room()
+            && world.nodes[0].post(now, ours, &[1; 60000]).is_some()
+        {}
+        match world.nodes[0].engine.has_room() {
+            true => (waited, stalled) = (Duration::ZERO, stalled + 1),
+            false => waited += MILLISECOND,
+        }
+        assert!(waited <= STALLED_AFTER + LOOK_AT_FULL * 2);
+        world.run_for(MILLISECOND);
+    }
+    assert!(stalled > 0);
 }
 
 /// Packets that a blocked network did not take are offered again, once.

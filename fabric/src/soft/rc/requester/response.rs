@@ -170,10 +170,6 @@ impl Requester {
         if was_in_use && flows && !self.rtt.is_queueing() {
             self.window.grow(count);
         }
-        self.progress = now;
-        if self.has_room() {
-            self.roomy = now;
-        }
         self.retry.progress(now, self.rtt.timeout(), to < self.next);
         while let Some(posted) = self.queue.complete(to) {
             self.tx_messages += posted.messages();

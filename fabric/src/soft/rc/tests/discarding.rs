@@ -7,7 +7,6 @@ use proto::{Psn, WcStatus};
 
 use super::loss::{Random, wire};
 use super::side::{A, B, Choices, Side, ack, message};
-use crate::soft::rc::Room;
 use crate::soft::wire::Packet;
 
 struct Discarding {
@@ -59,7 +58,7 @@ fn run(seed: u64, percent: usize) -> f64 {
     let mut random = Random(seed);
     let (mut posted, mut done, mut lost) = (0, 0, 0);
     while done < 300 {
-        while posted < 300 && a.qp.room(a.now) == Room::Open {
+        while posted < 300 && a.qp.has_room() {
             a.post(&message(posted, 10_000));
             posted += 1;
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use proto::{IbMtu, WcStatus};
 
 use super::side::{A, B, Choices, Side, ack, message, pair};
-use crate::soft::rc::Room;
 use crate::soft::wire::Packet;
 use crate::soft::wire::opcode::{RC_SEND_FIRST, RC_SEND_LAST, RC_SEND_ONLY};
 
@@ -59,7 +58,7 @@ fn run(seed: u64, percent: usize, mtu: IbMtu) {
         rounds += 1;
         assert!(rounds < 1_000_000, "seed {seed}: no progress: {done:?}");
         for (k, side) in [&mut a, &mut b].into_iter().enumerate() {
-            if sent[k].len() < MESSAGES && side.qp.room(side.now) == Room::Open {
+            if sent[k].len() < MESSAGES && side.qp.has_room() {
                 let next = message(sent[k].len() + k, sizes[random.next(sizes.len())]);
                 side.post(&next);
                 sent[k].push(next);
@@ -155,7 +154,7 @@ fn run_to_go_back_n(seed: u64, percent: usize, each_packet: bool) {
     while done < MESSAGES {
         rounds += 1;
         assert!(rounds < 100_000, "seed {seed}: no progress: {done}");
-        while sent.len() < MESSAGES && a.qp.room(a.now) == Room::Open {
+        while sent.len() < MESSAGES && a.qp.has_room() {
             sent.push(message(sent.len(), random.next(65_524)));
             a.post(&sent[sent.len() - 1]);
         }
