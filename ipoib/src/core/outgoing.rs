@@ -385,7 +385,7 @@ impl Ipoib {
         self.unknown(now, tap, arp.sender_ip.into(), arp.target_ip.into())
     }
 
-    /// The 20-byte address of a MAC, if known.
+    /// The 20-byte address of a MAC, if known. That of a guest is the interface's.
     fn hardware_of(&self, mac: Mac) -> Option<HardwareAddress> {
         if mac == self.config.mac {
             return Some(self.config.local);
@@ -394,7 +394,9 @@ impl Ipoib {
             let qpn = proto::Qpn::MULTICAST;
             return Some(HardwareAddress::new(0, qpn, self.broadcast_mgid()));
         }
-        let slot = self.neighbours.by_mac(mac)?;
+        let Some(slot) = self.neighbours.by_mac(mac) else {
+            return self.guests.knows(mac).then_some(self.config.local);
+        };
         let current = self.neighbours.current(slot)?;
         Some(self.neighbours.get(current).address)
     }

@@ -103,6 +103,28 @@ fn a_guests_gratuitous_reply_stays_gratuitous() {
     assert_eq!(f, frame(MAC_BROADCAST, peer, 0x0806, &expected));
 }
 
+/// The interface stands for all its guests: a router among them may name another one.
+#[test]
+fn a_guests_redirect_names_another_guest() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    for (guest, ip) in [(G1, IP1), (G2, IP2)] {
+        guest_asks(&mut c, 0, guest, ip, IP_B);
+    }
+    let mut redirect = nd(137, "fe80::12", &[]);
+    redirect.extend_from_slice(&"2001:db8::9".parse::<Ipv6Addr>().unwrap().octets());
+    let with = |option: Vec<u8>| icmpv6("fe80::11", "fe80::b", &[&redirect[..], &option].concat());
+    let ethernet = with(mac_option(2, G2));
+    assert_eq!(
+        send(&mut c, T0, &frame(peer, G1, 0x86dd, &ethernet)),
+        Sent::Rewritten(
+            b().gid(),
+            b().qpn(),
+            payload(0x86dd, &with(ib_option(2, c.local())))
+        )
+    );
+}
+
 #[test]
 fn arp_from_the_fabric_names_the_guest() {
     let mut c = a();
