@@ -17,7 +17,7 @@ use crate::worker::{Train, TrainTicket};
 /// How long a full window stops the reading of TAPs while several peers are in use: one peer must not block the others.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a full window stops the reading of TAPs while one peer is in use. The packets are for this peer, and would be
+/// How long a full window stops the reading of TAPs while one peer is in use. Most packets are for this peer, and would be
 /// lost otherwise. With a second, and without a free processor, the kernel's ring held packets for seconds.
 pub(crate) const STALLED_ALONE: Duration = Duration::from_millis(300);
 
@@ -66,6 +66,11 @@ impl Window {
         false
     }
 
+    /// Whether the window has been full for longer than [`STALLED_AFTER`].
+    pub fn is_late(self, now: Instant) -> bool {
+        matches!(self, Window::Full(since) if now.since(since) > STALLED_AFTER)
+    }
+
     /// Whether the TAPs still wait for the window. If not, and the window is full, it is stalled from now on. `patience` is
     /// from [`patience`].
     pub fn waits(&mut self, now: Instant, patience: Duration) -> bool {
@@ -83,7 +88,8 @@ impl Window {
     }
 }
 
-/// How long TAPs wait for a full window. `used` is the peer of each connection and the time of its last message.
+/// How long TAPs wait for a full window. `used` is the peer of each connection and the time of its last message, or of its
+/// request. Peers that have no connection do not count.
 pub(crate) fn patience(now: Instant, used: impl Iterator<Item = (Gid, Instant)>) -> Duration {
     let mut in_use = used.filter(|&(_, at)| now.since(at) < IN_USE);
     let first = in_use.next().map(|(peer, _)| peer);
@@ -248,7 +254,7 @@ mod tests {
     const MILLISECOND: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_window_that_is_full_for_too_long_is_stalled_until_it_has_room() {
+    fn a_window_that_is_full_for_too_long_is_stalled() {
         let (mut window, mut now) = (Window::default(), Instant(7));
         assert!(!window.posted(now, true) && !window.waits(now, MILLISECOND));
         assert!(window.posted(now, false), "it has become full");
@@ -275,11 +281,11 @@ mod tests {
             gid
         });
         let now = Instant(0).after(IN_USE * 2);
-        let (recent, long_ago) = (now.after(MILLISECOND), Instant(5));
+        let long_ago = Instant(5);
         let patience = |used: &[(Gid, Instant)]| patience(now, used.iter().copied());
         assert_eq!(patience(&[]), STALLED_ALONE);
-        assert_eq!(patience(&[(a, recent), (a, recent)]), STALLED_ALONE);
-        assert_eq!(patience(&[(b, long_ago), (a, recent)]), STALLED_ALONE);
-        assert_eq!(patience(&[(a, recent), (b, recent)]), STALLED_AFTER);
+        assert_eq!(patience(&[(a, now), (a, now)]), STALLED_ALONE);
+        assert_eq!(patience(&[(b, long_ago), (a, now)]), STALLED_ALONE);
+        assert_eq!(patience(&[(a, now), (b, now)]), STALLED_AFTER);
     }
 }

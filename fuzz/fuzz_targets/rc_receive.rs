@@ -10,7 +10,7 @@
 
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{
-    Inbox, Layout, RcCounts, RcPacket, RcQp, Room, SendBuffer, SendRequest, Shared, Srq,
+    Inbox, Layout, RcCounts, RcPacket, RcQp, SendBuffer, SendRequest, Shared, Srq,
 };
 use fabric::soft::wire::{Aeth, Bth, Packet, opcode};
 use fabric::{AhAttributes, IbMtu, Instant, PKey, Psn, Qpn, WcStatus};
@@ -133,7 +133,7 @@ impl Peer {
     }
 
     fn post(&mut self, spec: [u8; 4]) {
-        if self.qp.room(self.now) != Room::Open {
+        if !self.qp.has_room() {
             return;
         }
         let [len, several, flags, _] = spec;

@@ -362,11 +362,14 @@ impl Engine {
     /// Removes connections from the list whose peer has stalled.
     fn look_at_full(&mut self, now: Instant) {
         let Engine { full, table, .. } = self;
-        let patience = patience(now, table.iter().map(|c| (c.peer, c.used)));
-        full.retain(|&place| {
-            let c = table.get_mut(place);
-            c.is_some_and(|c| c.window.waits(now, patience))
-        });
+        let is_late = |place| table.get(place).is_some_and(|c| c.window.is_late(now));
+        if full.iter().copied().any(is_late) {
+            let patience = patience(now, table.iter().map(|c| (c.peer, c.used)));
+            full.retain(|&place| {
+                let c = table.get_mut(place);
+                c.is_some_and(|c| c.window.waits(now, patience))
+            });
+        }
         self.look_at_full = (!self.full.is_empty()).then(|| now.after(LOOK_AT_FULL));
     }
 

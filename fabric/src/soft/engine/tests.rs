@@ -25,6 +25,7 @@ use zerocopy::FromBytes;
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0007);
 const ENDPOINT: EndpointId = EndpointId(3);
 const MILLISECOND: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_micros(250);
 
 fn gid(last: u8) -> Gid {
     let mut gid = Gid::UNSPECIFIED;
@@ -239,11 +240,15 @@ impl World {
         while self.now < end {
             self.transmit();
             self.deliver();
-            self.now = self.now.after(MILLISECOND / 4);
-            for node in &mut self.nodes {
-                if node.engine.next_deadline().is_some_and(|at| at <= self.now) {
-                    node.engine.handle_timeout(self.now);
-                }
+            self.tick();
+        }
+    }
+
+    fn tick(&mut self) {
+        self.now = self.now.after(TICK);
+        for node in &mut self.nodes {
+            if node.engine.next_deadline().is_some_and(|at| at <= self.now) {
+                node.engine.handle_timeout(self.now);
             }
         }
     }

@@ -132,14 +132,16 @@ impl Window {
         if at < self.mark {
             return false;
         }
+        if why == Congestion::Delay && self.packets <= self.max / LEFT_BY_DELAY {
+            // The window grows slowly, and a loss after this event counts.
+            self.threshold = self.threshold.min(self.packets);
+            return false;
+        }
         self.mark = next;
         let left = match why {
             Congestion::Loss => self.packets / 10 * 7,
             Congestion::Notified => self.packets / 2,
-            Congestion::Delay => {
-                let least = self.packets.min(self.max / LEFT_BY_DELAY);
-                (self.packets / 8 * 7).max(least)
-            }
+            Congestion::Delay => (self.packets / 8 * 7).max(self.max / LEFT_BY_DELAY),
             Congestion::Timeout => self.min,
         };
         self.packets = left.max(self.min);
@@ -183,8 +185,9 @@ mod tests {
     #[test]
     fn delay_leaves_half_a_mebibyte() {
         let mut window = Window::new(4096);
-        window.shrink(Congestion::Delay, 0, 1);
+        assert!(!window.shrink(Congestion::Delay, 10, 60));
         assert_eq!(window.packets(), START, "it does not grow");
+        assert!(window.shrink(Congestion::Notified, 10, 60), "it counts");
         let mut window = Window::new(4096);
         for _ in 0..8 {
             window.grow(64);

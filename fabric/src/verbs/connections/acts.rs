@@ -93,6 +93,7 @@ impl<D: Device> Engine<D> {
 
     /// Changes the queue pair to ERR; it is destroyed when the posted work has come back.
     fn stop(&mut self, now: Instant, key: Key) {
+        self.full.retain(|k| *k != key);
         let (Some(c), Some(device)) = (self.table.get_mut(key), &mut self.device) else {
             return;
         };
@@ -107,7 +108,6 @@ impl<D: Device> Engine<D> {
     /// Destroys a connection. After its queue pair is destroyed, the device does not use its memory.
     fn destroy(&mut self, key: Key) {
         self.draining.retain(|k| *k != key);
-        self.full.retain(|k| *k != key);
         let Some(c) = self.table.remove(key) else {
             return;
         };

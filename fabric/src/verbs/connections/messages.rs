@@ -38,13 +38,18 @@ impl<D: Device> Connection<D> {
 
 impl<D: Device> Engine<D> {
     /// The room of a connection. `None` if it is not established or may only receive, if its window is all
-    /// outstanding, or if the peer is slow or gone and has just been sent a message.
+    /// outstanding, or if its window is stalled, except for a message now and then.
     pub fn room(&self, now: Instant, connection: ConnectionId) -> Option<Room> {
         let c = self.table.get(self.table.by_id(connection)?)?;
         let own = self.bounds.messages.saturating_sub(c.sends.messages());
         let all = self.bounds.completions.saturating_sub(self.outstanding);
         let messages = (own.min(all) as usize).min(c.window.takes(now));
-        let lists = c.sends.lists() < self.bounds.lists;
+        // A stalled connection holds little more memory than a full one: others need memory, too.
+        let lists = match c.window {
+            Window::Stalled { .. } => self.bounds.lists / 2 + 2,
+            _ => self.bounds.lists,
+        };
+        let lists = c.sends.lists() < lists;
         (c.state == State::Open && c.sends() && lists && messages > 0).then_some(Room {
             path_mtu: c.path_mtu as usize,
             messages,

@@ -331,11 +331,14 @@ impl<D: Device> Engine<D> {
     /// Removes connections from the list of full windows that are stalled.
     fn look_at_full(&mut self, now: Instant) {
         let Engine { full, table, .. } = self;
-        let patience = patience(now, table.iter().map(|(_, c)| (c.peer, c.used)));
-        full.retain(|key| {
-            let c = table.get_mut(*key);
-            c.is_some_and(|c| c.window.waits(now, patience))
-        });
+        let is_late = |key| table.get(key).is_some_and(|c| c.window.is_late(now));
+        if full.iter().copied().any(is_late) {
+            let patience = patience(now, table.iter().map(|(_, c)| (c.peer, c.used)));
+            full.retain(|key| {
+                let c = table.get_mut(*key);
+                c.is_some_and(|c| c.window.waits(now, patience))
+            });
+        }
         if !self.full.is_empty() {
             self.sweep_within(now, LOOK_AT_FULL);
         }

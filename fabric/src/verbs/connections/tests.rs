@@ -380,14 +380,32 @@ fn a_peer_that_takes_nothing_holds_up_the_others_for_a_moment_only() {
     assert!(w.engine.has_room());
     w.engine.close(w.now, other);
     w.pass(LOOK_AT_FULL);
-    let room = w.engine.room(w.now, id).unwrap();
-    assert_eq!(room.messages, 1, "a few messages are sent nevertheless");
     assert_eq!(w.post(id), Err(9));
+    let one = Shape { count: 1, ..SHAPE };
+    for k in 0..10 {
+        // Two messages are sent nevertheless.
+        let posted = w.engine.post(w.now, id, &mut w.slots, 9, &one);
+        assert_eq!(posted.is_ok(), k < 2);
+        assert!(w.engine.has_room());
+        w.pass(LOOK_AT_FULL);
+    }
     w.pass(PROGRESS * 2);
     let reason = CloseReason::Failed(WcStatus::RnrRetryExcErr);
     assert_eq!(w.closed(), Some((id, reason)));
     w.fake().assert_empty();
     assert_eq!(w.engine.outstanding, 0);
+}
+
+#[test]
+fn a_connection_that_ends_holds_up_no_others() {
+    let mut w = World::new();
+    let (id, _) = w.open();
+    for _ in 0..4 {
+        w.post(id).unwrap();
+    }
+    assert!(!w.engine.has_room());
+    w.engine.close(w.now, id);
+    assert!(w.engine.has_room());
 }
 
 #[test]
