@@ -40,10 +40,15 @@ build_disk() (
     echo '127.0.0.1 localhost guest' >"$disk/etc/hosts"
     # Without an id, systemd would take every boot for the first one, and configure all units.
     tr -d - </proc/sys/kernel/random/uuid >"$disk/etc/machine-id"
-    # Nothing else waits for a terminal or a timer.
+    # Nobody logs in, and nothing else waits for a terminal or a timer.
     for unit in getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer \
-        dpkg-db-backup.timer fstrim.timer systemd-timesyncd.service proc-sys-fs-binfmt_misc.automount; do
+        dpkg-db-backup.timer fstrim.timer systemd-timesyncd.service systemd-logind.service proc-sys-fs-binfmt_misc.automount; do
         ln -sf /dev/null "$disk/etc/systemd/system/$unit"
+    done
+    # systemd runs all generators at each daemon-reload, which takes a second in an emulated guest. These make nothing here.
+    mkdir -p "$disk/etc/systemd/system-generators"
+    for generator in "$disk"/lib/systemd/system-generators/systemd-*; do
+        ln -s /dev/null "$disk/etc/systemd/system-generators/${generator##*/}"
     done
     cat >"$disk/etc/systemd/system/guest.service" <<'UNIT'
 [Unit]

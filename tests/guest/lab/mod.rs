@@ -46,7 +46,7 @@ pub use patience::eventually;
 pub use programs::{ibtap, ibtap_peer};
 pub use running::Running;
 pub use sa::Sa;
-pub use served::{Served, UNITS, VERSIONS, on_systemd};
+pub use served::{Served, UNITS, VERSIONS, on_packages, on_systemd};
 use sniffer::Sniffer;
 pub use stage::{Stage, on_both_stages, on_silent_stage, on_stage};
 use station::Background;

@@ -4,8 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::machine::{Link, script};
@@ -21,8 +20,6 @@ pub struct Served {
     /// The virtual machine. Its `/host` has the packages.
     pub machine: Machine,
     shared: &'static Shared,
-    /// Makes the packages, while tests without them run.
-    packages: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Versions of the packages, in folders of `/host`.
@@ -52,11 +49,19 @@ pub fn on_systemd(test: impl FnOnce(&Served)) {
     test(&served);
 }
 
+/// The same for a test that needs the packages. While they are made, tests without them have the machine.
+pub fn on_packages(test: impl FnOnce(&Served)) {
+    static PACKAGES: OnceLock<()> = OnceLock::new();
+    if let Some(shared) = Shared::with("rxe-guest") {
+        PACKAGES.get_or_init(|| make_packages(shared.programs()));
+    }
+    on_systemd(test);
+}
+
 impl Served {
     fn make() -> Option<Served> {
         let shared = Shared::with("rxe-guest")?;
         let (switch, host) = switch_with_host(HOST, shared);
-        let packages = std::thread::spawn(|| make_packages(shared.programs()));
         let booted = Machine::boot(&switch, MACHINE, Link::Systemd, shared);
         // The namespace of the switch ends with this process.
         std::mem::forget(switch);
@@ -65,7 +70,6 @@ impl Served {
                 host,
                 machine,
                 shared,
-                packages: Mutex::new(Some(packages)),
             }),
             Err(done) if done.code == Some(NO_GUESTS) => {
                 say(&done.err);
@@ -118,10 +122,6 @@ impl Served {
 
     /// Installs packages of a version.
     pub fn install(&self, version: &str, packages: &[&str]) {
-        let mut making = self.packages.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(making) = making.take() {
-            making.join().expect("no panic");
-        }
         let file = |package| format!("/host/{version}/{package}_*.deb");
         let files: Vec<_> = packages.iter().map(file).collect();
         self.long(&format!("dpkg -i {} 2>&1", files.join(" ")));

@@ -1,6 +1,6 @@
 //! Installation, upgrade and removal.
 
-use crate::lab::{Node, Served, UNITS, VERSIONS, on_systemd};
+use crate::lab::{Node, Served, UNITS, VERSIONS, on_packages};
 
 /// Names of the running programs, without those of tests.
 fn running(served: &Served) -> String {
@@ -12,7 +12,7 @@ fn running(served: &Served) -> String {
 
 #[test]
 fn packages_serve_after_installation_and_leave_nothing_after_purge() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let machine = &served.machine;
         let packages = ["ibtap", "ibtap-em", "ibtap-fs"];
         let purge = format!("dpkg --purge {} 2>&1", packages.join(" "));
@@ -82,7 +82,7 @@ fn packages_serve_after_installation_and_leave_nothing_after_purge() {
 
 #[test]
 fn a_process_of_the_user_and_a_foreign_socket_survive_a_purge() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let machine = &served.machine;
         let purge = "dpkg --purge ibtap ibtap-em ibtap-fs 2>&1";
         served.long(purge);
@@ -107,7 +107,7 @@ fn a_process_of_the_user_and_a_foreign_socket_survive_a_purge() {
 
 #[test]
 fn an_upgrade_restarts_a_running_daemon_and_keeps_its_configuration() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let machine = &served.machine;
         served.install(VERSIONS[0], &["ibtap"]);
         machine.ok("echo '# a comment of the administrator' >>/etc/ibtap/ibtapd.toml");

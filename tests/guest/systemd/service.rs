@@ -2,7 +2,7 @@
 
 use kit::pages::commands_of;
 
-use crate::lab::{Node, SOFT, SOON, Served, Side, eventually, on_systemd};
+use crate::lab::{Node, SOFT, SOON, Served, Side, eventually, on_packages};
 
 /// The service's process, and the index of its interface.
 fn process_and_index(served: &Served) -> (String, String) {
@@ -21,7 +21,7 @@ fn add_settings(served: &Served, settings: &str) {
 
 #[test]
 fn restarts_and_crashes_keep_interface_and_pings() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let _peer = served.start();
         // A killed daemon may have read a packet that it has not sent.
         for (what, lost, disturb) in [
@@ -47,7 +47,7 @@ fn restarts_and_crashes_keep_interface_and_pings() {
 
 #[test]
 fn a_reload_waits_for_its_result_and_a_broken_file_causes_no_restarts() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let machine = &served.machine;
         let _peer = served.start();
         let file = "/etc/ibtap/ibtapd.toml";
@@ -90,7 +90,7 @@ fn a_reload_waits_for_its_result_and_a_broken_file_causes_no_restarts() {
 
 #[test]
 fn the_watchdog_restarts_a_daemon_that_hangs_and_keeps_its_interface() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let machine = &served.machine;
         let _peer = served.start();
         add_settings(served, "WatchdogSec=8");
@@ -111,7 +111,7 @@ fn the_watchdog_restarts_a_daemon_that_hangs_and_keeps_its_interface() {
 
 #[test]
 fn log_lines_have_priorities_and_the_units_the_promised_exposure() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let machine = &served.machine;
         served.have(&["ibtap", "ibtap-em", "ibtap-fs"]);
         machine.ok("sed -i '1i log_level = \"debug\"' /etc/ibtap/ibtapd.toml");
@@ -159,7 +159,7 @@ fn log_lines_have_priorities_and_the_units_the_promised_exposure() {
 
 #[test]
 fn the_service_of_the_files_ends_only_its_own_mount() {
-    on_systemd(|served| {
+    on_packages(|served| {
         served.have(&["ibtap", "ibtap-fs"]);
         let is_mounted = "grep -q ' /run/ibtap-fs ' /proc/mounts";
         // One started by hand. systemctl starts the service again and again.
@@ -196,7 +196,7 @@ WantedBy=multi-user.target
 /// netplan and systemd-networkd, with the commands of docs/network-managers.md.
 #[test]
 fn the_interface_is_there_after_a_boot_before_services_that_need_the_network() {
-    on_systemd(|served| {
+    on_packages(|served| {
         let machine = &served.machine;
         served.have(&["ibtap"]);
         let [configure, _] = commands_of("network-managers.md", "netplan");
