@@ -190,7 +190,7 @@ need_basic_tools() {
 }
 
 need_test_tools() {
-    need_basic_tools c++=g++ arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
+    need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         wg=wireguard-tools wireguard-go=wireguard-go python3=python3 ibsim=ibsim-utils opensm=opensm \

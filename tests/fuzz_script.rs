@@ -15,13 +15,13 @@ impl Copy {
     fn new(fuzzer: &str) -> Copy {
         let copy = Copy(tempfile::tempdir().expect("a folder"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-        for folder in ["bin", "scripts", "tmp", "fuzz/fuzz_targets", "fuzz/corpora"] {
+        for folder in ["bin", "scripts", "tmp", "fuzz/src/targets", "fuzz/corpora"] {
             fs::create_dir_all(copy.path(folder)).expect("a folder");
         }
         for file in ["Cargo.toml", "scripts/fuzz", "scripts/lib.sh"] {
             fs::copy(source.join(file), copy.path(file)).expect("a copy");
         }
-        fs::write(copy.path("fuzz/fuzz_targets/mad.rs"), "").expect("a target");
+        fs::write(copy.path("fuzz/src/targets/mad.rs"), "").expect("a target");
         // setpriv starts the target.
         for (name, script) in [("cargo", ""), ("c++", ""), ("setpriv", fuzzer)] {
             let program = copy.path("bin").join(name);

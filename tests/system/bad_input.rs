@@ -1,9 +1,8 @@
 //! Wrong command lines and environments: one error sentence, a non-zero exit status, nothing left behind.
 
 use std::net::UdpSocket;
-use std::process::Command;
 
-use crate::lab::{Done, Host, Lab, source};
+use crate::lab::{Done, Host, Lab};
 
 /// Checks for one sentence that contains each of `words`, this exit status, and no trace. Log lines about the
 /// start may precede it, each once.
@@ -362,20 +361,4 @@ fn the_tool_without_a_daemon_prints_how_to_reach_one() {
     for word in ["ibtapd", "--socket", "start"] {
         assert!(done.err.contains(word), "{word:?} is not in {done:?}");
     }
-}
-
-/// Builds and runs the fuzz targets while other tests wait. With the lowest priority, they do not disturb these.
-#[test]
-fn every_fuzz_target_survives_a_short_run() {
-    let script = source().join("scripts/fuzz");
-    let fuzz = [
-        "-n",
-        "19",
-        script.to_str().expect("an ASCII path"),
-        "--runs",
-        "5000",
-    ];
-    let done = Done::of(Command::new("nice").args(fuzz));
-    println!("{}", done.out);
-    assert_eq!(done.code, Some(0), "{}", done.err);
 }

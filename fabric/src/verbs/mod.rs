@@ -102,7 +102,7 @@ mod unusable;
 mod worker;
 
 pub use config::VerbsConfig;
-#[cfg(fuzzing)]
+#[doc(hidden)]
 pub use connections::fuzzed;
 pub use port::VerbsPort;
 

@@ -39,6 +39,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
             "proto", "rtnl", "control", "netdev", "fabric", "ipoib", "vnic", "decode",
         ],
     ),
+    ("ibtap-libfuzzer", &["ibtap-fuzz"]),
 ];
 
 /// Violations of the table.

@@ -37,7 +37,6 @@ pub use device::Shape;
 pub use rdma_cm::cm_address;
 pub use real::RealDevice;
 pub use receive::Messages;
-#[cfg(fuzzing)]
 pub use umad::fuzzed;
 pub use umad::{CmAgent, services};
 pub use view::{Member, View};

@@ -5,7 +5,6 @@
 //! sent with timeout 0: a reply is no response MAD, and `fabric::cm` repeats messages itself.
 
 mod agent;
-#[cfg(fuzzing)]
 pub mod fuzzed;
 #[cfg(test)]
 mod kernel_tests;

@@ -220,7 +220,7 @@ impl Manager {
     /// Asks for the path: see [`Manager::take_wanted`].
     ///
     /// # Errors
-    /// [`Fault::Gone`].
+    /// `Fault::Gone`.
     pub fn resolve_route(&mut self, line: &Line) -> Result<(), Fault> {
         let wanted = self.get(line)?.destination().ok_or(Fault::Gone)?;
         want(&mut self.wanted, wanted);
@@ -302,7 +302,7 @@ impl Manager {
     /// The path of a request. `pkeys` is the port's table.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// `Fault`.
     pub fn path(&self, line: &Line, pkeys: &PKeyTable) -> Result<device::Path, Fault> {
         let c = self.get(line)?;
         let remote = c.remote.ok_or(Fault::TooEarly)?;
@@ -318,7 +318,7 @@ impl Manager {
     /// The attributes of a queue pair with the peer's parameters.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// `Fault`.
     pub fn agreed(&self, line: &Line) -> Result<(RcParameters, device::Path), Fault> {
         let c = self.get(line)?;
         let (Some(remote), Some(path)) = (c.remote, c.path) else {
@@ -348,7 +348,7 @@ impl Manager {
     /// Sends a request for a connection of the queue pair `qpn`.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// `Fault`.
     pub fn ask(
         &mut self,
         now: Instant,
@@ -640,8 +640,7 @@ impl Manager {
     }
 
     /// Number of connections, those in TIMEWAIT included.
-    #[cfg(any(test, fuzzing))]
-    #[allow(clippy::len_without_is_empty, reason = "for tests")]
+    #[allow(clippy::len_without_is_empty, reason = "for tests and a fuzz target")]
     pub fn len(&self) -> usize {
         self.connections.len()
     }
