@@ -107,7 +107,7 @@ impl Machine {
                 # The file of a command that has ended is empty.
                 if [ -s $file ]; then
                     group=$(<$file)
-                    [ $group = $$ ] || kill -KILL -- -$group 2>/dev/null
+                    [ $group = $BASHPID ] || kill -KILL -- -$group 2>/dev/null
                 else
                     ended+=\" $file\"
                 fi

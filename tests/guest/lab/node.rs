@@ -72,7 +72,7 @@ pub trait Node {
     /// Starts a daemon, and waits until it answers.
     fn start_daemon(&self, options: &str) -> Running {
         let mut daemon = self.spawn(&format!(
-            "rm -f {socket}; echo $$ >{socket}.pid; exec {ibtapd} --socket {socket} {options}",
+            "rm -f {socket}; echo $BASHPID >{socket}.pid; exec {ibtapd} --socket {socket} {options}",
             socket = self.socket(),
             ibtapd = self.program("ibtapd"),
         ));
