@@ -130,7 +130,8 @@ if [ "$1" = purge ]; then
     rm -f /etc/systemd/system/multi-user.target.wants/ibtapd@*.service
     # ibtap-em may still be there with its configuration only.
     if [ -d /etc/ibtap ]; then
-        find /etc/ibtap -mindepth 1 ! -name 'ibtap-em.toml*' -delete
+        find /etc/ibtap -mindepth 1 ! -type d ! -name 'ibtap-em.toml*' -delete
+        find /etc/ibtap -mindepth 1 -type d -empty -delete
         rmdir --ignore-fail-on-non-empty /etc/ibtap
     fi
     if [ ! -e /var/lib/ibtap-em ] && getent passwd ibtap >/dev/null; then

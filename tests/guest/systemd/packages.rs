@@ -81,7 +81,7 @@ fn packages_serve_after_installation_and_leave_nothing_after_purge() {
 }
 
 #[test]
-fn a_process_of_the_user_and_a_foreign_socket_survive_a_purge() {
+fn a_process_of_the_user_a_foreign_socket_and_a_copy_survive_a_purge() {
     on_packages(|served| {
         let machine = &served.machine;
         let purge = "dpkg --purge ibtap ibtap-em ibtap-fs 2>&1";
@@ -90,13 +90,18 @@ fn a_process_of_the_user_and_a_foreign_socket_survive_a_purge() {
         served.long("systemctl enable --now ibtapd 2>&1");
         machine.ok(
             "touch /run/ibtap/foreign.sock
+            mkdir -p /etc/ibtap/old/empty
+            cp /etc/ibtap/ibtapd.toml /etc/ibtap/old/ibtapd.toml
+            touch /etc/ibtap/old/ibtap-em.toml
             setpriv --reuid ibtap --regid ibtap --clear-groups sleep 1000 >/dev/null 2>&1 </dev/null &
             echo $! >/tmp/sleep.pid",
         );
         let said = served.long(purge);
         assert!(said.contains("The user ibtap stays"), "{said}");
-        machine
-            .ok("test -e /run/ibtap/foreign.sock && getent passwd ibtap && test ! -e /etc/ibtap");
+        machine.ok("test -e /run/ibtap/foreign.sock && getent passwd ibtap");
+        // A copy of ibtap-em's file stays, as the file itself would.
+        let files = machine.ok("find /etc/ibtap ! -type d; rm -r /etc/ibtap");
+        assert_eq!(files, "/etc/ibtap/old/ibtap-em.toml\n");
         let left = machine.ok("find /etc/systemd /var/lib/systemd -name 'ibtap*'");
         assert_eq!(left, "");
         machine.ok("kill $(cat /tmp/sleep.pid)
