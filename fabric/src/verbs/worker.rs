@@ -123,15 +123,15 @@ impl VerbsWorker {
             self.change_device();
         }
         let flushed = old.flushes != self.table.flushes;
+        if flushed && let Some(lane) = &mut self.lane {
+            lane.receive.sources.clear();
+        }
         if !same_device || old.gid != self.table.gid || old.gid_index != self.table.gid_index {
             self.handles.renew();
             self.maker.forget();
             self.make_handles();
         } else if flushed {
             self.handles.age_all();
-            if let Some(lane) = &mut self.lane {
-                lane.receive.sources.clear();
-            }
         }
         if !Arc::ptr_eq(&old.endpoints, &self.table.endpoints) {
             let endpoints = &self.table.endpoints;

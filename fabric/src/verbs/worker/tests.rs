@@ -219,6 +219,25 @@ fn only_a_refused_path_ends_an_address_handle() {
     assert_eq!((w.counter("tx_trains"), w.counter("tx_waited")), (1, 1));
 }
 
+/// The subnet manager may have assigned other LIDs, and a port with another GID has paths of its own.
+#[test]
+fn a_change_of_the_subnet_ends_what_is_known_of_lids() {
+    for gid in [GID, PEER.gid] {
+        let mut w = World::new(false, 2);
+        w.make(&AhAttributes::to(PEER.gid, PEER.pkey));
+        let source = |w: &World| {
+            let lane = w.worker.lane.as_ref().unwrap();
+            lane.receive.sources.gid(PATH.dlid, 0)
+        };
+        assert_eq!(source(&w), PEER.gid);
+        w.publish(|table| {
+            table.gid = gid;
+            table.flushes += 1;
+        });
+        assert_eq!(source(&w), Gid::UNSPECIFIED);
+    }
+}
+
 /// They would keep places that other trains need.
 #[test]
 fn trains_do_not_wait_for_a_path_that_does_not_exist() {
