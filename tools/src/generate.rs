@@ -462,6 +462,53 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_key_of_a_page_is_a_key_of_its_table() {
+        let directory = tempfile::tempdir().unwrap();
+        try_write(directory.path()).unwrap();
+        let page = |file: &str| {
+            let page = fs::read_to_string(directory.path().join("man/man5").join(file)).unwrap();
+            page.replace("\\-", "-").replace("\\(dq", "\"")
+        };
+        type Parser = fn(&str) -> Option<String>;
+        let daemon: Parser = |text| {
+            let error = control::config::Config::parse(text, "t.toml").err()?;
+            Some(error.to_string())
+        };
+        let manager: Parser = |text| {
+            let error = ibtap_em::config::Config::parse(text, "t.toml").err()?;
+            Some(error.to_string())
+        };
+        for (file, parser, keys) in [
+            ("ibtapd.toml.5", daemon, 70),
+            ("ibtap-em.toml.5", manager, 25),
+        ] {
+            let (page, mut table, mut seen) = (page(file), "", 0);
+            for line in page.lines() {
+                assert!(!line.trim_start().starts_with("# "), "{file}: {line:?}");
+                if let Some(heading) = line.strip_prefix(".SH \"") {
+                    table = heading.strip_suffix('"').unwrap();
+                }
+                let key = line
+                    .strip_prefix("\\fB")
+                    .map(|l| l.split(' ').next().unwrap());
+                if let Some(key) = key {
+                    // The table may be incomplete and the value wrong: these are other errors.
+                    let error = parser(&format!("{table}\n{key} = 0\n")).unwrap_or_default();
+                    assert!(!error.contains("unknown key"), "{file}: {error}");
+                    seen += 1;
+                }
+            }
+            assert!(seen >= keys, "{file} has {seen} keys");
+        }
+        let daemon = page("ibtapd.toml.5");
+        let inspect = "take the address of a live host;\n\"enforce\": drop them, too\n";
+        assert!(daemon.contains(inspect), "{daemon}");
+        let manager = page("ibtap-em.toml.5");
+        let nodes = "of their nodes:\n    [[vnic]]\n    name = \"vnic0\"\n";
+        assert!(manager.contains(nodes), "{manager}");
+    }
+
     /// Checks the page with groff, if groff is installed.
     fn lint(page: &Path) {
         let Ok(done) = Process::new("groff")

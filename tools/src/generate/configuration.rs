@@ -42,7 +42,10 @@ fn page(name: &str, program: &str, example: &str, source: &str) -> String {
     // Whether the last line belongs to a value of several lines.
     let mut literal = false;
     for line in example.lines().map(str::trim_end) {
-        let part = Part::of(line);
+        let part = match Part::of(line) {
+            Part::Meaning(_) if literal => Part::Rest(line),
+            part => part,
+        };
         if literal && !matches!(part, Part::Rest(_)) {
             page.push_str(".EE\n.RE\n");
             literal = false;
@@ -64,6 +67,7 @@ fn page(name: &str, program: &str, example: &str, source: &str) -> String {
                 // .TP needs a text.
                 page.push_str(&format!("\\&{}\n", escaped(meaning)));
             }
+            Part::Meaning(text) => page.push_str(&format!("{}\n", escaped(text))),
             Part::Rest(text) => {
                 if !literal {
                     page.push_str(".RS\n.EX\n");
@@ -92,13 +96,17 @@ enum Part<'a> {
     Table(&'a str),
     /// `key = value`, also commented out, and the comment behind it.
     Key(&'a str, &'a str),
+    /// A further line of that comment.
+    Meaning(&'a str),
     /// Part of a value of several lines.
     Rest(&'a str),
 }
 
 impl Part<'_> {
     fn of(line: &str) -> Part<'_> {
-        let bare = line.trim_start_matches('#').trim_start();
+        // With more than one blank, a comment is an example: of another file, or of a value of several lines.
+        let bare = line.strip_prefix('#').unwrap_or(line);
+        let bare = bare.strip_prefix(' ').unwrap_or(bare);
         let is_key = bare.split_once(" = ").is_some_and(|(key, _)| {
             key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') && !key.is_empty()
         });
@@ -111,6 +119,8 @@ impl Part<'_> {
             Part::Comment(bare)
         } else if line.starts_with('[') {
             Part::Table(line)
+        } else if let Some(meaning) = line.trim_start().strip_prefix("# ") {
+            Part::Meaning(meaning)
         } else {
             Part::Rest(line)
         }
