@@ -13,9 +13,10 @@ use crate::api::{LogLevel, Moderation};
 use crate::config::vnic::{SwitchConfig, VnicConfig, VnicOption, parse_option};
 use crate::config::{
     BusyPoll, Config, ConfigError, GroupAccess, InterfaceConfig, IpoibConfig, PortConfig, PortName,
-    QpnChoice, Source, values::CONNECTIONS, values::parse_connections, values::parse_interface,
-    values::parse_moderation, values::parse_mtu, values::parse_netns, values::parse_peer,
-    values::parse_pkey, values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
+    QpnChoice, Source, settings, values::CONNECTIONS, values::parse_connections,
+    values::parse_interface, values::parse_moderation, values::parse_mtu, values::parse_netns,
+    values::parse_peer, values::parse_pkey, values::parse_queues, values::parse_rdma_device,
+    values::parse_rdma_port,
 };
 pub use fs::FsArgs;
 
@@ -324,7 +325,11 @@ impl Described {
         port.check(&name)
             .map_err(|fault| ConfigError::options(fault.what))?;
         let ipoib = match (&self.name, self.vnic.is_empty()) {
-            (None, false) => Vec::new(),
+            (None, false) => {
+                self.check_without_ipoib(&name)
+                    .map_err(ConfigError::options)?;
+                Vec::new()
+            }
             _ => self.ipoib(&name).map_err(ConfigError::options)?,
         };
         let vnics = self.vnics(&name, &ipoib).map_err(ConfigError::options)?;
@@ -343,7 +348,35 @@ impl Described {
     /// The IPoIB interface, followed by its children.
     fn ipoib(&self, port: &PortName) -> Result<Vec<IpoibConfig>, String> {
         let name = self.name.as_deref().unwrap_or("ib0");
-        let ipoib = IpoibConfig {
+        let ipoib = self.parent(name, port);
+        ipoib.check(&[]).map_err(|fault| fault.what)?;
+        with_children(ipoib, &self.child)
+    }
+
+    /// Refuses options that change nothing if there are only VNICs.
+    fn check_without_ipoib(&self, port: &PortName) -> Result<(), String> {
+        let (plain, given) = (IpoibConfig::new("", port.clone()), self.parent("", port));
+        let is_of_vnics = |key| settings::VNIC.iter().any(|setting| setting.key == key);
+        let mut options: Vec<String> = settings::IPOIB
+            .iter()
+            .filter(|setting| !is_of_vnics(setting.key) && (setting.differs)(&plain, &given))
+            .map(|setting| format!("--{}", setting.key.replace('_', "-")))
+            .collect();
+        options.extend((!self.child.is_empty()).then(|| "--child".to_owned()));
+        let need = match options.len() {
+            0 => return Ok(()),
+            1 => "needs",
+            _ => "need",
+        };
+        Err(format!(
+            "{} {need} an IPoIB interface; add --name ib0",
+            options.join(" and ")
+        ))
+    }
+
+    /// The IPoIB interface without children.
+    fn parent(&self, name: &str, port: &PortName) -> IpoibConfig {
+        IpoibConfig {
             interface: self.interface(name, port),
             origin: self.netns.clone(),
             vlan_pkey: self.vlan_pkey,
@@ -359,9 +392,7 @@ impl Described {
             trust_checksums: self.trust_checksums,
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())
-        };
-        ipoib.check(&[]).map_err(|fault| fault.what)?;
-        with_children(ipoib, &self.child)
+        }
     }
 
     /// The settings of every interface.

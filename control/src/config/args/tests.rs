@@ -385,6 +385,25 @@ fn vnics_by_options() {
     let pkeys: Vec<_> = several.vnics.iter().map(|v| v.pkey().get()).collect();
     assert_eq!(pkeys, [0x8001, 0x8001, 0xffff]);
     assert_eq!(several.ipoib[0].name, "ib0");
+    for (options, expected) in [
+        ("--child 0x8001", "--child needs"),
+        ("--mode connected", "--mode needs"),
+        ("--qpn random --reflect", "--reflect and --qpn need"),
+        (
+            "--mode connected --connections 7 --qpn random --mss mtu --dhcp off --claims off --refuse-requests \
+             --inspect warn --trust-checksums --reflect --child 0x8001 --vlan-pkey",
+            "--mode and --mss and --trust-checksums and --dhcp and --claims and --refuse-requests and --inspect and \
+             --reflect and --vlan-pkey and --connections and --qpn and --child need",
+        ),
+    ] {
+        let expected = format!("{expected} an IPoIB interface; add --name ib0");
+        assert_eq!(refusal(&format!("-u eth0 --vnic 1 {options}")), expected);
+        run(&format!("-u eth0 --name ib0 --vnic 1 {options}"));
+    }
+    run("-u eth0 --vnic 1 --pkey 0x8001 --mtu 1400 --queues 2 --netns blue --down --persist");
+    run(
+        "-u eth0 --vnic 1 --gid ipv4 --peers 192.0.2.2 --link-mtu exact --busy-poll 1 --rx-usecs 1 --rx-frames 1",
+    );
     assert_eq!(
         refusal("-u eth0 --vnic lan=1 --vnic lan=2"),
         "another interface is named \"lan\" already"
