@@ -192,7 +192,7 @@ fn matches(choice: GidChoice, address: &Address) -> bool {
 
 fn no_link_local(name: &str, seen: &Seen) -> String {
     let why = if seen.ipv6_disabled {
-        format!("IPv6 is disabled; enable it: sysctl net.ipv6.conf.{name}.disable_ipv6=0")
+        format!("IPv6 is disabled; enable it: sysctl net/ipv6/conf/{name}/disable_ipv6=0")
     } else if seen.no_link_local {
         format!("addr_gen_mode is none; change it: ip link set {name} addrgenmode eui64")
     } else {

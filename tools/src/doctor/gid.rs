@@ -82,7 +82,7 @@ fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
             };
             if seen.ipv6_disabled {
                 finding("IPv6 is disabled (disable_ipv6)").advise(format!(
-                    "sysctl net.ipv6.conf.{name}.disable_ipv6=0, or use --gid"
+                    "sysctl net/ipv6/conf/{name}/disable_ipv6=0, or use --gid"
                 ))
             } else if seen.no_link_local {
                 finding("the kernel generates none (addr_gen_mode none)").advise(format!(

@@ -260,7 +260,8 @@ fn every_reason_for_no_gid_has_its_way_out() {
             s.ipv6_disabled = true;
         },
         auto,
-        "disable_ipv6=0",
+        // With dots, the name eth0.100 would be two folders.
+        "sysctl net/ipv6/conf/eth0/disable_ipv6=0",
     );
     case(
         &|s| {
