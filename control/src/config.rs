@@ -57,7 +57,7 @@ impl Config {
     /// # Errors
     /// One sentence with the name of the file, and with line and column of an error in it.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
-        let text = fault::read(path).map_err(|message| ConfigError { message })?;
+        let text = fault::read(path, fault::DENIED).map_err(|message| ConfigError { message })?;
         Config::parse(&text, &path.display().to_string())
     }
 

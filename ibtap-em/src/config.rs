@@ -142,7 +142,8 @@ impl Config {
     /// # Errors
     /// One sentence with the file's name, line and column.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
-        let text = fault::read(path).map_err(ConfigError)?;
+        let text = fault::read(path, "the user of ibtap-em must be able to read it (chown)")
+            .map_err(ConfigError)?;
         Config::parse(&text, &path.display().to_string())
     }
 

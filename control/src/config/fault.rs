@@ -1,5 +1,6 @@
 //! Errors of TOML files, with their places, for the configurations of all programs.
 
+use std::io;
 use std::path::Path;
 
 use toml::Spanned;
@@ -46,15 +47,25 @@ impl From<toml::de::Error> for Fault {
     }
 }
 
-/// Reads a file.
+/// Advice if `ibtapd` may not read a file: because of the file's owner and mode, or of Landlock.
+pub(super) const DENIED: &str = "the user of ibtapd must be able to read it (chown), and a running ibtapd reads only files in the \
+     folder of its configuration; for another folder, restart ibtapd";
+
+/// Reads a file. `denied` is the advice if the program may not read the file.
 ///
 /// # Errors
 /// One sentence with the name of the file.
-pub fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| {
-        let name = path.display();
-        format!("cannot read the configuration {name}: {error}; name a readable TOML file")
-    })
+pub fn read(path: &Path, denied: &str) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| cannot_read(path, &error, denied))
+}
+
+fn cannot_read(path: &Path, error: &io::Error, denied: &str) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => denied,
+        _ => "name a readable TOML file",
+    };
+    let name = path.display();
+    format!("cannot read the configuration {name}: {error}; {advice}")
 }
 
 /// Line and column (in characters), both from 1, of byte `at`.
@@ -68,6 +79,20 @@ fn position(text: &str, at: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_advice_is_that_of_the_error() {
+        let path = Path::new("/x/t.toml");
+        let sentence = |kind: io::ErrorKind| cannot_read(path, &kind.into(), "become root");
+        assert_eq!(
+            sentence(io::ErrorKind::PermissionDenied),
+            "cannot read the configuration /x/t.toml: permission denied; become root"
+        );
+        assert_eq!(
+            sentence(io::ErrorKind::InvalidData),
+            "cannot read the configuration /x/t.toml: invalid data; name a readable TOML file"
+        );
+    }
 
     #[test]
     fn lines_and_columns_begin_at_1() {

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::fault;
 use crate::api::Hex;
 
 /// Bytes of a key.
@@ -32,7 +33,7 @@ impl ManagementKeys {
     /// One sentence: the file cannot be read, other users may read it, or it has wrong contents.
     pub fn read(path: &Path) -> Result<ManagementKeys, String> {
         let name = path.display();
-        let cannot = |error| format!("cannot read the key file {name}: {error}");
+        let cannot = |error| cannot_read(path, &error);
         let file = File::open(path).map_err(cannot)?;
         if file.metadata().map_err(cannot)?.permissions().mode() & 0o007 != 0 {
             return Err(format!(
@@ -54,6 +55,17 @@ impl ManagementKeys {
             )),
         }
     }
+}
+
+fn cannot_read(path: &Path, error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("; {}", fault::DENIED),
+        _ => String::new(),
+    };
+    format!(
+        "cannot read the key file {}: {error}{advice}",
+        path.display()
+    )
 }
 
 impl fmt::Debug for ManagementKeys {
@@ -111,6 +123,14 @@ mod tests {
             );
         }
         let missing = ManagementKeys::read(Path::new("/nonexistent/key")).unwrap_err();
-        assert!(missing.starts_with("cannot read the key file /nonexistent/key: No such file"));
+        let expected =
+            "cannot read the key file /nonexistent/key: No such file or directory (os error 2)";
+        assert_eq!(missing, expected);
+        let denied = cannot_read(Path::new("KEY"), &io::ErrorKind::PermissionDenied.into());
+        assert_eq!(
+            denied,
+            "cannot read the key file KEY: permission denied; the user of ibtapd must be able to read it (chown), and a \
+             running ibtapd reads only files in the folder of its configuration; for another folder, restart ibtapd"
+        );
     }
 }
