@@ -18,7 +18,7 @@ pub use vnics::{show_vnic, vnic_macs, vnic_members, vnic_stats, vnics};
 /// `ibtap show`: the block of an IPoIB interface, with labels as in `ibstat`.
 pub fn show(interface: &InterfaceInfo) -> String {
     let properties = labelled(&properties(interface));
-    format!("{}\n{properties}", interface.name)
+    format!("{}\n{properties}", interface.qualified_name())
 }
 
 fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {

@@ -118,7 +118,7 @@ pub fn duplicates(
         Finding::new(
             CHECK,
             Level::Fail,
-            &interface.name,
+            interface.qualified_name(),
             format!(
                 "queue pair {} of another host also has the GID {}",
                 n.qpn, n.gid

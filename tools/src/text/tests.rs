@@ -134,6 +134,7 @@ fn a_child_elsewhere_shows_its_parent_and_its_namespace() {
     };
     let text = show(&child);
     for line in [
+        "blue/ib0.8001\n    State: ",
         "    Parent:     ib0\n    P_Key:      0x8001\n",
         "    Index:      7\n    Namespace:  blue\n    MTU:        4092\n",
         "    Reflecting: no\n    VLANs:      select partitions\n    Daemon: ",
@@ -463,12 +464,12 @@ fn echoes_are_lines_as_ping_prints_them() {
 fn a_reload_lists_applied_and_refused_changes() {
     let outcome = Reloaded {
         applied: vec!["ib0: mtu 2044".into()],
-        refused: vec!["ib0: pkey cannot change while it runs; restart ibtapd".into()],
+        refused: vec!["ib0: pkey cannot change at run time; restart ibtapd".into()],
     };
     assert_eq!(
         reloaded(&[outcome]),
         "applied  ib0: mtu 2044\n\
-         refused  ib0: pkey cannot change while it runs; restart ibtapd\n"
+         refused  ib0: pkey cannot change at run time; restart ibtapd\n"
     );
     assert_eq!(reloaded(&[Reloaded::default()]), "nothing has changed\n");
 }

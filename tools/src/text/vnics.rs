@@ -7,7 +7,8 @@ use control::aligned_text::{columns, labelled};
 
 /// `ibtap show`: the block of a VNIC, with labels as for IPoIB interfaces.
 pub fn show_vnic(vnic: &VnicInfo) -> String {
-    format!("{}\n{}", vnic.name, labelled(&properties(vnic)))
+    let name = qualified(&vnic.name, vnic.netns.as_deref());
+    format!("{name}\n{}", labelled(&properties(vnic)))
 }
 
 fn properties(v: &VnicInfo) -> Vec<(&'static str, String)> {
@@ -248,10 +249,12 @@ pub mod tests {
             oper_state: ConfigState::DropAll,
             mac: "02:00:00:00:00:09".parse().unwrap(),
             reason: Some("it waits".into()),
+            netns: Some("blue".into()),
             ..vnic()
         };
         let text = show_vnic(&waiting);
         for line in [
+            "blue/vnic0\n    Kind: ",
             "Reason:        it waits",
             "Switch:        none yet",
             "Switch port:   drop-all (configured: forwarding)",

@@ -182,6 +182,12 @@ fn another_queue_pair_with_our_gid_is_a_duplicate() {
     assert_eq!(duplicates(neighbour(ours.gid, 0x1234)), 0, "ourselves");
     assert_eq!(duplicates(neighbour(ours.gid, 8)), 0, "our other one");
     assert_eq!(duplicates(neighbour(ours.gid, 9)), 1);
+    let elsewhere = InterfaceInfo {
+        netns: Some("blue".into()),
+        ..ours.clone()
+    };
+    let found = crate::doctor::gid::duplicates(&elsewhere, &ports, &[neighbour(ours.gid, 9)]);
+    assert_eq!(found[0].subject, "blue/ib0");
     let unknown = crate::doctor::gid::duplicates(&ours, &ports[..1], &[neighbour(ours.gid, 9)]);
     assert_eq!(unknown, []);
     let beside_the_kernel = InterfaceInfo {
