@@ -23,7 +23,8 @@ pub use child::{
 };
 pub use event::{Event, Happening};
 pub use ping::{
-    EchoAnswer, EchoTimeout, PING_INTERVAL_MS, PING_SIZE, PingReply, PingRequest, PingSummary,
+    EchoAnswer, EchoTimeout, PING_INTERVAL_MIN_MS, PING_INTERVAL_MS, PING_SIZE,
+    PING_TIMEOUT_MAX_MS, PingReply, PingRequest, PingSummary,
 };
 pub use proto::{ConfigState, DhcpMode, LinkLayer, Mode, PortState};
 pub use reply::{

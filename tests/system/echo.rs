@@ -109,7 +109,7 @@ fn a_missing_peer_and_a_wrong_value_have_a_status_and_a_sentence_each() {
         ("ib0 all -s 39", 1, "use 40 to 128"),
         (&*too_big, 1, "use 40 to 4096"),
         (&*own, 1, "own GID"),
-        ("ib0 all -i 0.001", 1, "too short"),
+        ("ib0 all -i 0.001", 1, "use 0.01 to 86400"),
         ("ib0 all -W soon", 1, "is not a number of seconds"),
         ("nosuch0 all", 1, "no interface named"),
     ] {

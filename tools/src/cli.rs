@@ -4,11 +4,12 @@ mod children;
 mod sa;
 mod vnic;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use control::DEFAULT_SOCKET;
-use control::api::{LogLevel, Mode, PING_SIZE};
+use control::api::{LogLevel, Mode, PING_INTERVAL_MIN_MS, PING_SIZE, PING_TIMEOUT_MAX_MS};
 use decode::DecodeArgs;
 
 pub use self::sa::{End, PathArgs, SaArgs, SaVerb};
@@ -174,13 +175,16 @@ pub struct PingArgs {
     /// IB payload in bytes, up to the link MTU
     #[arg(long, short, value_name = "BYTES", default_value_t = PING_SIZE)]
     pub size: u32,
-    /// Seconds between requests
-    #[arg(long, short, value_name = "SECONDS", default_value = "1")]
+    /// Seconds between requests, 0.01 to 86400
+    #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Milliseconds,
-    /// Seconds to wait for an answer
-    #[arg(long, short = 'W', value_name = "SECONDS", default_value = "1")]
+    /// Seconds to wait for an answer, 0.001 to 60
+    #[arg(long, short = 'W', value_name = "SECONDS", default_value = "1", value_parser = timeout)]
     pub timeout: Milliseconds,
 }
+
+/// A day, in milliseconds.
+const DAY_MS: u32 = 86_400_000;
 
 /// A time in milliseconds; its text is in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -190,16 +194,36 @@ impl std::str::FromStr for Milliseconds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Milliseconds, String> {
+        Milliseconds::within(text, 0..=DAY_MS)
+    }
+}
+
+impl Milliseconds {
+    fn within(text: &str, range: RangeInclusive<u32>) -> Result<Milliseconds, String> {
+        let [least, most] = [range.start(), range.end()].map(|ms| f64::from(*ms) / 1000.0);
         match text.parse::<f64>() {
-            // Up to a day; NaN is in no range.
-            Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => {
+            // NaN is in no range.
+            Ok(seconds) if (least..=most).contains(&seconds) => {
                 Ok(Milliseconds((seconds * 1000.0).round() as u32))
             }
+            Ok(seconds) if seconds.is_finite() => Err(format!(
+                "{text} seconds are out of range; use {least} to {most}"
+            )),
             _ => Err(format!(
-                "{text:?} is not a number of seconds; use 0 to 86400"
+                "{text:?} is not a number of seconds; use {least} to {most}"
             )),
         }
     }
+}
+
+/// The interval of a ping.
+fn interval(text: &str) -> Result<Milliseconds, String> {
+    Milliseconds::within(text, PING_INTERVAL_MIN_MS..=DAY_MS)
+}
+
+/// The timeout of a ping.
+fn timeout(text: &str) -> Result<Milliseconds, String> {
+    Milliseconds::within(text, 1..=PING_TIMEOUT_MAX_MS)
 }
 
 impl Default for Command {
@@ -380,6 +404,25 @@ mod tests {
         let times = (args.interval, args.timeout);
         assert_eq!(times, (Milliseconds(200), Milliseconds(2000)));
         assert!(parse("ping ib0 all -c 0").is_err());
+        for right in ["-i 0.01", "-i 86400", "-W 0.001", "-W 60"] {
+            assert!(parse(&format!("ping ib0 all {right}")).is_ok(), "{right}");
+        }
+        for (wrong, expected) in [
+            (
+                "-i 0.009",
+                "0.009 seconds are out of range; use 0.01 to 86400",
+            ),
+            ("-i 86401", "use 0.01 to 86400"),
+            ("-W 0", "0 seconds are out of range; use 0.001 to 60"),
+            ("-W 60.001", "use 0.001 to 60"),
+            (
+                "-W soon",
+                "\"soon\" is not a number of seconds; use 0.001 to 60",
+            ),
+        ] {
+            let error = parse(&format!("ping ib0 all {wrong}")).unwrap_err();
+            assert!(error.to_string().contains(expected), "{wrong}: {error}");
+        }
     }
 
     #[test]

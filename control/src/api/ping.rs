@@ -11,6 +11,12 @@ pub const PING_SIZE: u32 = 64;
 /// Default interval between requests, and default timeout, in milliseconds.
 pub const PING_INTERVAL_MS: u32 = 1000;
 
+/// The shortest time between two requests of one client, in milliseconds: peers limit their rate of answers.
+pub const PING_INTERVAL_MIN_MS: u32 = 10;
+
+/// The longest time to wait for an answer, in milliseconds. It bounds the number of waiting requests.
+pub const PING_TIMEOUT_MAX_MS: u32 = 60_000;
+
 /// Parameters of [`super::Request::Ping`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

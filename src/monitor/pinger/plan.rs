@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use control::api::{ApiError, PING_INTERVAL_MS, PING_SIZE, PingRequest};
+use control::api::{
+    ApiError, PING_INTERVAL_MIN_MS, PING_INTERVAL_MS, PING_SIZE, PING_TIMEOUT_MAX_MS, PingRequest,
+};
 use fabric::Gid;
 use ipoib::EchoTarget;
 
@@ -16,12 +18,6 @@ const SIZE_MIN: u32 = 40;
 
 /// The longest request to all peers, in bytes; peers do not answer longer ones.
 const SIZE_MAX_MANY: u32 = 128;
-
-/// The shortest time between two requests of one client, in milliseconds: peers limit their rate of answers.
-const INTERVAL_MIN_MS: u32 = 10;
-
-/// The longest time to wait for an answer, in milliseconds. It bounds the number of waiting requests.
-const TIMEOUT_MAX_MS: u32 = 60_000;
 
 /// The interface that sends the requests.
 #[derive(Clone, Copy, Debug)]
@@ -93,15 +89,15 @@ impl Plan {
             )));
         }
         let interval = request.interval_ms.unwrap_or(PING_INTERVAL_MS);
-        if interval < INTERVAL_MIN_MS {
+        if interval < PING_INTERVAL_MIN_MS {
             return Err(refused(format!(
-                "an interval of {interval} ms is too short; use {INTERVAL_MIN_MS} or more"
+                "an interval of {interval} ms is too short; use {PING_INTERVAL_MIN_MS} or more"
             )));
         }
         let timeout = request.timeout_ms.unwrap_or(PING_INTERVAL_MS);
-        if !(1..=TIMEOUT_MAX_MS).contains(&timeout) {
+        if !(1..=PING_TIMEOUT_MAX_MS).contains(&timeout) {
             return Err(refused(format!(
-                "a timeout of {timeout} ms is out of range; use 1 to {TIMEOUT_MAX_MS}"
+                "a timeout of {timeout} ms is out of range; use 1 to {PING_TIMEOUT_MAX_MS}"
             )));
         }
         if request.count == Some(0) {
