@@ -40,7 +40,9 @@ fn failure(socket: &Path, error: ClientError) -> Failure {
     let (message, status) = match error {
         ClientError::Unreachable { source, .. } => {
             let advice = match source.kind() {
-                io::ErrorKind::PermissionDenied => "ask as root",
+                io::ErrorKind::PermissionDenied => {
+                    "run this as root or as a member of the socket's group"
+                }
                 _ => "start it with \"ibtap-em run\"",
             };
             let message = format!(
@@ -63,4 +65,24 @@ fn failure(socket: &Path, error: ClientError) -> Failure {
         other => (other.to_string(), EXIT_REFUSED),
     };
     Failure { message, status }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_others_is_opened_by_root_and_its_group() {
+        let socket = Path::new("/s");
+        let failure = |kind: io::ErrorKind| {
+            let (path, source) = (socket.into(), kind.into());
+            failure(socket, ClientError::Unreachable { path, source }).to_string()
+        };
+        assert_eq!(
+            failure(io::ErrorKind::PermissionDenied),
+            "cannot reach ibtap-em at /s: permission denied; run this as root or as a member of the socket's group, or \
+             name its socket with --em-socket"
+        );
+        assert!(failure(io::ErrorKind::NotFound).contains("start it with \"ibtap-em run\""));
+    }
 }
