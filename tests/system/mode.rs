@@ -232,7 +232,7 @@ fn a_reload_changes_the_mode_but_not_the_number_of_connections() {
     assert_eq!(
         output,
         "applied  ib0: mode datagram, mtu 2000\n\
-         refused  ib0: connections cannot change while it runs; restart ibtapd\n"
+         refused  ib0: connections cannot change at run time; restart ibtapd\n"
     );
     assert_is(a, "datagram", 2000);
 }

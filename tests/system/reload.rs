@@ -182,8 +182,8 @@ fn refused_changes_are_reported_at_each_reload() {
         assert_eq!(
             refused[..2],
             [
-                "eth0: link_mtu cannot change while it runs; restart ibtapd",
-                "ib0: pkey cannot change while it runs; restart ibtapd",
+                "eth0: link_mtu cannot change at run time; restart ibtapd",
+                "ib0: pkey cannot change at run time; restart ibtapd",
             ]
         );
         assert!(refused[2].contains("60000 of ib0"), "{refused:?}");
@@ -219,7 +219,7 @@ fn sighup_does_the_same_and_logs_the_result() {
     eventually(SOON, "the log", || {
         let log = a.daemon().log();
         let applied = log.contains("reloaded: ib0: mtu 1500");
-        let refused = log.contains("not reloaded: ib0: qkey cannot change while it runs");
+        let refused = log.contains("not reloaded: ib0: qkey cannot change at run time");
         (applied && refused).then_some(())
     });
     // Without a file there is nothing to read; the daemon must not end.

@@ -197,11 +197,13 @@ impl Plan {
                     self.step(change.map(|change| Step::Interface(key.clone(), change)));
                 }
                 When::Restart if setting.key == "netns" => {
-                    let to = new.netns.as_deref().unwrap_or("the daemon's");
+                    let interface = &new.name;
+                    let advice = match &new.netns {
+                        Some(to) => format!("type \"ip link set {interface} netns {to}\""),
+                        None => format!("move {interface} to the network namespace of ibtapd"),
+                    };
                     self.refused.push(format!(
-                        "{name}: netns cannot change while it runs; move it by \"ip link set {} netns\" \
-                         to {to}, or restart ibtapd",
-                        new.name
+                        "{name}: netns cannot change at run time; {advice}, or restart ibtapd"
                     ));
                 }
                 // An interface with another name is a new interface and was not kept.
@@ -229,7 +231,7 @@ impl Plan {
 
     fn refuse(&mut self, name: &str, key: &str) {
         self.refused.push(format!(
-            "{name}: {key} cannot change while it runs; restart ibtapd"
+            "{name}: {key} cannot change at run time; restart ibtapd"
         ));
     }
 }

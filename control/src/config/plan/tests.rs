@@ -83,14 +83,13 @@ fn what_it_cannot_is_named() {
                netns = \"blue\"\n";
     let plan = plan(ONE, new);
     assert_eq!(plan.steps, []);
-    let restart = "cannot change while it runs; restart ibtapd";
+    let restart = "cannot change at run time; restart ibtapd";
     let mut expected = vec!["socket cannot change while ibtapd runs; restart ibtapd".to_owned()];
     for key in ["gid", "link_mtu"] {
         expected.push(format!("eth0: {key} {restart}"));
     }
     expected.push(
-        "ib0: netns cannot change while it runs; move it by \"ip link set ib0 netns\" to \
-         blue, or restart ibtapd"
+        "ib0: netns cannot change at run time; type \"ip link set ib0 netns blue\", or restart ibtapd"
             .to_owned(),
     );
     for key in ["connections", "pkey", "qkey", "qpn", "queues"] {
@@ -163,7 +162,7 @@ fn a_device_that_cannot_move_keeps_its_port() {
     assert_eq!(plan.steps, []);
     assert_eq!(
         plan.refused,
-        ["ib0: underlay cannot change while it runs; restart ibtapd"]
+        ["ib0: underlay cannot change at run time; restart ibtapd"]
     );
 }
 
@@ -183,7 +182,7 @@ fn rdma_ports_come_and_go() {
     for (from, to, key) in [(ONE, &*moved, "rdma"), (&moved, ONE, "underlay")] {
         let plan = plan(from, to);
         assert_eq!(plan.steps, []);
-        let expected = format!("ib0: {key} cannot change while it runs; restart ibtapd");
+        let expected = format!("ib0: {key} cannot change at run time; restart ibtapd");
         assert!(plan.refused.contains(&expected), "{:?}", plan.refused);
     }
     let others = both.replace(
@@ -193,9 +192,9 @@ fn rdma_ports_come_and_go() {
     assert_eq!(
         plan(&both, &others).refused,
         [
-            "mlx5_0/1: sa cannot change while it runs; restart ibtapd",
-            "mlx5_0/1: kernel_peers cannot change while it runs; restart ibtapd",
-            "mlx5_0/1: cm cannot change while it runs; restart ibtapd",
+            "mlx5_0/1: sa cannot change at run time; restart ibtapd",
+            "mlx5_0/1: kernel_peers cannot change at run time; restart ibtapd",
+            "mlx5_0/1: cm cannot change at run time; restart ibtapd",
         ]
     );
 }
@@ -242,8 +241,8 @@ fn children_come_and_go_like_devices() {
     assert_eq!(
         plan(&moved, &back).refused,
         [
-            "a: parent cannot change while it runs; restart ibtapd",
-            "a: underlay cannot change while it runs; restart ibtapd"
+            "a: parent cannot change at run time; restart ibtapd",
+            "a: underlay cannot change at run time; restart ibtapd"
         ]
     );
 }
@@ -302,8 +301,7 @@ fn a_name_means_one_device_in_each_namespace() {
     assert_eq!(
         home.refused,
         [
-            "blue/ib0: netns cannot change while it runs; move it by \"ip link set ib0 netns\" \
-             to the daemon's, or restart ibtapd"
+            "blue/ib0: netns cannot change at run time; move ib0 to the network namespace of ibtapd, or restart ibtapd"
         ]
     );
 }

@@ -483,7 +483,7 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         Request::LogLevel(_) => Reply::LogLevel {},
         Request::Reload => Reply::Reload(Reloaded {
             applied: vec!["ib0: mtu 2044".into()],
-            refused: vec!["ib0: pkey cannot change while it runs; restart ibtapd".into()],
+            refused: vec!["ib0: pkey cannot change at run time; restart ibtapd".into()],
         }),
         Request::Vnics(_)
         | Request::VnicStats(_)
