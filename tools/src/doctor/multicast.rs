@@ -116,7 +116,7 @@ fn membership(name: &str, interface: &str, group: Gid, joined: &[Ipv6Addr]) -> F
         format!("the broadcast group {group} of {interface} is not joined"),
     )
     .advise(format!(
-        "correct with peers or an IPv4 GID; otherwise see the log of ibtapd, and check the kernel's \
+        "no fault if the port has peers or an IPv4 GID. If not, see the log of ibtapd, and check the kernel's \
          limit (net.core.optmem_max, ip maddr show dev {name})"
     ))
 }
