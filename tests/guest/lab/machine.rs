@@ -98,9 +98,10 @@ impl Machine {
         format!("tap{}", self.number)
     }
 
-    /// Ends all processes in it, and resets its network.
+    /// Ends all processes in it, and resets its network. Starting a program takes much time in an emulated guest, so
+    /// each does several things.
     pub(super) fn reset(&self) {
-        self.ok(&format!(
+        let mut script = format!(
             "
             ended=
             for file in /run/*-*; do
@@ -114,26 +115,24 @@ impl Machine {
             done
             rm -f $ended
             ip -all netns del 2>/dev/null
-            ip link del u0 2>/dev/null
-            tc qdisc del dev eth0 root 2>/dev/null
-            tc qdisc del dev eth0 ingress 2>/dev/null
-            ip link set eth0 up mtu {UNDERLAY_MTU}
-            modprobe tun
+            ip -force -batch - 2>/dev/null <<<$'link del u0\nlink set eth0 up mtu {UNDERLAY_MTU}'
+            tc -force -batch - 2>/dev/null <<<$'qdisc del dev eth0 root\nqdisc del dev eth0 ingress'
+            [ -e /sys/class/misc/tun ] || modprobe tun
             "
-        ));
+        );
         if self.link == Link::Ethernet {
-            self.ok(&format!(
+            script += &format!(
                 "
                 # An interface that was down has lost its IPv6 addresses.
-                ip addr replace {v4}/24 dev eth0
-                ip addr replace {v6}/64 dev eth0 nodad
+                ip -batch - <<<$'addr replace {v4}/24 dev eth0\naddr replace {v6}/64 dev eth0 nodad'
                 rdma link show rxe0/1 >/dev/null 2>&1 || {{ modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; }}
                 {ACTIVE}
                 ",
                 v4 = self.underlay_v4(),
                 v6 = self.underlay_v6(),
-            ));
+            );
         }
+        self.ok(&script);
     }
 
     /// Reloads the driver of its InfiniBand port, with `parameters`. `ib_ipoib` and the connection manager are not
@@ -142,7 +141,7 @@ impl Machine {
     pub(super) fn renew_port(&self, parameters: &str) {
         self.ok(&format!(
             "
-            for module in ib_ipoib rdma_ucm rdma_cm iw_cm ib_cm; do rmmod $module 2>/dev/null; done
+            rmmod ib_ipoib rdma_ucm rdma_cm iw_cm ib_cm 2>/dev/null
             rdma link del rxe0 2>/dev/null
             rmmod rdma_rxe_ib 2>/dev/null
             dmesg -c >/dev/null

@@ -76,9 +76,15 @@ pub trait Node {
             socket = self.socket(),
             ibtapd = self.program("ibtapd"),
         ));
+        // Each `ibtap` takes time from the daemon that starts.
+        let ask = format!(
+            "until [ -S {} ] || ((tries++ > 20)); do sleep 0.1; done; {} show",
+            self.socket(),
+            self.ibtap()
+        );
         eventually(SOON, &format!("{}: the daemon", self.name()), || {
             assert!(daemon.is_running(), "it has ended: {}", daemon.output());
-            (self.run(&format!("{} show", self.ibtap())).code == Some(0)).then_some(())
+            (self.run(&ask).code == Some(0)).then_some(())
         });
         daemon
     }
