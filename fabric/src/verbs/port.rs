@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use proto::backoff::Backoff;
@@ -21,7 +21,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::VerbsConfig;
-use super::connections::services;
+use super::connections::{CmAgent, services};
 use super::device::{Device, Limits, Opened};
 use super::endpoint::UdEndpointState;
 use super::groups::Groups;
@@ -94,6 +94,8 @@ pub struct VerbsPort {
     /// The device and its presence in sysfs; `None` while it is away.
     device: Option<(Opened, Presence)>,
     held: Held,
+    /// The agent of connection management on the device before.
+    former_agent: Weak<CmAgent>,
     backoff: Backoff,
     /// Events of attempts to open the device again that have failed later.
     unreported: Vec<PortEvent>,
@@ -186,6 +188,7 @@ impl VerbsPort {
             limits: device.first.limits,
             device: None,
             held: Held::default(),
+            former_agent: Weak::new(),
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             unreported: Vec::new(),
             usable,

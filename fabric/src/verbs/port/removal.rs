@@ -1,9 +1,11 @@
 //! Closes a device that failed or was removed, and opens it again.
 
+use std::sync::Arc;
+
 use proto::{EndpointId, Gid, PKey, Services};
 use rustix::event::epoll;
 
-use super::VerbsPort;
+use super::{LONGEST_WAIT, VerbsPort};
 use crate::kernel::clock;
 use crate::membership::Memberships;
 use crate::port::{FabricError, PortEvent};
@@ -23,10 +25,11 @@ impl VerbsPort {
             self.name
         );
         log::debug!("{why}");
-        if let Some((device, _)) = self.device.take()
-            && let Ok(fd) = device.first.context.async_fd()
-        {
-            let _ = epoll::delete(&self.events, fd);
+        if let Some((device, _)) = self.device.take() {
+            self.former_agent = Arc::downgrade(&device.first.cm_agent);
+            if let Ok(fd) = device.first.context.async_fd() {
+                let _ = epoll::delete(&self.events, fd);
+            }
         }
         let attachments: Vec<(Gid, EndpointId)> = self.groups.all().collect();
         for (mgid, id) in attachments {
@@ -39,7 +42,12 @@ impl VerbsPort {
         }
         self.memberships = Memberships::new(0);
         self.publish_endpoints();
-        self.backoff.failed(clock());
+        let now = clock();
+        // A device that fails soon after each opening is opened less and less often.
+        if now >= self.backoff.due().after(LONGEST_WAIT) {
+            self.backoff.succeeded();
+        }
+        self.backoff.failed(now);
         self.trouble = Some(Unusable::Waiting(why));
         vec![PortEvent::Removed]
     }
@@ -52,7 +60,6 @@ impl VerbsPort {
         match self.try_reopen() {
             Ok(events) => {
                 log::info!("{} is open again", self.name);
-                self.backoff.succeeded();
                 events
             }
             Err(e) => {
@@ -73,6 +80,11 @@ impl VerbsPort {
     }
 
     fn try_reopen(&mut self) -> Result<Vec<PortEvent>, FabricError> {
+        // `services` would take the agent for that of another program.
+        if self.former_agent.upgrade().is_some_and(|a| a.is_registered()) {
+            let why = "a data thread has not closed the connections of the former device yet";
+            return Err(FabricError::Unusable(why.to_owned()));
+        }
         let device = Device::open(&self.library, &self.config)?;
         let failed = |source| FabricError::Os {
             what: "cannot restore the queue pairs".to_owned(),
@@ -138,16 +150,18 @@ impl VerbsPort {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 
-    use proto::QKey;
     use proto::backoff::Backoff;
+    use proto::{Guid, Instant, Lid, QKey};
 
     use super::*;
     use crate::namespace::Namespace;
     use crate::port::{Port, UdInit};
+    use crate::umad::fake::Fake as FakeUmad;
+    use crate::umad::{self, LinkState};
     use crate::verbs::config::VerbsConfig;
     use crate::verbs::held::Held;
     use crate::verbs::ibv::fake::Fake;
@@ -246,6 +260,76 @@ mod tests {
     #[test]
     fn a_device_comes_back_with_another_link_layer() {
         thread::spawn(another_link_layer).join().unwrap();
+    }
+
+    /// How long the port waits after a failure now.
+    fn wait_after_failure(port: &mut VerbsPort) -> Duration {
+        let now = clock();
+        port.shared[0].complain("for a test");
+        assert_eq!(port.process(), [PortEvent::Removed]);
+        port.backoff.due().since(now)
+    }
+
+    /// The device can be opened each time, and fails at once.
+    fn failing_at_once() {
+        let _ns = Namespace::loopback("fails-at-once");
+        let fake = Arc::new(Fake::default());
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let first = Duration::from_millis(20);
+        port.backoff = Backoff::new(first, LONGEST_WAIT);
+        for factor in [1, 2, 4, 8] {
+            assert!(wait_after_failure(&mut port) >= first * factor);
+            while port.device.is_none() {
+                thread::sleep(Duration::from_millis(5));
+                port.process();
+            }
+        }
+        // The device has been open since the machine was started.
+        let first = Duration::from_secs(1);
+        port.backoff = Backoff::new(first, LONGEST_WAIT);
+        (0..3).for_each(|_| port.backoff.failed(Instant(0)));
+        assert!(wait_after_failure(&mut port) < first * 4);
+    }
+
+    #[test]
+    fn a_device_that_fails_after_each_opening_is_opened_less_and_less_often() {
+        thread::spawn(failing_at_once).join().unwrap();
+    }
+
+    /// The agent of a data thread that still uses the former device is not that of another program.
+    fn own_agent() {
+        let _ns = Namespace::loopback("own-agent");
+        let fake = Arc::new(Fake::default());
+        fake.queue().takes = usize::MAX;
+        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let attributes = umad::PortAttributes {
+            lid: Lid(1),
+            lmc: 0,
+            sm_lid: Lid(1),
+            sm_sl: 0,
+            state: LinkState::Active,
+            gid_prefix: [0xfe; 8],
+            guid: Guid([1; 8]),
+            rate: 10,
+            capability_mask: 0,
+            infiniband: true,
+            pkeys: vec![PKey::DEFAULT],
+        };
+        let umad = FakeUmad::new(attributes, |_| Vec::new());
+        let (device, _) = port.device.as_ref().unwrap();
+        let held = device.first.cm_agent.register_over(umad.open().unwrap());
+        close(&mut port);
+        assert_eq!(port.process(), []);
+        let why = port.attributes().state_reason.unwrap();
+        assert!(why.contains("data thread"), "{why}");
+        drop(held);
+        assert!(port.process().contains(&PortEvent::Active));
+    }
+
+    #[test]
+    fn a_port_waits_for_its_own_agent_of_connection_management() {
+        thread::spawn(own_agent).join().unwrap();
     }
 
     fn two_failed_queries() {

@@ -21,9 +21,16 @@ const WAITING_MAX: usize = 1024;
 
 /// An open umad with the agent.
 #[derive(Debug)]
-struct Registered {
+pub struct Registered {
     umad: Umad,
     agent: AgentId,
+}
+
+impl Registered {
+    fn over(umad: Umad) -> Result<Arc<Registered>, UmadError> {
+        let agent = umad.register(Agent::CM)?;
+        Ok(Arc::new(Registered { umad, agent }))
+    }
 }
 
 /// The agent of a port, while a worker uses it.
@@ -61,11 +68,22 @@ impl CmAgent {
         if let Some(open) = registered.upgrade() {
             return Ok(open);
         }
-        let umad = Umad::open(&self.device, self.port)?;
-        let agent = umad.register(Agent::CM)?;
-        let open = Arc::new(Registered { umad, agent });
+        let open = Registered::over(Umad::open(&self.device, self.port)?)?;
         *registered = Arc::downgrade(&open);
         Ok(open)
+    }
+
+    /// Whether a worker uses the agent.
+    pub fn is_registered(&self) -> bool {
+        lock(&self.registered).strong_count() > 0
+    }
+
+    /// Registers the agent with an open umad, for a test that does the work of a worker.
+    #[cfg(test)]
+    pub fn register_over(&self, umad: Umad) -> Arc<Registered> {
+        let open = Registered::over(umad).unwrap();
+        *lock(&self.registered) = Arc::downgrade(&open);
+        open
     }
 
     /// The queue of a worker; `None` for the first one.
