@@ -92,9 +92,10 @@ const OF_OTHERS: &[c_long] = &[
     libc::SYS_pipe2,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
-    // Bounded by of_makers.
+    // Bounded by absent.
     libc::SYS_clone,
     libc::SYS_clone3,
+    libc::SYS_inotify_init1,
     libc::SYS_get_robust_list,
     libc::SYS_set_tid_address,
     libc::SYS_sched_getparam,
@@ -156,7 +157,7 @@ pub(crate) fn of_data_thread() -> Vec<Call> {
 }
 
 /// Calls of a data thread that fail without a log line: glibc reads /proc/sys/vm/overcommit_memory before it shrinks a
-/// heap, and shrinks it in another way if it cannot; calls that make threads and processes, see [`of_makers`].
+/// heap, and shrinks it in another way if it cannot; calls that make threads and processes, see [`absent`].
 pub(crate) fn quietly_refused() -> Vec<Call> {
     vec![
         (libc::SYS_openat, vec![read_only()]),
@@ -193,12 +194,19 @@ pub(crate) fn of_process() -> Vec<Call> {
     calls
 }
 
-/// The calls that make processes, and clone3(2): its flags are in memory, where a filter cannot see them, and without
+/// Calls that fail as on a kernel without them. First those that make processes, and clone3(2): its flags are in memory, where a filter cannot see them, and without
 /// it C libraries make threads with clone(2). C libraries block all signals during these calls, also SIGSYS, which
 /// would end the process. So these calls fail without a signal.
-pub(crate) fn of_makers() -> Vec<Call> {
+///
+/// And inotify_init1(2): libibverbs calls it when it cannot open a device, and would wait up to 5 s for the node
+/// (rdma-core util/open_cdev.c). Meanwhile the control thread would do nothing else.
+pub(crate) fn absent() -> Vec<Call> {
     let process = vec![masked((0, libc::CLONE_THREAD, 0))];
-    vec![(libc::SYS_clone, process), (libc::SYS_clone3, Vec::new())]
+    vec![
+        (libc::SYS_clone, process),
+        (libc::SYS_clone3, Vec::new()),
+        (libc::SYS_inotify_init1, Vec::new()),
+    ]
 }
 
 /// Calls without conditions.

@@ -30,7 +30,7 @@ pub(crate) fn begin() -> Option<Filters> {
         let filters = Filters {
             data: of_data_thread()?,
         };
-        apply_filter(&only_threads()?)?;
+        apply_filter(&without_absent()?)?;
         apply_filter(&refusing(calls::of_process())?)?;
         Ok(filters)
     };
@@ -65,10 +65,10 @@ fn of_data_thread() -> Result<[BpfProgram; 2], FilterError> {
     Ok([quiet, refusing(calls::of_data_thread())?])
 }
 
-/// A filter that allows no new processes.
-fn only_threads() -> Result<BpfProgram, FilterError> {
+/// A filter that allows no new processes, and no waiting for files.
+fn without_absent() -> Result<BpfProgram, FilterError> {
     let refuse = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-    compile(calls::of_makers(), SeccompAction::Allow, refuse)
+    compile(calls::absent(), SeccompAction::Allow, refuse)
 }
 
 fn compile(
@@ -122,7 +122,7 @@ mod tests {
 
     fn of_process() -> Vec<BpfProgram> {
         vec![
-            only_threads().unwrap(),
+            without_absent().unwrap(),
             refusing(calls::of_process()).unwrap(),
         ]
     }
@@ -219,6 +219,20 @@ mod tests {
             // What a daemon does with descriptors.
             socket.set_nonblocking(true).unwrap();
             assert!(socket.try_clone().is_ok());
+        });
+    }
+
+    /// libibverbs asks for notifications of files when it cannot open a device, to wait for the node.
+    #[test]
+    #[allow(unsafe_code)]
+    fn no_thread_waits_for_files_and_the_attempt_is_no_fault() {
+        with(of_process(), || {
+            let before = count();
+            // SAFETY: the call takes flags only.
+            let made = unsafe { libc::inotify_init1(libc::IN_CLOEXEC) };
+            let error = std::io::Error::last_os_error();
+            assert_eq!((made, error.raw_os_error()), (-1, Some(libc::ENOSYS)));
+            assert_eq!(count(), before);
         });
     }
 
