@@ -39,6 +39,10 @@ pub(super) fn begin(config: &Config, source: Option<&Source>, sockets: &[Option<
         files: &files,
         report: |args| logging::warn_in_signal_handler("ibtapd::sandbox", args),
     });
+    if config.sandbox {
+        // Landlock has a rule for the directory that is there now.
+        fabric::verbs::only_these_nodes();
+    }
     let is_rdma = |name: &PortName| matches!(name, PortName::Rdma { .. });
     sandbox::begin(config.ports.keys().any(is_rdma), confinement);
     if has_devices(config) {

@@ -87,6 +87,7 @@ mod kernel_groups;
 mod lane;
 pub mod look;
 mod maker;
+mod nodes;
 mod open;
 mod port;
 mod port_state;
@@ -104,6 +105,7 @@ mod worker;
 pub use config::VerbsConfig;
 #[doc(hidden)]
 pub use connections::fuzzed;
+pub use nodes::only_these_nodes;
 pub use port::VerbsPort;
 
 /// Names and descriptions of a worker's counters.

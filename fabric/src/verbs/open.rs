@@ -9,6 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::config::VerbsConfig;
 use super::ibv::{Context, device_names};
+use super::nodes;
 use super::sys::{Library, Real};
 use super::sysfs;
 use crate::port::FabricError;
@@ -35,7 +36,17 @@ pub fn device(library: &Arc<dyn Library>, name: &str) -> Result<Arc<Context>, Fa
         } else {
             match device_names(&**library) {
                 Ok(names) if names.iter().any(|n| n == name) => {
-                    unopened(name, sysfs::uverbs(name).as_deref(), &error)
+                    let node = sysfs::uverbs(name);
+                    let error = match &node {
+                        Some(node) => nodes::why_closed(&nodes::path(node), error),
+                        None => error,
+                    };
+                    match error.raw_os_error() {
+                        Some(libc::ENOENT | libc::EACCES) if nodes::are_others() => {
+                            only_after_restart(name)
+                        }
+                        _ => unopened(name, node.as_deref(), &error),
+                    }
                 }
                 _ => absent(name, &Surroundings::look(&**library, name)),
             }
@@ -119,6 +130,14 @@ fn absent(name: &str, around: &Surroundings) -> String {
     format!("there is no RDMA device {name}; {listed}{hint}")
 }
 
+/// Why this process cannot open a device again, and the next one can.
+fn only_after_restart(name: &str) -> String {
+    format!(
+        "cannot open {name}: restart ibtapd: the kernel has made /dev/infiniband again, and ibtapd may use only the \
+         directory of its start"
+    )
+}
+
 /// Why a listed device cannot be opened.
 fn unopened(name: &str, uverbs: Option<&str>, error: &io::Error) -> String {
     let node = match uverbs {
@@ -128,7 +147,7 @@ fn unopened(name: &str, uverbs: Option<&str>, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO) => format!(
             "cannot open {name}: {node} is missing; udev creates it, a container needs the option \
-             --device /dev/infiniband"
+             --device /dev/infiniband, a systemd unit the drop-in rdma.conf and a restart"
         ),
         Some(libc::EACCES) => format!(
             "cannot open {name}: no access to {node}; its group has access (usually rdma), a systemd \
