@@ -208,6 +208,12 @@ impl<'a> Segmenter<'a> {
         }
     }
 
+    /// Bytes of all packets still to be written, link headers included.
+    #[inline]
+    pub fn remaining_len(&self) -> usize {
+        self.remaining().saturating_sub(1) * self.full_len() + self.last_len()
+    }
+
     /// Writes the next packet: link header and IP packet, with checksums.
     ///
     /// # Panics

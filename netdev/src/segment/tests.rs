@@ -21,13 +21,16 @@ fn cut(vnet: &VnetHeader, frame: &[u8], mtu: usize) -> Result<Vec<Vec<u8>>, Segm
         assert_eq!(segmenter.last_len(), last);
         assert!(promised > 0 && len <= full && (promised == 1 || len == full));
         assert!(len <= mtu + 4);
+        let left = segmenter.remaining_len();
         let mut out = vec![0xee; len];
         segmenter.write_next(&mut out);
         assert_eq!(segmenter.remaining(), promised - 1);
+        assert_eq!(segmenter.remaining_len(), left - len);
         assert_eq!(out[..4], *LINK.as_bytes());
         packets.push(out.split_off(4));
     }
     assert_eq!((segmenter.full_len(), segmenter.last_len()), (0, 0));
+    assert_eq!(segmenter.remaining_len(), 0);
     assert_eq!(packets.last().map(|packet| packet.len() + 4), Some(last));
     Ok(packets)
 }

@@ -88,7 +88,7 @@ impl Crossing<'_> {
         };
         let count = packets.remaining();
         let packet = &ethernet[ETHERNET_LEN..][..packets.packet_len()];
-        transmit::count_sent(sender, count, packet.len() + count * header.len());
+        transmit::count_sent(sender, count, packets.remaining_len());
         sender.stats.tx_to_siblings += 1;
         let meta = sender.core.meta_for_siblings();
         let [high, low, ..] = handover.encapsulation;

@@ -255,7 +255,7 @@ pub fn send(
     match Segmenter::new(&vnet, ethernet, header, way.mtu) {
         Ok(mut packets) => {
             let count = packets.remaining();
-            let bytes = ethernet.len() - ETHERNET_LEN + count * way.encapsulation.len();
+            let bytes = packets.remaining_len();
             match way.connection {
                 Some(c) => messages(lane, fabric, train, c, &mut packets, count, bytes),
                 None => datagrams(lane, fabric, train, way.to, &mut packets, count, bytes),

@@ -167,6 +167,7 @@ fn a_frame_crosses_unchanged_except_for_the_ethernet_addresses() {
         let (sent, received) = (two.stats(0), two.stats(1));
         assert_eq!((sent.tx_packets, received.rx_packets), (packets, packets));
         assert_eq!((sent.tx_to_siblings, received.rx_bytes), (n, bytes));
+        assert_eq!(sent.tx_bytes, bytes + 4 * packets, "with encapsulation");
     }
     assert_eq!(two.read(0), None);
 }
@@ -264,6 +265,7 @@ fn a_frame_with_a_wrong_header_is_not_written() {
     padded.extend([0xee; 16]);
     two.send(&VnetHeader::default(), &padded);
     assert_eq!(two.read(1).unwrap().1.len(), 14 + 30);
+    assert_eq!(two.stats(0).tx_bytes, 4 + 30);
 }
 
 fn arp(operation: u8, sender: [u8; 6], from: [u8; 4], to: [u8; 4]) -> Vec<u8> {

@@ -87,9 +87,20 @@ fn a_large_send_is_cut_as_the_sender_asked() {
         vec![1024, 508],
     ];
     assert_eq!(rig.posted(), expected);
-    assert_eq!(rig.lane.stats.tx_packets, 6);
+    let stats = rig.lane.stats;
+    // Each packet has its own headers.
+    assert_eq!((stats.tx_packets, stats.tx_bytes), (6, 1296 + 4596));
     let to_it = |call: &Call| matches!(call, Call::Post(CONNECTION, _));
     assert!(rig.fabric.state().calls.iter().all(to_it));
+}
+
+#[test]
+fn the_padding_of_a_frame_is_neither_sent_nor_counted() {
+    let mut rig = Rig::new();
+    let padded = [udp_frame(2), vec![0xee; 16]].concat();
+    rig.send(65_520, &VnetHeader::default(), &padded);
+    assert_eq!(rig.posted(), [[34]]);
+    assert_eq!(rig.lane.stats.tx_bytes, 34);
 }
 
 #[test]
