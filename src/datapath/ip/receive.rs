@@ -216,6 +216,10 @@ impl<'r, 'b> Run<'r, 'b> {
         let trust = settings.trust_checksums;
         match core.from_connection(self.now, received.connection, head, len) {
             Incoming::Packet { ethernet, l3 } => {
+                let l3 = match settings.mss.and_then(|limit| limit.excess(l3)) {
+                    Some(excess) => lowered(self.translated, l3, excess),
+                    None => l3,
+                };
                 let mut sink = TapSink { base, stats };
                 // Keep the order: first the earlier packets.
                 self.coalescing.finish_open(&mut sink);
@@ -243,11 +247,9 @@ impl<'r, 'b> Run<'r, 'b> {
         excess: Excess,
         sink: &mut TapSink<'_>,
     ) {
-        self.linear.clear();
-        self.linear.extend_from_slice(l3);
-        excess.lower(self.linear, false);
+        let l3 = lowered(self.linear, l3, excess);
         self.coalescing.finish_open(sink);
-        if gather::frame(ethernet, self.linear, std::iter::empty(), false, sink).is_none() {
+        if gather::frame(ethernet, l3, std::iter::empty(), false, sink).is_none() {
             sink.stats.rx_dropped += 1;
         }
     }
@@ -260,6 +262,15 @@ impl<'r, 'b> Run<'r, 'b> {
         let IpLane { base, stats, .. } = lane;
         self.coalescing.flush(&mut TapSink { base, stats });
     }
+}
+
+/// Copies a SYN, or its beginning, to `copy`, with a smaller segment size.
+#[cold]
+fn lowered<'c>(copy: &'c mut Vec<u8>, l3: &[u8], excess: Excess) -> &'c [u8] {
+    copy.clear();
+    copy.extend_from_slice(l3);
+    excess.lower(copy, false);
+    copy
 }
 
 /// Copies a frame in the core's memory to `translated`.

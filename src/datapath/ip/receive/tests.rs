@@ -323,6 +323,36 @@ fn the_host_gets_a_syn_with_the_segment_size_of_the_settings() {
     }
 }
 
+/// A SYN with data (TCP Fast Open) arrives in parts if it is larger than the path MTU.
+#[test]
+fn the_host_gets_a_syn_of_several_parts_with_the_segment_size_of_the_settings() {
+    for data in [2000, 9000u16] {
+        let mut frame = syn_frame(65_468);
+        frame.resize(frame.len() + usize::from(data), 0xda);
+        frame[16..18].copy_from_slice(&(44 + data).to_be_bytes());
+        frame[50..52].fill(0);
+        let sum = tcp_sum(&frame).finish();
+        frame[50..52].copy_from_slice(&sum.to_be_bytes());
+        let syn = [&IPV4[..], &frame[ETHERNET_LEN..]].concat();
+        let arrivals = Arrivals::default()
+            .message(&packet(200), &[])
+            .message(&syn, &[1024]);
+        for (limit, mss) in [(None, 65_468), (Some(MssLimit::of_packet(61_436)), 61_396)] {
+            let mut rig = Rig::new();
+            rig.lanes.get_mut(0).unwrap().settings.mss = limit;
+            rig.take(&arrivals);
+            assert_eq!(rig.read().unwrap().len(), ETHERNET_LEN + 200);
+            let seen = rig.read().unwrap();
+            assert_eq!(u16::from_be_bytes([seen[56], seen[57]]), mss);
+            assert!(tcp_sum(&seen).is_valid());
+            assert!(seen[58..] == frame[58..], "the data");
+            let stats = rig.stats();
+            let bytes = 200 + 44 + u64::from(data);
+            assert_eq!((stats.rx_packets, stats.rx_bytes), (2, bytes));
+        }
+    }
+}
+
 /// A frame with an incomplete checksum is not verified by the host.
 #[test]
 fn checksums_of_messages_are_left_to_the_host_or_trusted() {
