@@ -353,7 +353,8 @@ impl Ipoib {
 
     /// Announces an IP address of the host on the link, now and again a second later: a gratuitous ARP
     /// request or an unsolicited neighbour advertisement. `router`: the host is an IPv6 router there. Ignores
-    /// addresses other than unicast.
+    /// addresses other than unicast. While 1024 announcements wait for their repetition, an address is announced
+    /// only once. Call [`Ipoib::poll_transmit`] before the next 256 addresses, because more are ignored.
     pub fn announce(&mut self, ip: IpAddr, router: bool) {
         if learning::is_claimable(ip) {
             self.announcer.announce(Announcement { ip, router });

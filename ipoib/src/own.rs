@@ -17,8 +17,11 @@ use crate::wire::{
 /// Time between the two announcements of an address.
 const REPEAT_MS: u64 = 1000;
 const REPEATS: u8 = 2;
-/// Maximum number of pending announcements; more are ignored.
-const PENDING_MAX: usize = 1024;
+/// Maximum number of pending announcements with which another address of the host is announced again later.
+const REPEATED_MAX: usize = 1024;
+/// Maximum number of pending announcements; more are ignored. The difference has room for addresses that are announced
+/// only once.
+const PENDING_MAX: usize = REPEATED_MAX + 256;
 /// Maximum number of pending announcements of guests. The rest has room for the host's own.
 const GUESTS_PENDING_MAX: usize = 768;
 /// Announcements of guests in a second. A guest beyond that is announced when it is heard again.
@@ -320,10 +323,14 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Announces an address of the host, now and again later.
+    /// Announces an address of the host, now, and again later unless too many wait for that.
     pub fn announce(&mut self, what: Announcement) {
         self.withdraw(what.ip);
-        self.add(what, REPEATS, PENDING_MAX, false);
+        let left = match self.pending.len() < REPEATED_MAX {
+            true => REPEATS,
+            false => 1,
+        };
+        self.add(what, left, PENDING_MAX, false);
     }
 
     /// Cancels the announcements of an address that is no longer here: they would take it from its present

@@ -118,6 +118,29 @@ fn announcements_are_sent_twice() {
     assert_eq!(c.next_deadline(), None);
 }
 
+/// The daemon sends what the core has after each announcement. Memory is bounded if it does not.
+#[test]
+fn each_of_many_addresses_is_announced() {
+    let ip = |n: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n));
+    let announced = |c: &mut Ipoib, now| {
+        let packets = std::iter::from_fn(|| c.poll_transmit(Time(now)).map(|(_, p)| p.to_vec()));
+        let packets: Vec<_> = packets.collect();
+        packets
+    };
+    let mut c = a();
+    let mut first = std::collections::HashSet::new();
+    for n in 0..3000 {
+        c.announce(ip(n), false);
+        first.extend(announced(&mut c, 0));
+    }
+    assert_eq!(first.len(), 3000);
+    assert_eq!(announced(&mut c, 1000).len(), 1024, "again");
+    assert_eq!(c.next_deadline(), None);
+
+    (0..3000).for_each(|n| c.announce(ip(n), false));
+    assert_eq!(announced(&mut c, 2000).len(), 1280);
+}
+
 #[test]
 fn c125_an_address_of_a_router_is_announced_as_such() {
     let mut c = a();
