@@ -218,7 +218,8 @@ impl Ipoib {
     pub fn host_has(&mut self, now: Time, ip: IpAddr) {
         if learning::is_claimable(ip) && self.guests.get(ip).is_none() {
             let own = self.config.mac;
-            self.guests.set(now, ip, own, Standing::Claimed);
+            let evicted = self.guests.set(now, ip, own, Standing::Claimed);
+            self.replaced(evicted.flatten());
         }
     }
 

@@ -80,7 +80,7 @@ impl DataThread {
                 self.on_ip(id, now, |lane| lane.core.postpone_announcements());
             }
             Command::Withdraw(id, ip) => self.on_ip(id, now, |lane| lane.core.withdraw(ip)),
-            Command::HostHas(id, ip) => self.on_core(id, |core| core.host_has(now, ip)),
+            Command::HostHas(id, ip) => self.on_ip(id, now, |lane| lane.core.host_has(now, ip)),
             Command::SetAllowed(list) => {
                 self.io.allowed.set(list);
                 for i in self.ip.lanes.places() {

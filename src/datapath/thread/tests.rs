@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 
 use fabric::EndpointId;
-use ipoib::Mode;
+use ipoib::{Event, Limits, Mode, Update};
 use netdev::vnet::VnetHeader;
 use zerocopy::IntoBytes;
 
@@ -64,6 +65,34 @@ fn taps_take_turns_at_the_room() {
         let trains = trains.count();
         assert!(trains >= TURNS / 5, "{trains} trains of VNIC {n}: {from:?}");
     }
+}
+
+/// The control side counts the guests, so a missing report keeps a guest counted.
+#[test]
+fn a_guest_that_an_address_of_the_host_replaces_is_reported_at_once() {
+    let mut rig = Rig::new();
+    let (lane, _host) = lane_of(0, 16);
+    let id = lane.base.id;
+    rig.commands.send(Command::AddLane(Box::new(lane)));
+    let guest = |n: usize| IpAddr::from(Ipv4Addr::from(0x0a01_0000 + n as u32));
+    for n in 0..Limits::default().guests {
+        let update = Update::Guest {
+            ip: guest(n),
+            mac: [0x52, 0x54, 0, 0, 0, 1],
+            weak: false,
+            router: None,
+            unannounced: false,
+        };
+        rig.commands.send(Command::Update(id, update));
+    }
+    let own = Ipv4Addr::new(10, 0, 0, 1);
+    rig.commands.send(Command::HostHas(id, own.into()));
+    rig.thread.commands(Time(0));
+    let forgotten = rig.reports.try_iter().map(|report| match report {
+        Report::Event(of, Event::GuestForgotten { ip }, _) if of == id => ip,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(forgotten.collect::<Vec<_>>(), [guest(0)]);
 }
 
 /// An interface in connected mode, one in datagram mode, and a VNIC.

@@ -9,7 +9,7 @@ use crate::arp::{Arp, REQUEST};
 use crate::core::learning::is_claimable;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
-use crate::guests::{Guest, Guests, Standing, TakenFrom};
+use crate::guests::{Evicted, Guest, Guests, Standing, TakenFrom};
 use crate::nd::{self, Kind};
 use crate::own::HostSide;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
@@ -298,11 +298,7 @@ impl Ipoib {
             self.guests.set_router(ip, router);
         }
         self.last_guest = None;
-        if let Some(evicted) = evicted {
-            self.counters.guests_evicted += u64::from(evicted.is_real());
-            self.guest_gone(&evicted);
-            self.publish(Update::GuestForgotten { ip: evicted.ip });
-        }
+        self.replaced(evicted);
         self.counters.guests_learned += 1;
         self.settle(now, ip);
         if claim.strong || mac != self.config.mac {
@@ -310,6 +306,15 @@ impl Ipoib {
             self.report(Event::GuestLearned { ip, mac, weak });
         }
         self.publish_guest(ip);
+    }
+
+    /// Counts and reports the address that was removed from the full table for another one.
+    pub(in crate::core) fn replaced(&mut self, evicted: Evicted) {
+        if let Some(evicted) = evicted {
+            self.counters.guests_evicted += u64::from(evicted.is_real());
+            self.guest_gone(&evicted);
+            self.publish(Update::GuestForgotten { ip: evicted.ip });
+        }
     }
 
     /// Handles an address that is a guest's now: removes it from peers and releases waiting frames.

@@ -231,6 +231,32 @@ fn the_end_of_many_guests_at_once_is_reported_for_each() {
 
 /// A bridge was removed; the interface has its IP address now, with another MAC.
 #[test]
+fn a_guest_that_an_address_of_the_host_replaces_is_reported() {
+    let config = a().config;
+    let limits = Limits {
+        guests: 1,
+        ..config.limits
+    };
+    let mut c = Ipoib::new(Config { limits, ..config });
+    let group = (group_mac_of("ff02::1"), "ff02::1");
+    let claim = icmpv6("fe80::11", group.1, &nd(136, "fe80::11", &[]));
+    send(&mut c, T0, &frame(group.0, G1, 0x86dd, &claim));
+    assert_eq!(owner(&c, v6("fe80::11")), Some((G1, false)));
+    events(&mut c);
+    c.drain_updates().for_each(drop);
+    c.host_has(T0, v6("fe80::a"));
+    let ip = v6("fe80::11");
+    assert_eq!(events(&mut c), [Event::GuestForgotten { ip }]);
+    let updates: Vec<Update> = c.drain_updates().collect();
+    assert!(
+        matches!(updates[..], [Update::GuestForgotten { ip: gone }] if gone == ip),
+        "{updates:?}"
+    );
+    assert_eq!(c.counters().guests_evicted, 1);
+    assert_eq!(owner(&c, v6("fe80::a")), Some((MAC_A, false)));
+}
+
+#[test]
 fn without_anything_stacked_there_are_no_guests() {
     let mut c = a();
     c.set_stacked(true);
