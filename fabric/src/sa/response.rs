@@ -4,7 +4,7 @@ use std::fmt;
 
 use zerocopy::FromBytes;
 
-use crate::mad::sa::{CLASS_VERSION, DATA_LEN, Record};
+use crate::mad::sa::{CLASS_VERSION, DATA_LEN, Record, status};
 use crate::mad::{BASE_VERSION, Header, SaHeader, class, method, status_name};
 use crate::rmpp::flag;
 
@@ -68,6 +68,17 @@ pub enum Failure {
     Malformed(Unusable),
     /// The transfer of a long answer ended with this RMPP status.
     Aborted(u8),
+}
+
+impl Failure {
+    /// Whether the SA has decided nothing: it is silent or busy, and may answer the same request later.
+    pub const fn is_undecided(self) -> bool {
+        match self {
+            Failure::Timeout => true,
+            Failure::Status(status) => status & 0xff == status::BUSY,
+            Failure::Malformed(_) | Failure::Aborted(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Failure {

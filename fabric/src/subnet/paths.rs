@@ -152,7 +152,7 @@ impl Subnet {
 
 fn path_of(result: Result<Response, Failure>) -> Result<SubnetPath, Unreachable> {
     let response = result.map_err(|why| match why {
-        Failure::Timeout => Unreachable::NoAnswer,
+        why if why.is_undecided() => Unreachable::NoAnswer,
         why => Unreachable::Refused(why.to_string()),
     })?;
     let wrong = |what: &str| {

@@ -59,6 +59,19 @@ fn a_report_about_a_port_ends_a_path_that_a_silent_administrator_did_not_confirm
     assert!(world.path(0, to(2)).is_ok());
 }
 
+/// A reregistration asks for all paths again, and a subnet administrator with thousands of ports is busy then.
+#[test]
+fn a_path_stays_known_while_the_administrator_is_busy() {
+    let mut world = World::new(3, 1, Faults::default());
+    let path = world.path(0, to(2)).unwrap();
+    let now = world.now;
+    world.ports[0].changed(now, false);
+    world.sa.faults.busy = 3;
+    assert_eq!(world.path(0, to(2)), Err(Unreachable::NoAnswer));
+    assert_eq!(world.ports[0].path(to(2)), Some(path));
+    assert_eq!(world.path(0, to(2)), Ok(path));
+}
+
 /// The question is older than the Report, and gets no answer.
 #[test]
 fn a_report_about_a_port_ends_a_path_whose_question_is_open() {
