@@ -3,7 +3,8 @@
 //!
 //! [`Subnet`] belongs to one port. Its owner passes received datagrams of subnet administration in, sends
 //! the datagrams of [`Subnet::poll_transmit`], and handles the events of [`Subnet::poll_event`]. The owner
-//! repeats refused joins. [`Subnet`] repeats requests without an answer, a few times.
+//! repeats refused joins. [`Subnet`] repeats requests without an answer a few times, and joins of groups that the port
+//! was a member of until there is an answer.
 
 mod abilities;
 mod groups;
@@ -25,7 +26,7 @@ use crate::mad::MAD_LEN;
 use crate::mad::sa::{JoinState, Notice, trap};
 use crate::sa::{Client, ClientConfig, Counts, Event, Failure, Request, Response, TransactionId};
 use abilities::SendOnlyFullMember;
-use groups::Membership;
+use groups::{Membership, Unanswered};
 use paths::Paths;
 
 pub use groups::GroupMembership;
@@ -135,6 +136,7 @@ pub struct Subnet {
     requests: HashMap<TransactionId, Purpose>,
     send_only_full_member: SendOnlyFullMember,
     groups: BTreeMap<Gid, Membership>,
+    unanswered: Unanswered,
     paths: Paths,
     /// Traps whose subscriptions have failed.
     unsubscribed: BTreeSet<u16>,
@@ -159,6 +161,7 @@ impl Subnet {
             requests: HashMap::new(),
             send_only_full_member: SendOnlyFullMember::Unknown,
             groups: BTreeMap::new(),
+            unanswered: Unanswered::new(),
             paths: Paths::default(),
             unsubscribed: BTreeSet::new(),
             subscription: Backoff::new(FIRST_SUBSCRIPTION, LONGEST_SUBSCRIPTION),
@@ -180,6 +183,7 @@ impl Subnet {
             }
             self.send_only_full_member = SendOnlyFullMember::Unknown;
             self.groups.clear();
+            self.unanswered = Unanswered::new();
             self.paths = Paths::default();
         }
         self.port = port;
@@ -270,6 +274,7 @@ impl Subnet {
             .next_deadline()
             .into_iter()
             .chain(subscription)
+            .chain(self.unanswered.due())
             .min()
     }
 
@@ -291,6 +296,7 @@ impl Subnet {
             let traps = std::mem::take(&mut self.unsubscribed);
             self.subscribe_to(now, traps);
         }
+        self.repeat_joins(now);
         self.client.handle_timeout(now);
         self.take_answers(now);
     }

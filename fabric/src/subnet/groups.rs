@@ -1,7 +1,9 @@
 //! Memberships of the port in multicast groups.
 
+mod leaving;
+mod unanswered;
+
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use proto::{Gid, Instant, PKey, QKey, mgid};
 
@@ -10,6 +12,11 @@ use super::{Destination, Purpose, Subnet, SubnetEvent, SubnetPath, Unreachable};
 use crate::group::{GroupParameters, Joined};
 use crate::mad::sa::{JoinState, McMemberRecord, mc_member, status};
 use crate::sa::{Failure, GroupJoin, Request, Response, TransactionId};
+
+pub(super) use unanswered::Unanswered;
+
+#[cfg(test)]
+pub(super) use leaving::SENDER_IDLE;
 
 /// Maximum number of groups that the port is a member of only to send. At the maximum, further groups are
 /// not reached.
@@ -27,11 +34,9 @@ enum State {
     Member(Instant),
     /// The port may be no member any more; the next join asks again.
     Lost,
+    /// The port may be no member any more, and this join got no answer; see [`Unanswered`].
+    Unanswered(Attempt),
 }
-
-/// Time after which a membership without packets ends. A worker that sends asks for the path again within
-/// half of this time.
-pub(super) const SENDER_IDLE: Duration = Duration::from_secs(600);
 
 /// Why a group of IP cannot be joined.
 const NO_BROADCAST_GROUP: &str = "the port is no member of the broadcast group";
@@ -188,68 +193,6 @@ impl Subnet {
         attempt.join_state().0
     }
 
-    /// Cancels the open requests to leave a group that would end this membership, too: they may be sent again after
-    /// the join. Returns their bits of JoinState: perhaps none of the requests has reached the subnet administrator.
-    fn withdraw_leaves(&mut self, now: Instant, mgid: Gid, attempt: Attempt) -> u8 {
-        let joined = match attempt {
-            // The membership that the kernel has requested.
-            Attempt::Adopt => JoinState::FULL,
-            attempt => attempt.join_state(),
-        };
-        let mut bits = 0;
-        let leaves = self.requests.extract_if(|_, purpose| match purpose {
-            Purpose::Leave(of, state) if *of == mgid && state.0 & joined.0 != 0 => {
-                bits |= state.0;
-                true
-            }
-            _ => false,
-        });
-        for id in leaves.map(|(id, _)| id).collect::<Vec<_>>() {
-            self.client.cancel(now, id);
-        }
-        bits
-    }
-
-    /// Ends the membership: no endpoint receives the group's packets any more.
-    pub fn leave(&mut self, now: Instant, mgid: Gid) {
-        let Some(membership) = self.forget(mgid, "the group was left") else {
-            return;
-        };
-        self.answer_waiting(now, mgid, false);
-        let mut held = membership.held | self.withdraw(now, membership.state);
-        if self.port.is_shared(mgid, membership.pkey) {
-            held &= JoinState::SEND_ONLY_NON_MEMBER.0;
-        }
-        if held == 0 || membership.state == State::Lost {
-            return;
-        }
-        self.ask_to_leave(now, mgid, JoinState(held));
-    }
-
-    fn ask_to_leave(&mut self, now: Instant, mgid: Gid, state: JoinState) {
-        let leave = Request::leave(mgid, self.port.gid, state);
-        self.ask(now, leave, Purpose::Leave(mgid, state));
-    }
-
-    /// The subnet administrator refuses a request with a bit that the port does not have, and ends no membership.
-    /// The port cannot know whether a request without an answer has set its bit: each bit gets a request.
-    pub(super) fn leave_refused(
-        &mut self,
-        now: Instant,
-        mgid: Gid,
-        state: JoinState,
-        why: Failure,
-    ) {
-        if why == Failure::Status(status::REQ_INVALID) && state.0.count_ones() > 1 {
-            let bits = (0..u8::BITS).map(|n| state.0 & 1 << n);
-            for bit in bits.filter(|bit| *bit != 0) {
-                self.ask_to_leave(now, mgid, JoinState(bit));
-            }
-            return;
-        }
-        log::debug!("the subnet administrator did not end a membership of {mgid}: {why}");
-    }
-
     /// Sends the open requests for memberships anew: an answer on its way is from before the loss.
     pub(super) fn ask_again(&mut self, now: Instant) {
         let groups = self.groups.iter();
@@ -260,25 +203,6 @@ impl Subnet {
                 self.set_state(mgid, State::Lost);
                 self.request_and_answer(now, mgid, attempt);
             }
-        }
-    }
-
-    /// Leaves all groups: the port closes.
-    pub fn leave_all(&mut self, now: Instant) {
-        for mgid in self.groups.keys().copied().collect::<Vec<_>>() {
-            self.leave(now, mgid);
-        }
-    }
-
-    /// Leaves the groups to which the port has sent nothing for [`SENDER_IDLE`].
-    pub(super) fn leave_idle(&mut self, now: Instant) {
-        let is_over = |state| matches!(state, State::Member(_) | State::Lost);
-        let is_idle =
-            |m: &Membership| !m.receives && is_over(m.state) && now.since(m.used) >= SENDER_IDLE;
-        let groups = self.groups.iter();
-        let idle = groups.filter(|(_, membership)| is_idle(membership));
-        for mgid in idle.map(|(mgid, _)| *mgid).collect::<Vec<_>>() {
-            self.leave(now, mgid);
         }
     }
 
@@ -464,6 +388,7 @@ impl Subnet {
                     None => self.refused(mgid, attempt),
                 }
             }
+            Err(why) if why.is_undecided() => self.unanswered(now, mgid, attempt, why),
             Err(why) => self.failed(mgid, why.to_string()),
         };
         self.answer(now, mgid, receives, joined);
@@ -547,6 +472,7 @@ impl Subnet {
             return Joined::Refused("the group was left".into());
         };
         membership.state = State::Member(now);
+        self.unanswered.answered();
         let known = match attempt {
             // The kernel is the full member. The answer has no JoinState, as the question has no SM_Key.
             Attempt::Adopt => !JoinState::FULL.0,
@@ -611,13 +537,17 @@ impl Subnet {
             let path = membership.record.as_ref().and_then(group_path);
             return match (membership.state, path) {
                 (State::Member(_), Some(path)) => Some(Ok(path)),
-                (State::Lost, _) if !membership.receives => {
+                (State::Lost | State::Unanswered(_), _) if !membership.receives => {
                     membership.sends = true;
                     self.rejoin(now, mgid);
                     None
                 }
-                // The owner joins the group again.
-                (State::Lost, Some(path)) => Some(Ok(path)),
+                // The group is joined again.
+                (State::Lost | State::Unanswered(_) | State::Waiting, Some(path))
+                    if membership.receives =>
+                {
+                    Some(Ok(path))
+                }
                 _ => {
                     membership.sends = true;
                     None

@@ -9,6 +9,7 @@ mod groups;
 mod hostile;
 mod leaving;
 mod reports;
+mod unanswered;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -278,6 +278,38 @@ fn groups_are_joined_again_after_a_port_was_down_for_a_moment() {
     run(a_short_loss_of_the_port);
 }
 
+/// The subnet manager has lost its tables, and configures the subnet for longer than all tries of a request.
+fn a_silent_administrator() {
+    let mut rig = Rig::new("silent");
+    rig.join();
+    rig.answers();
+    rig.sa().restart();
+    rig.sa().faults.silent = true;
+    rig.port
+        .event(AsyncEvent::ClientReregister(rig.port.config.port))
+        .unwrap();
+    assert_eq!(rig.port.process_subnet(), [PortEvent::ClientReregister]);
+    rig.join();
+    let timed_out = |rig: &Rig| {
+        let administration = rig.port.administration.as_ref().unwrap();
+        administration.subnet.counts().timed_out > 0
+    };
+    while !timed_out(&rig) {
+        assert_eq!(rig.port.process_subnet(), []);
+        assert!(rig.port.groups.has_member(broadcast(), rig.endpoint));
+        thread::sleep(Duration::from_millis(10));
+    }
+    rig.sa().faults.silent = false;
+    let answers = rig.answers();
+    assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
+    assert!(rig.is_member());
+}
+
+#[test]
+fn a_queue_pair_stays_attached_while_the_administrator_does_not_answer() {
+    run(a_silent_administrator);
+}
+
 fn a_while_without_the_gid() {
     let (_ns, _device, mut port) = on_ethernet("no-gid");
     let id = endpoint_of(&mut port);
