@@ -51,6 +51,8 @@ pub struct AdministeredPort {
     trouble: Option<String>,
     /// The subnet administrator has no membership of the port any more.
     lost: bool,
+    /// The subnet administrator has forgotten some memberships, which count as lost already.
+    forgotten: bool,
     /// Unanswered requests for groups.
     requested: GroupRequests,
 }
@@ -120,6 +122,7 @@ impl AdministeredPort {
             wake,
             trouble,
             lost: false,
+            forgotten: false,
             requested: GroupRequests::default(),
         };
         // The first `process` sets the timer.
@@ -161,13 +164,14 @@ impl AdministeredPort {
         self.administration.set_port(clock(), local);
     }
 
-    /// Has all groups joined again if the subnet administrator has lost them.
+    /// Has all groups joined again if the subnet administrator has lost some.
     fn follow_loss(&mut self) -> Option<PortEvent> {
-        if !self.lost || self.trouble.is_some() {
+        if !(self.lost || self.forgotten) || self.trouble.is_some() {
             return None;
         }
-        self.lost = false;
-        self.administration.subnet.changed(clock(), true);
+        self.forgotten = false;
+        let lost = std::mem::take(&mut self.lost);
+        self.administration.subnet.changed(clock(), lost);
         self.inner.age_paths();
         self.administration.subscribe_soon(clock());
         Some(PortEvent::ClientReregister)
@@ -193,7 +197,7 @@ impl AdministeredPort {
                 SubnetEvent::Group { mgid, joined } => {
                     events.extend(self.group_answered(mgid, &joined));
                 }
-                SubnetEvent::Forgotten => self.lost = true,
+                SubnetEvent::Forgotten => self.forgotten = true,
                 SubnetEvent::Path { destination, path } => paths.push((destination, path)),
             }
         }

@@ -95,7 +95,8 @@ pub enum SubnetEvent {
         /// The path.
         path: Result<SubnetPath, Unreachable>,
     },
-    /// The answer to [`Subnet::check`]: the subnet administrator has forgotten a membership of the port.
+    /// The answer to [`Subnet::check`]: the subnet administrator has forgotten memberships of the port. The next join of
+    /// each of these groups asks again; the port has its other memberships still, and ends them when it leaves.
     Forgotten,
 }
 

@@ -588,11 +588,15 @@ impl Subnet {
             Err(Failure::Status(status::NO_RECORDS)) => BTreeSet::new(),
             Err(_) => return,
         };
-        let is_forgotten = |(mgid, membership): (&Gid, &Membership)| {
+        let mut any = false;
+        for (mgid, membership) in &mut self.groups {
             let was_member = matches!(membership.state, State::Member(since) if since <= asked);
-            was_member && !known.contains(mgid)
-        };
-        if self.groups.iter().any(is_forgotten) {
+            if was_member && !known.contains(mgid) {
+                membership.lose();
+                any = true;
+            }
+        }
+        if any {
             self.events.push_back(SubnetEvent::Forgotten);
         }
     }

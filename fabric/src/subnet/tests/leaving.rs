@@ -176,3 +176,30 @@ fn a_group_of_a_partition_without_an_interface_of_the_kernel_is_left() {
     world.run(Duration::from_secs(1));
     assert_eq!(world.sa.member(broadcast, 0), 0);
 }
+
+/// A question for the memberships finds that one is missing.
+#[test]
+fn a_sender_whose_membership_is_known_still_leaves_after_the_loss_of_another() {
+    let mut world = world();
+    assert!(is_now(&world.joined(0, group(1))));
+    world.path(0, to_group(group(2))).unwrap();
+    assert_eq!(world.sa.member(group(2), 0), 8);
+    world.sa.groups.remove(&group(1));
+    world.now = world.now.after(Duration::from_secs(1));
+    let now = world.now;
+    world.ports[0].check(now);
+    world.run(Duration::from_secs(5));
+    assert!(world.events[0].contains(&SubnetEvent::Forgotten));
+    // As the owners do.
+    let now = world.now;
+    world.ports[0].changed(now, false);
+    for mgid in [broadcast(), group(1)] {
+        assert!(is_now(&world.joined(0, mgid)));
+        assert_eq!(world.sa.member(mgid, 0), 1);
+    }
+    world.now = world.now.after(super::super::groups::SENDER_IDLE);
+    let now = world.now;
+    world.ports[0].handle_timeout(now);
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.sa.member(group(2), 0), 0);
+}

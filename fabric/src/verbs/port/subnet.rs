@@ -20,6 +20,8 @@ pub(super) struct SubnetChange {
     pub paths: bool,
     /// The subnet administrator has no membership of the port any more.
     pub memberships: bool,
+    /// The subnet administrator has forgotten some memberships, which count as lost already.
+    pub forgotten: bool,
 }
 
 impl SubnetChange {
@@ -27,6 +29,7 @@ impl SubnetChange {
     pub const ALL: SubnetChange = SubnetChange {
         paths: true,
         memberships: true,
+        forgotten: false,
     };
 }
 
@@ -227,7 +230,7 @@ impl VerbsPort {
                             events.extend(self.group_answered(mgid, &joined));
                         }
                         SubnetEvent::Path { destination, path } => paths.push((destination, path)),
-                        SubnetEvent::Forgotten => self.subnet_change = SubnetChange::ALL,
+                        SubnetEvent::Forgotten => self.subnet_change.forgotten = true,
                     }
                 }
             }
@@ -254,7 +257,7 @@ impl VerbsPort {
         administration.subnet.changed(clock(), change.memberships);
         self.flushes += 1;
         self.publish();
-        if !change.memberships {
+        if !change.memberships && !change.forgotten {
             return Vec::new();
         }
         if let Some(administration) = &mut self.administration {
