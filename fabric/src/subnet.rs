@@ -26,7 +26,7 @@ use crate::mad::MAD_LEN;
 use crate::mad::sa::{JoinState, Notice, trap};
 use crate::sa::{Client, ClientConfig, Counts, Event, Failure, Request, Response, TransactionId};
 use abilities::SendOnlyFullMember;
-use groups::{Membership, Unanswered};
+use groups::{Doubtful, Membership, Unanswered};
 use paths::Paths;
 
 pub use groups::GroupMembership;
@@ -138,6 +138,7 @@ pub struct Subnet {
     send_only_full_member: SendOnlyFullMember,
     groups: BTreeMap<Gid, Membership>,
     unanswered: Unanswered,
+    doubtful: BTreeMap<Gid, Doubtful>,
     paths: Paths,
     /// Traps whose subscriptions have failed.
     unsubscribed: BTreeSet<u16>,
@@ -163,6 +164,7 @@ impl Subnet {
             send_only_full_member: SendOnlyFullMember::Unknown,
             groups: BTreeMap::new(),
             unanswered: Unanswered::new(),
+            doubtful: BTreeMap::new(),
             paths: Paths::default(),
             unsubscribed: BTreeSet::new(),
             subscription: Backoff::new(FIRST_SUBSCRIPTION, LONGEST_SUBSCRIPTION),
@@ -185,6 +187,7 @@ impl Subnet {
             self.send_only_full_member = SendOnlyFullMember::Unknown;
             self.groups.clear();
             self.unanswered = Unanswered::new();
+            self.doubtful.clear();
             self.paths = Paths::default();
         }
         self.port = port;

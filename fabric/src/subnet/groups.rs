@@ -13,6 +13,7 @@ use crate::group::{GroupParameters, Joined};
 use crate::mad::sa::{JoinState, McMemberRecord, mc_member, status};
 use crate::sa::{Failure, GroupJoin, Request, Response, TransactionId};
 
+pub(super) use leaving::Doubtful;
 pub(super) use unanswered::Unanswered;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::{Gid, Instant};
+use proto::{Gid, Instant, PKey};
 
 use super::{Attempt, Membership, State};
 use crate::mad::sa::{JoinState, status};
@@ -13,21 +13,65 @@ use crate::subnet::{Purpose, Subnet};
 /// half of this time.
 pub(in crate::subnet) const SENDER_IDLE: Duration = Duration::from_secs(600);
 
+/// Time after which a join without an answer is taken back if nobody has repeated it. Owners repeat within 16 s: a slow
+/// subnet administrator shall not end memberships, and their groups, only to begin them anew.
+const TAKEN_BACK: Duration = Duration::from_secs(60);
+
+/// The membership that a join without an answer may have begun. A port has some hundred at most: its requests in flight
+/// are limited, and each ends without an answer after 6 s.
+#[derive(Debug)]
+pub(in crate::subnet) struct Doubtful {
+    since: Instant,
+    pkey: PKey,
+    held: u8,
+}
+
 impl Subnet {
+    /// A first join got no answer. The subnet administrator may have received it, and only the answers are lost.
+    pub(super) fn doubt(&mut self, now: Instant, mgid: Gid, attempt: Attempt) {
+        let Some(membership) = self.groups.get(&mgid) else {
+            return;
+        };
+        let doubtful = Doubtful {
+            since: now,
+            pkey: membership.pkey,
+            held: membership.held | attempt.join_state().0,
+        };
+        if doubtful.held != 0 {
+            self.doubtful.insert(mgid, doubtful);
+        }
+    }
+
+    /// Takes back the joins without an answer that nobody has repeated for this time.
+    fn take_back(&mut self, now: Instant, after: Duration) {
+        let old = self
+            .doubtful
+            .extract_if(.., |_, doubtful| now.since(doubtful.since) >= after);
+        for (mgid, doubtful) in old.collect::<Vec<_>>() {
+            self.end(now, mgid, doubtful.pkey, doubtful.held);
+        }
+    }
+
     /// Ends the membership: no endpoint receives the group's packets any more.
     pub fn leave(&mut self, now: Instant, mgid: Gid) {
         let Some(membership) = self.forget(mgid, "the group was left") else {
             return;
         };
         self.answer_waiting(now, mgid, false);
-        let mut held = membership.held | self.withdraw(now, membership.state);
-        if self.port.is_shared(mgid, membership.pkey) {
+        let held = membership.held | self.withdraw(now, membership.state);
+        if membership.state != State::Lost {
+            self.end(now, mgid, membership.pkey, held);
+        }
+    }
+
+    /// Ends the memberships of these bits, except those that the kernel may have, too.
+    fn end(&mut self, now: Instant, mgid: Gid, pkey: PKey, mut held: u8) {
+        if self.port.is_shared(mgid, pkey) {
             held &= JoinState::SEND_ONLY_NON_MEMBER.0;
         }
-        if held == 0 || membership.state == State::Lost {
-            return;
+        if held != 0 {
+            self.ask_to_leave(now, mgid, JoinState(held));
         }
-        self.ask_to_leave(now, mgid, JoinState(held));
     }
 
     fn ask_to_leave(&mut self, now: Instant, mgid: Gid, state: JoinState) {
@@ -59,10 +103,12 @@ impl Subnet {
         for mgid in self.groups.keys().copied().collect::<Vec<_>>() {
             self.leave(now, mgid);
         }
+        self.take_back(now, Duration::ZERO);
     }
 
     /// Leaves the groups to which the port has sent nothing for [`SENDER_IDLE`].
     pub(in crate::subnet) fn leave_idle(&mut self, now: Instant) {
+        self.take_back(now, TAKEN_BACK);
         let is_over =
             |state| matches!(state, State::Member(_) | State::Lost | State::Unanswered(_));
         let is_idle =
@@ -75,14 +121,16 @@ impl Subnet {
     }
 
     /// Cancels the open requests to leave a group that would end this membership, too: they may be sent again after
-    /// the join. Returns their bits of JoinState: perhaps none of the requests has reached the subnet administrator.
+    /// the join. Returns their bits of JoinState: perhaps none of the requests has reached the subnet administrator. Also
+    /// those of an earlier join without an answer.
     pub(super) fn withdraw_leaves(&mut self, now: Instant, mgid: Gid, attempt: Attempt) -> u8 {
         let joined = match attempt {
             // The membership that the kernel has requested.
             Attempt::Adopt => JoinState::FULL,
             attempt => attempt.join_state(),
         };
-        let mut bits = 0;
+        let doubtful = self.doubtful.remove(&mgid);
+        let mut bits = doubtful.map_or(0, |doubtful| doubtful.held);
         let leaves = self.requests.extract_if(|_, purpose| match purpose {
             Purpose::Leave(of, state) if *of == mgid && state.0 & joined.0 != 0 => {
                 bits |= state.0;

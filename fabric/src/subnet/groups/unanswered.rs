@@ -67,6 +67,7 @@ impl Subnet {
     ) -> Joined {
         let membership = self.groups.get_mut(&mgid);
         let Some(membership) = membership.filter(|m| m.record.is_some()) else {
+            self.doubt(now, mgid, attempt);
             return self.failed(mgid, why.to_string());
         };
         log::debug!("the join of {mgid} is repeated: {why}");

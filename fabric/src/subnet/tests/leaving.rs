@@ -203,3 +203,42 @@ fn a_sender_whose_membership_is_known_still_leaves_after_the_loss_of_another() {
     world.run(Duration::from_secs(5));
     assert_eq!(world.sa.member(group(2), 0), 0);
 }
+
+/// Nobody repeats the join: the host does not want the group any more.
+#[test]
+fn a_join_whose_answers_were_lost_is_taken_back() {
+    let mut world = world();
+    let sweep = |world: &mut World, seconds| {
+        world.run(Duration::from_secs(20));
+        world.now = world.now.after(Duration::from_secs(seconds));
+        let now = world.now;
+        world.ports[0].handle_timeout(now);
+        world.run(Duration::from_secs(5));
+    };
+    // What the administrator can do is known.
+    world.path(0, to_group(group(4))).unwrap();
+    let late = Duration::from_secs(3600);
+    world.sa.faults.delay = late;
+    assert!(matches!(world.joined(0, group(1)), Joined::Refused(_)));
+    assert!(world.path(0, to_group(group(2))).is_err());
+    let members = |world: &World| [1, 2].map(|n| world.sa.member(group(n), 0));
+    assert_eq!(members(&world), [1, 8]);
+    world.sa.faults.delay = Duration::ZERO;
+    sweep(&mut world, 60);
+    assert_eq!(members(&world), [0, 0]);
+    // A repeated join keeps the membership.
+    world.sa.faults.delay = late;
+    assert!(matches!(world.joined(0, group(1)), Joined::Refused(_)));
+    world.sa.faults.delay = Duration::ZERO;
+    assert!(is_now(&world.joined(0, group(1))));
+    sweep(&mut world, 60);
+    assert_eq!(members(&world), [1, 0]);
+    // The port closes.
+    world.sa.faults.delay = late;
+    assert!(matches!(world.joined(0, group(3)), Joined::Refused(_)));
+    assert_eq!(world.sa.member(group(3), 0), 1);
+    let now = world.now;
+    world.ports[0].leave_all(now);
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.sa.member(group(3), 0), 0);
+}
