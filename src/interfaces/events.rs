@@ -143,6 +143,12 @@ impl Interfaces {
             }
         }
         self.vnic_port_event(cx, at, &event);
+        // The subnet administrator knows no membership of another GID. Announcements wait for the answer to a join, but
+        // not for a join: all groups are joined in this turn. The client reregister that follows is part of this.
+        if matches!(event, PortEvent::GidChange(_)) && cx.ports[at].port.subnet().is_some() {
+            self.group_sets(at)
+                .for_each(|(_, set)| set.rejoin_all(now(), 0));
+        }
     }
 
     /// The interfaces of a port announce the addresses of the host.

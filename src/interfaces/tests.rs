@@ -33,7 +33,10 @@ fn add(cx: &mut Context, fake: FakePort) -> PortId {
 
 impl Rig {
     fn new(answer: Joined) -> Rig {
-        let fake = FakePort::new().unwrap();
+        Rig::of(FakePort::new().unwrap(), answer)
+    }
+
+    fn of(fake: FakePort, answer: Joined) -> Rig {
         let port = fake.state();
         port.lock().unwrap().answer = answer;
         let (mut interfaces, mut cx) = (Interfaces::default(), Context::open().unwrap());
@@ -106,6 +109,26 @@ fn a_fabric_that_lost_its_registrations_gets_all_joins_again() {
     }
     let joins = rig.joins();
     assert_eq!((joins.len(), joins[0]), (2, joins[1]));
+}
+
+/// Interfaces announce their addresses at once, and the announcements need the broadcast group.
+#[test]
+fn a_port_with_another_gid_on_a_subnet_joins_its_groups_again_at_once_and_once() {
+    let parameters = GroupParameters::unadministered(QKey::new(1));
+    let fake = FakePort::new().unwrap().on_subnet();
+    let mut rig = Rig::of(fake, Joined::Now(parameters));
+    assert_eq!(rig.joins().len(), 1);
+    let gid = fabric::Gid([7; 16]);
+    for event in [PortEvent::GidChange(gid), PortEvent::ClientReregister] {
+        rig.interfaces.port_event(&mut rig.cx, rig.at, event);
+    }
+    rig.interfaces.tick(&mut rig.cx);
+    assert_eq!(rig.joins().len(), 2);
+    assert_eq!(rig.interfaces.next_group_tick(), None);
+    // Without a subnet, nothing has forgotten the groups.
+    let mut rig = Rig::new(Joined::Now(parameters));
+    rig.event(PortEvent::GidChange(gid));
+    assert_eq!(rig.joins().len(), 1);
 }
 
 /// The carrier of a former daemon is kept while the fabric has not answered, and not after a refusal.

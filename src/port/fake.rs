@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use fabric::port::{
     Capabilities, DeviceAttributes, FabricError, PortAttributes, Resources, UdEndpoint, UdInit,
 };
+use fabric::subnet::{LocalPort, Subnet, SubnetInfo};
 use fabric::{GroupParameters, Joined, PKey, Port, PortEvent, Worker};
-use proto::{EndpointId, Gid, Guid, PortState, QKey, Qpn, Services};
+use proto::{EndpointId, Gid, Guid, IbMtu, PortState, QKey, Qpn, Services};
 
 /// What a test sets and reads of a [`FakePort`].
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct FakePort {
     state: Arc<Mutex<State>>,
     endpoints: Vec<UdEndpoint>,
     pkeys: Vec<PKey>,
+    subnet: Option<Subnet>,
     /// Never readable, and never closed.
     events: (PipeReader, std::io::PipeWriter),
 }
@@ -47,8 +49,22 @@ impl FakePort {
             state: Arc::new(Mutex::new(state)),
             endpoints: Vec::new(),
             pkeys: vec![PKey::DEFAULT],
+            subnet: None,
             events: std::io::pipe()?,
         })
+    }
+
+    /// The port, on a subnet whose administrator has not answered yet.
+    pub fn on_subnet(self) -> FakePort {
+        let local = LocalPort {
+            gid: self.attributes().gid,
+            mtu: IbMtu::B4096,
+            kernel_pkeys: Vec::new(),
+        };
+        FakePort {
+            subnet: Some(Subnet::new(local, [0; 2], true)),
+            ..self
+        }
     }
 
     /// What a test sets and reads while the daemon has the port.
@@ -176,5 +192,12 @@ impl Port for FakePort {
 
     fn resources(&self) -> Resources {
         Resources::default()
+    }
+
+    fn subnet(&self) -> Option<SubnetInfo<'_>> {
+        self.subnet.as_ref().map(|subnet| SubnetInfo {
+            administrator: None,
+            subnet,
+        })
     }
 }
