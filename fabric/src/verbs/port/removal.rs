@@ -81,7 +81,11 @@ impl VerbsPort {
 
     fn try_reopen(&mut self) -> Result<Vec<PortEvent>, FabricError> {
         // `services` would take the agent for that of another program.
-        if self.former_agent.upgrade().is_some_and(|a| a.is_registered()) {
+        if self
+            .former_agent
+            .upgrade()
+            .is_some_and(|a| a.is_registered())
+        {
             let why = "a data thread has not closed the connections of the former device yet";
             return Err(FabricError::Unusable(why.to_owned()));
         }
