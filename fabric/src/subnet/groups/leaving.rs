@@ -44,11 +44,16 @@ impl Subnet {
 
     /// Takes back the joins without an answer that nobody has repeated for this time.
     fn take_back(&mut self, now: Instant, after: Duration) {
-        let old = self
-            .doubtful
-            .extract_if(.., |_, doubtful| now.since(doubtful.since) >= after);
-        for (mgid, doubtful) in old.collect::<Vec<_>>() {
-            self.end(now, mgid, doubtful.pkey, doubtful.held);
+        let mut old = Vec::new();
+        self.doubtful.retain(|mgid, doubtful| {
+            let is_young = now.since(doubtful.since) < after;
+            if !is_young {
+                old.push((*mgid, doubtful.pkey, doubtful.held));
+            }
+            is_young
+        });
+        for (mgid, pkey, held) in old {
+            self.end(now, mgid, pkey, held);
         }
     }
 
