@@ -109,10 +109,14 @@ fn guests_of_libvirt_get_addresses_over_the_fabric() {
                           <source network='fabric'/><model type='virtio'/></interface>";
         start_guest(&on_bridge, "second", of_network);
 
-        // In /dev, all namespaces share the names of macvtaps, which contain the interface's index.
-        let index = 1_000_000 + std::process::id();
-        tapped.ok(&format!("ip link add before index {index} type bridge"));
         let on_macvtap = Shell::open(tapped, 2);
+        // In /dev, all namespaces share the names of macvtaps, which contain the interface's index. An index is one more
+        // than the last one.
+        let before = 50 + std::process::id() % 200;
+        on_macvtap.ok(&format!(
+            "for number in $(seq {before}); do echo link add before$number group 7 type bridge; done | ip -batch -
+            ip link del group 7"
+        ));
         start_libvirt(&on_macvtap);
         start_guest(&on_macvtap, "third", &macvtap);
         [on_bridge, on_macvtap]
