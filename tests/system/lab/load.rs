@@ -2,7 +2,8 @@
 //!
 //! Most tests mostly wait, so many of them run at once. Tests that generate load would disturb each other's
 //! rates and deadlines: only as many run at a time as there are processors. Tests whose result must not
-//! depend on any other load run alone.
+//! depend on any other load run alone, after all others: each time that the machine becomes quiet for one of them,
+//! processors are idle until the slowest of the others has ended. `scripts/test` has threads for tests that wait.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,24 +15,17 @@ struct Running {
     busy: usize,
     /// Labs of tests that do not run alone.
     labs: usize,
-    /// Tests that run alone, or wait for that.
-    alone: usize,
     /// A test runs alone now.
     is_alone: bool,
-    /// New labs wait, so that all tests that wait to run alone can do so, one after the other.
-    drains: bool,
 }
 
-/// While labs end and no new ones begin, processors are idle. So this many tests wait until they can run alone, one
-/// after the other; at the end of the suite, fewer.
-const TOGETHER: usize = 4;
+/// Labs of tests that do not run alone, for each processor.
+const LABS_MAX: usize = 5;
 
 static RUNNING: Mutex<Running> = Mutex::new(Running {
     busy: 0,
     labs: 0,
-    alone: 0,
     is_alone: false,
-    drains: false,
 });
 static CHANGED: Condvar = Condvar::new();
 
@@ -68,7 +62,7 @@ impl Load {
         if IS_ALONE.get() || HAS_TURN.replace(true) {
             return Load { taken: false };
         }
-        let mut running = wait_while(lock(), |r| r.busy >= most());
+        let mut running = wait_while(lock(), |r| r.busy >= processors());
         running.busy += 1;
         Load { taken: true }
     }
@@ -89,7 +83,7 @@ impl Drop for Load {
     }
 }
 
-fn most() -> usize {
+fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
@@ -98,13 +92,10 @@ fn most() -> usize {
 pub struct Alone(());
 
 impl Alone {
-    /// Waits until the labs of all other tests are gone. New labs wait meanwhile if [`TOGETHER`] tests wait here.
+    /// Waits until the labs of all other tests are gone.
     pub fn begin() -> Alone {
         assert_eq!(LABS.get(), 0, "a lab is made after this");
-        let mut running = lock();
-        running.alone += 1;
-        running.drains |= running.alone >= TOGETHER;
-        running = wait_while(running, |r| r.is_alone || r.labs > 0);
+        let mut running = wait_while(lock(), |r| r.is_alone || r.labs > 0);
         running.is_alone = true;
         IS_ALONE.set(true);
         Alone(())
@@ -114,10 +105,7 @@ impl Alone {
 impl Drop for Alone {
     fn drop(&mut self) {
         IS_ALONE.set(false);
-        let mut running = lock();
-        running.is_alone = false;
-        running.alone -= 1;
-        running.drains &= running.alone > 0;
+        lock().is_alone = false;
         CHANGED.notify_all();
     }
 }
@@ -128,7 +116,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Waits while another test runs alone, or several are about to. A test that already has a lab need not wait for
+    /// Waits while another test runs alone, or many tests have labs. A test that already has a lab need not wait for
     /// another lab.
     pub fn begin() -> Presence {
         let own = LABS.get();
@@ -136,7 +124,8 @@ impl Presence {
         if IS_ALONE.get() {
             return Presence { counted: false };
         }
-        let mut running = wait_while(lock(), |r| own == 0 && (r.is_alone || r.drains));
+        let most = LABS_MAX * processors();
+        let mut running = wait_while(lock(), |r| own == 0 && (r.is_alone || r.labs >= most));
         running.labs += 1;
         Presence { counted: true }
     }
