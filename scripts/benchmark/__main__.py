@@ -246,7 +246,9 @@ def main():
     except Failure as failure:
         results["error"] = str(failure)
     report.summarise(results)
-    (args.output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    # A failed run leaves the file of the last good run, to which --add adds.
+    file = f"{name}.failed.json" if "error" in results else f"{name}.json"
+    (args.output / file).write_text(json.dumps(results, indent=1) + "\n")
     if "error" in results:
         print(f"bench: {results['error']}", file=sys.stderr)
         return 2
