@@ -194,9 +194,9 @@ pub(crate) fn of_process() -> Vec<Call> {
     calls
 }
 
-/// Calls that fail as on a kernel without them. First those that make processes, and clone3(2): its flags are in memory, where a filter cannot see them, and without
-/// it C libraries make threads with clone(2). C libraries block all signals during these calls, also SIGSYS, which
-/// would end the process. So these calls fail without a signal.
+/// Calls that fail as on a kernel without them. First those that make processes, and clone3(2): its flags are in
+/// memory, where a filter cannot see them, and without it C libraries make threads with clone(2). C libraries block
+/// all signals during these calls, also SIGSYS, which would end the process. So these calls fail without a signal.
 ///
 /// And inotify_init1(2): libibverbs calls it when it cannot open a device, and would wait up to 5 s for the node
 /// (rdma-core util/open_cdev.c). Meanwhile the control thread would do nothing else.
