@@ -138,17 +138,20 @@ fn next_pcapng<R: Read>(reader: &mut PcapNgReader<R>) -> Result<Option<Frame>, C
         let (interface, ticks, original_len, data) = match block? {
             Block::EnhancedPacket(p) => {
                 // The reader treats ticks of any resolution as nanoseconds.
-                let ticks = p.timestamp.as_nanos() as u64;
+                let ticks = Some(p.timestamp.as_nanos() as u64);
                 (p.interface_id, ticks, p.original_len, p.data.into_owned())
             }
-            Block::SimplePacket(p) => (0, 0, p.original_len, p.data.into_owned()),
+            // Such a packet has no time.
+            Block::SimplePacket(p) => (0, None, p.original_len, p.data.into_owned()),
             _ => continue,
         };
         let interface = reader.interfaces().get(interface as usize).ok_or_else(|| {
             CaptureError::Broken(format!("a packet names the missing interface {interface}"))
         })?;
         return Ok(Some(Frame {
-            time: to_time(ticks, resolution(interface)),
+            time: ticks.map_or(Duration::ZERO, |ticks| {
+                shift(to_time(ticks, resolution(interface)), offset(interface))
+            }),
             link: interface.linktype,
             original_len: original_len as usize,
             data,
@@ -163,6 +166,24 @@ fn resolution(interface: &InterfaceDescriptionBlock<'_>) -> u8 {
         _ => None,
     });
     found.unwrap_or(6)
+}
+
+/// The interface's `if_tsoffset` in seconds, a signed number; 0 if it has none.
+fn offset(interface: &InterfaceDescriptionBlock<'_>) -> i64 {
+    let found = interface.options.iter().find_map(|o| match o {
+        InterfaceDescriptionOption::IfTsOffset(seconds) => Some(seconds.cast_signed()),
+        _ => None,
+    });
+    found.unwrap_or(0)
+}
+
+/// Adds seconds. Times before 1970 become 1970.
+fn shift(time: Duration, seconds: i64) -> Duration {
+    let by = Duration::from_secs(seconds.unsigned_abs());
+    match seconds < 0 {
+        true => time.saturating_sub(by),
+        false => time.saturating_add(by),
+    }
 }
 
 /// Time of ticks. With bit 7 of `resolution` set, a tick is 2^-n seconds, otherwise 10^-n. The resolution is
@@ -191,5 +212,13 @@ mod tests {
         assert_eq!(t(7, 0), Duration::from_secs(7));
         assert!(t(u64::MAX, 0x7f) < Duration::from_secs(2));
         assert!(t(u64::MAX, 0xff) < Duration::from_secs(3));
+    }
+
+    #[test]
+    fn no_offset_overflows() {
+        let second = Duration::from_secs(1);
+        assert_eq!(shift(second, -1), Duration::ZERO);
+        assert_eq!(shift(second, i64::MIN), Duration::ZERO);
+        assert_eq!(shift(Duration::MAX, i64::MAX), Duration::MAX);
     }
 }

@@ -8,7 +8,9 @@ use fabric::soft::icrc::Prefix;
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
-use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use serde_json::Value as Json;
 
@@ -355,23 +357,47 @@ fn malformed_packets_exit_1() {
     assert!(text[1].contains("wrong length field"), "{}", text[1]);
 }
 
-#[test]
-fn pcapng_is_read_like_pcap() {
-    let packet = large_send(0, 0, &[b"hello"]);
+/// A pcapng capture with one packet, of the time 1.5 s.
+fn pcapng(packet: &[u8], options: Vec<InterfaceDescriptionOption<'static>>) -> Vec<u8> {
     let mut writer = PcapNgWriter::new(Vec::new()).unwrap();
-    let interface = InterfaceDescriptionBlock::new(DataLink::RAW, 0);
+    let mut interface = InterfaceDescriptionBlock::new(DataLink::RAW, 0);
+    interface.options = options;
     writer.write_block(&interface.into_block()).unwrap();
     let block = EnhancedPacketBlock {
         interface_id: 0,
         // Number of ticks, here microseconds.
         timestamp: std::time::Duration::from_nanos(1_500_000),
         original_len: packet.len() as u32,
-        data: packet.clone().into(),
+        data: packet.into(),
         options: Vec::new(),
     };
     writer.write_block(&block.into_block()).unwrap();
-    let ng = writer.into_inner();
+    writer.into_inner()
+}
+
+#[test]
+fn pcapng_is_read_like_pcap() {
+    let packet = large_send(0, 0, &[b"hello"]);
+    let ng = pcapng(&packet, Vec::new());
     assert_eq!(lines(&ng), lines(&pcap(&[packet], usize::MAX)));
+}
+
+#[test]
+fn the_offset_of_an_interface_is_part_of_the_time() {
+    let packet = large_send(0, 0, &[b"hello"]);
+    let time = |offset: u64| {
+        let options = vec![InterfaceDescriptionOption::IfTsOffset(offset)];
+        let (_, text) = lines(&pcapng(&packet, options));
+        let words: Vec<&str> = text[0].split_ascii_whitespace().collect();
+        words[1].to_owned()
+    };
+    let back = |seconds: i64| time(seconds.cast_unsigned());
+    assert_eq!(time(0), "1.500000");
+    assert_eq!(time(1000), "1001.500000");
+    assert_eq!(back(-1), "0.500000");
+    assert_eq!(back(-2), "0.000000");
+    assert_eq!(back(i64::MIN), "0.000000");
+    assert!(back(i64::MAX).starts_with("922337203685477"));
 }
 
 #[test]
