@@ -100,6 +100,11 @@ impl Engine {
                     "all addresses in macs of the switch {:?} are in use",
                     config.name
                 );
+                // The port must leave its former switch, which no longer has the port as a member.
+                let given = self.state.members.get(&key);
+                if given.is_some_and(|given| given.vesw != config.id) {
+                    self.release(now, key);
+                }
                 self.refuse(key, what);
                 return;
             }

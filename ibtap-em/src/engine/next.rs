@@ -83,7 +83,13 @@ impl Engine {
         if self.switches.get(&id).is_some_and(|switch| !switch.settled) {
             self.check_settled(now, id);
         }
-        let member = self.state.members.get(&key.vport(index))?;
+        let Some(member) = self.state.members.get(&key.vport(index)) else {
+            // The port was refused. It must not stay on its former switch.
+            let vport = self.agents.get(&key)?.ports.get(&index)?;
+            let elsewhere = |info: &VeswPortInfo| info.vesw_id != 0 && info.vesw_id != id;
+            let delete = vport.exists() && vport.info.as_ref().is_some_and(elsewhere);
+            return delete.then_some(Request::Delete(index));
+        };
         if member.gone || member.vesw != id {
             return None;
         }

@@ -69,6 +69,52 @@ fn too_few_listed_addresses_are_logged_once_and_shown() {
     );
 }
 
+/// The former switch disappears, or stays and has other members.
+#[test]
+fn a_port_for_which_the_new_switch_has_no_address_leaves_the_former_switch() {
+    let moved = |members: &str| {
+        LISTED
+            .replace("\"one\"", "\"two\"")
+            .replace("id = 2", "id = 3")
+            .replace("[\"*\"]", members)
+    };
+    let kept = ONE.replace("[\"*\"]", "[\"n3:1:0\"]");
+    let cases = [
+        (3, moved("[\"*\"]")),
+        (4, kept + &moved("[\"n0:1:0\", \"n1:1:0\", \"n2:1:0\"]")),
+    ];
+    for (nodes, config) in cases {
+        let mut world = World::new(72, nodes, ONE);
+        world.run(5_000);
+        let all: Vec<usize> = (0..nodes).collect();
+        world.assert_joined(&all, 2);
+        let config = crate::config::Config::parse(&config, "t.toml").unwrap();
+        world.engine.configure(world.now, config);
+        world.run(60_000);
+        let on = |vesw: u16| -> Vec<usize> {
+            let mut on = all.clone();
+            on.retain(|n| world.info(*n).vesw_id == vesw);
+            on
+        };
+        assert_eq!((on(3).len(), on(0).len()), (2, 1), "{nodes} nodes");
+        world.assert_joined(&on(3), 3);
+        world.assert_joined(&on(2), 2);
+        let none = node_key(on(0)[0], 0);
+        assert!(!world.engine.state().members.contains_key(&none));
+        let ports = world.engine.ports(world.now, &Default::default()).unwrap();
+        let problems = ports.iter().filter_map(|port| port.problem.as_deref());
+        assert_eq!(
+            problems.collect::<Vec<&str>>(),
+            ["all addresses in macs of the switch \"two\" are in use"]
+        );
+        assert_eq!(world.logged("is not set up"), 1);
+        // The port is left alone from now on.
+        world.take_sets();
+        world.run(60_000);
+        assert_eq!(world.take_sets(), 0, "{nodes} nodes");
+    }
+}
+
 #[test]
 fn an_endpoint_that_answers_with_another_name_is_another_agent() {
     let mut world = World::new(61, 2, ONE);
