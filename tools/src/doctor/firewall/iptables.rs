@@ -104,11 +104,13 @@ fn base(table: &str, name: &str, drops: bool) -> Option<Base> {
     })
 }
 
-/// Words between spaces; a quoted word may contain spaces.
+/// Words between spaces; a quoted word may contain spaces or be empty.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let (mut quoted, mut escaped) = (false, false);
+    // Whether the current word has quotes.
+    let mut had_quotes = false;
     for c in line.chars() {
         match c {
             _ if escaped => {
@@ -116,16 +118,20 @@ fn split(line: &str) -> Vec<String> {
                 escaped = false;
             }
             '\\' => escaped = true,
-            '"' => quoted = !quoted,
+            '"' => {
+                quoted = !quoted;
+                had_quotes = true;
+            }
             ' ' if !quoted => {
-                if !word.is_empty() {
+                if had_quotes || !word.is_empty() {
                     words.push(std::mem::take(&mut word));
                 }
+                had_quotes = false;
             }
             _ => word.push(c),
         }
     }
-    if !word.is_empty() {
+    if had_quotes || !word.is_empty() {
         words.push(word);
     }
     words

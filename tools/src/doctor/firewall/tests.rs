@@ -285,6 +285,13 @@ fn the_hop_limit_of_ip6tables_is_known() {
 }
 
 #[test]
+fn an_empty_comment_of_iptables_hides_nothing() {
+    let rule = |verdict: &str| format!("INPUT -m comment --comment \"\" -j {verdict}");
+    assert_eq!(worst(&ip6tables("ACCEPT", &[&rule("DROP")])), Level::Fail);
+    assert_eq!(worst(&ip6tables("DROP", &[&rule("ACCEPT")])), Level::Ok);
+}
+
+#[test]
 fn chains_that_jump_in_circles_end() {
     let text = r#"{"nftables":[
         {"chain":{"family":"ip6","table":"t","name":"a","hook":"input","prio":0,"policy":"accept","type":"filter"}},
