@@ -19,7 +19,13 @@ pub fn parse(text: &str) -> Result<Vec<Chain>, String> {
     let objects = json["nftables"]
         .as_array()
         .ok_or("the output of nft has no \"nftables\"")?;
-    let mut chains: Vec<Chain> = objects.iter().filter_map(|o| chain(&o["chain"])).collect();
+    let dormant = dormant(objects);
+    let mut chains: Vec<Chain> = objects
+        .iter()
+        .map(|object| &object["chain"])
+        .filter(|chain| !dormant.contains(&(&chain["family"], &chain["table"])))
+        .filter_map(chain)
+        .collect();
     for object in objects {
         let rule = &object["rule"];
         let Some(id) = chain_id(rule, "chain") else {
@@ -33,6 +39,15 @@ pub fn parse(text: &str) -> Result<Vec<Chain>, String> {
         }
     }
     Ok(chains)
+}
+
+/// Family and name of the dormant tables, whose chains are not attached to hooks.
+fn dormant(objects: &[Json]) -> Vec<(&Json, &Json)> {
+    let tables = objects.iter().map(|object| &object["table"]);
+    tables
+        .filter(|table| words(&table["flags"]).iter().any(|flag| flag == "dormant"))
+        .map(|table| (&table["family"], &table["name"]))
+        .collect()
 }
 
 fn chain_id(object: &Json, name: &str) -> Option<ChainId> {

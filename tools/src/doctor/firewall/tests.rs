@@ -292,6 +292,32 @@ fn an_empty_comment_of_iptables_hides_nothing() {
 }
 
 #[test]
+fn dormant_tables_have_no_effect() {
+    let with = |facts: Facts, table: &str| {
+        let text = facts.nft.unwrap().unwrap();
+        let list = format!("\"nftables\":[{{\"table\":{table}}},");
+        nft(&text.replace("\"nftables\":[", &list))
+    };
+    let user = r#"{"match":{"op":"!=","left":{"meta":{"key":"skuid"}},"right":0}}"#;
+    let drops = || input("drop", &[&format!("[{ROCE},{DROP}]")]);
+    let local_users = || output(&[&format!("[{ROCE},{user},{DROP}]")]);
+    for dormant in [r#""dormant""#, r#"["owner","dormant"]"#] {
+        let table = format!(r#"{{"family":"inet","name":"t","flags":{dormant}}}"#);
+        assert_eq!(worst(&with(drops(), &table)), Level::Ok);
+        assert_eq!(of_local_users(&with(local_users(), &table)), [Level::Note]);
+    }
+    for active in [
+        r#"{"family":"inet","name":"t"}"#,
+        r#"{"family":"inet","name":"t","flags":"owner"}"#,
+        r#"{"family":"ip6","name":"t","flags":"dormant"}"#,
+        r#"{"family":"inet","name":"u","flags":"dormant"}"#,
+    ] {
+        assert_eq!(worst(&with(drops(), active)), Level::Fail, "{active}");
+        assert_eq!(of_local_users(&with(local_users(), active)), [Level::Ok]);
+    }
+}
+
+#[test]
 fn chains_that_jump_in_circles_end() {
     let text = r#"{"nftables":[
         {"chain":{"family":"ip6","table":"t","name":"a","hook":"input","prio":0,"policy":"accept","type":"filter"}},
