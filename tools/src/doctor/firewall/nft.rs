@@ -126,7 +126,7 @@ fn steps(expressions: &Json, sets: &Sets<'_>) -> Vec<Step> {
         match name {
             "match" => matching(body, sets, &mut steps),
             "vmap" => select(body, sets, &mut steps),
-            "limit" | "quota" | "connlimit" => steps.push(Step::Match(Condition::Unknown)),
+            "limit" | "quota" | "ct count" => steps.push(Step::Match(Condition::Unknown)),
             "xt" if body["type"] == "match" => steps.push(Step::Match(Condition::Unknown)),
             // These do not decide about the packet.
             "counter" | "log" | "mangle" | "set" | "map" | "comment" | "meter" | "ct helper"

@@ -292,6 +292,19 @@ fn an_empty_comment_of_iptables_hides_nothing() {
 }
 
 #[test]
+fn a_limit_of_connections_is_a_condition() {
+    let ssh =
+        r#"{"match":{"op":"==","left":{"payload":{"protocol":"tcp","field":"dport"}},"right":22}}"#;
+    let limit = r#"{"ct count":{"val":20,"inv":true}}"#;
+    let ssh = format!("[{limit},{ssh},{DROP}]");
+    assert_eq!(worst(&input("accept", &[&ssh])), Level::Ok);
+    let roce = format!("[{ROCE},{DROP}]");
+    assert_eq!(worst(&input("accept", &[&ssh, &roce])), Level::Fail);
+    let limited = format!("[{limit},{ROCE},{DROP}]");
+    assert_eq!(worst(&input("accept", &[&limited])), Level::Note);
+}
+
+#[test]
 fn dormant_tables_have_no_effect() {
     let with = |facts: Facts, table: &str| {
         let text = facts.nft.unwrap().unwrap();
