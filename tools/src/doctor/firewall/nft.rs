@@ -208,7 +208,7 @@ fn select(body: &Json, sets: &Sets<'_>, steps: &mut Vec<Step>) {
         let (name, body) = case[1].as_object().and_then(only)?;
         let action = action(name, body);
         Some(
-            values(field, &case[0], sets)
+            elements(field, &case[0])
                 .into_iter()
                 .map(move |value| (value, action.clone())),
         )
@@ -277,23 +277,26 @@ fn payload(header: &str, name: &str) -> (Option<Field>, Option<Condition>) {
     (field, needs)
 }
 
+/// The values of the right side of a test, which may name a set.
 fn values(field: Field, right: &Json, sets: &Sets<'_>) -> Vec<Value> {
-    let all = |items: &[Json]| {
-        items
-            .iter()
-            .flat_map(|item| values(field, item, sets))
-            .collect()
-    };
-    match right {
-        Json::Array(items) => all(items),
-        Json::String(name) if name.starts_with('@') => match sets.elements("set", &name[1..]) {
-            Some(items) => all(items),
+    match right.as_str().and_then(|text| text.strip_prefix('@')) {
+        Some(name) => match sets.elements("set", name) {
+            Some(items) => items.iter().flat_map(|i| elements(field, i)).collect(),
             None => vec![Value::Unknown],
         },
+        None => elements(field, right),
+    }
+}
+
+/// The values of an element, or of a list of elements. Elements never name a set.
+fn elements(field: Field, json: &Json) -> Vec<Value> {
+    let all = |items: &[Json]| items.iter().flat_map(|i| elements(field, i)).collect();
+    match json {
+        Json::Array(items) => all(items),
         Json::Object(object) => match only(object) {
             Some(("set", Json::Array(items))) => all(items),
             // An element with a counter, a timeout or a comment.
-            Some(("elem", element)) => values(field, &element["val"], sets),
+            Some(("elem", element)) => elements(field, &element["val"]),
             Some(("range", range)) => vec![between(field, range)],
             Some(("prefix", prefix)) => vec![within(prefix)],
             _ => vec![Value::Unknown],

@@ -529,6 +529,15 @@ fn nonsense_is_no_panic() {
     ] {
         assert!(worst(&nft(text)) <= Level::Note, "{text}");
     }
+    // A set that names itself.
+    for element in [r#""@x""#, r#"{"elem":{"val":"@x"}}"#, r#"{"set":["@x"]}"#] {
+        let rule = format!("[{},{DROP}]", ROCE.replace("4791", r#""@x""#));
+        let text = input("accept", &[&rule]).nft.unwrap().unwrap();
+        let set =
+            format!(r#"{{"set":{{"family":"inet","table":"t","name":"x","elem":[{element}]}}}}"#);
+        let text = text.replace("\"nftables\":[", &format!("\"nftables\":[{set},"));
+        assert_eq!(worst(&nft(&text)), Level::Note, "{text}");
+    }
     for text in [
         "*",
         ":",
