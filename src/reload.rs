@@ -50,8 +50,9 @@ pub fn reload(
 }
 
 /// The settings in force of interfaces that the user created, and that the new configuration has with the same parent
-/// and P_Key.
-fn made_by_hand(interfaces: &Interfaces, running: &Config, new: &Config) -> Vec<IpoibConfig> {
+/// and P_Key. The persistence of a TAP that existed before the daemon is the user's: it counts as not configured, so
+/// that neither this reload nor a later one ends it.
+fn made_by_hand(interfaces: &mut Interfaces, running: &Config, new: &Config) -> Vec<IpoibConfig> {
     let is_there = |config: &Config, made: &IpoibConfig| {
         let is_it = |i: &IpoibConfig| {
             i.key() == made.key() && i.parent == made.parent && i.pkey == made.pkey
@@ -62,10 +63,18 @@ fn made_by_hand(interfaces: &Interfaces, running: &Config, new: &Config) -> Vec<
         mode: ip.mode,
         ..ip.spec.clone()
     };
-    let named = interfaces.ips().filter(|(_, ip)| !ip.is_in_unnamed);
-    let all = named.map(|(_, ip)| now(ip));
-    all.filter(|made| !is_there(running, made) && is_there(new, made))
-        .collect()
+    let named = interfaces.ips_mut().filter(|(_, ip)| !ip.is_in_unnamed);
+    let found = named.filter_map(|(interface, ip)| {
+        let made = now(ip);
+        if is_there(running, &made) || !is_there(new, &made) {
+            return None;
+        }
+        if interface.tap.existed() {
+            ip.spec.persist = false;
+        }
+        Some(now(ip))
+    });
+    found.collect()
 }
 
 /// Makes the changes.

@@ -168,6 +168,39 @@ fn a_child_made_by_hand_stays_when_the_file_no_longer_has_it() {
     assert!(!a.has_link("ib0.8001"));
 }
 
+/// The persistence that `ip tuntap add` gives is not taken away.
+#[test]
+fn a_child_made_by_hand_stays_when_the_file_gets_and_loses_it() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let (with, without) = (ib0_with("children = [0x8001]"), ib0_with(""));
+    a.start_config(&without);
+    a.ok("ip tuntap add dev ib0.8001 mode tap");
+    eventually(SOON, "the child", || {
+        (names(a) == ["ib0.8001"]).then_some(())
+    });
+    let persists = || a.ok("ip -d link show dev ib0.8001").contains("persist on");
+    for _ in 0..2 {
+        a.write_config(&with);
+        let (applied, refused) = reload(a, 0);
+        assert_eq!(refused, [""; 0]);
+        let found = "ib0.8001: existed already and is configured now";
+        assert_eq!(applied[0], found);
+        let ends = applied.iter().any(|line| line.contains("persist"));
+        assert!(!ends, "{applied:?}");
+        assert!(persists());
+        a.write_config(&without);
+        let stays = "ib0.8001: no longer configured; it was made by hand and stays as long as ib0";
+        assert_eq!(reload(a, 0).0, [stays]);
+        assert!(persists());
+        assert_eq!(names(a), ["ib0.8001"]);
+    }
+    a.write_config(&with);
+    reload(a, 0);
+    a.stop();
+    assert!(a.has_link("ib0.8001"));
+}
+
 #[test]
 fn p_key_tables_are_set_and_reloaded() {
     let Some(mut lab) = Lab::pair() else { return };
