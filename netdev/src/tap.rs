@@ -100,7 +100,12 @@ impl Tap {
     /// See [`TapError`]. [`TapError::Held`] may disappear after a moment: `ip tuntap add` holds its TAP
     /// briefly.
     pub fn open(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
-        Tap::make_or_attach(options).map_err(TapError::with_holder)
+        let opened = match Tap::make_or_attach(options) {
+            // Its holder released it, or somebody deleted it, after the daemon had looked for it.
+            Err(TapError::Missing(_)) => Tap::make_or_attach(options),
+            opened => opened,
+        };
+        opened.map_err(TapError::with_holder)
     }
 
     fn make_or_attach(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {

@@ -401,6 +401,32 @@ fn the_holder_is_named() {
     });
 }
 
+/// The kernel does not report the holder of a TAP with a single queue before it is opened.
+#[test]
+fn a_tap_that_its_holder_releases_just_now_is_held_or_made_anew() {
+    in_namespace(|| {
+        for round in 0..200 {
+            let held = Tap::open(&options(1, false)).unwrap();
+            let started = Barrier::new(2);
+            let opened = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let held = held;
+                    started.wait();
+                    let began = Instant::now();
+                    while began.elapsed() < Duration::from_micros(round) {}
+                    close(held);
+                });
+                started.wait();
+                Tap::open(&options(1, false))
+            });
+            match opened {
+                Ok(opened) => close(opened),
+                Err(e) => assert!(e.is_held(), "in round {round}: {e}"),
+            }
+        }
+    });
+}
+
 #[test]
 fn a_name_that_cannot_be_a_tap_is_refused() {
     in_namespace(|| {
