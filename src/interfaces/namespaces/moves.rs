@@ -42,6 +42,12 @@ impl Interfaces {
     /// The namespace gets its number before the read, so that the kernel announces all later changes.
     pub fn find(&mut self, cx: &mut Context, id: InterfaceId) -> Option<Link> {
         let interface = self.get(id)?;
+        // An interface of the same name in the daemon's namespace is another one.
+        if interface.namespace.is_some() && has_lost_namespace(&interface.tap) {
+            log::debug!("{}: its network namespace is gone", interface.name);
+            self.forget(cx, id);
+            return None;
+        }
         match locate(&interface.tap, &mut cx.host.netlink, cx.host.home) {
             Found::There(place, there, link) => {
                 self.settle(cx, id, place, there, Some(&link));
