@@ -133,14 +133,15 @@ impl MtuLimits {
     }
 
     /// The MTU of an interface with the MTU `current` after the link's became `datagram`. An MTU equal to
-    /// the link's follows; others are only reduced (`ipoib_mcast_join_finish` in the kernel's driver). In
-    /// connected mode the MTU stays (`ipoib_mcast_carrier_on_task`).
+    /// the link's or to the configured one follows; others, which the administrator has set, are only reduced
+    /// (`ipoib_mcast_join_finish` in the kernel's driver). In connected mode the MTU stays
+    /// (`ipoib_mcast_carrier_on_task`).
     pub fn following(&self, mode: Mode, asked: Option<u32>, current: u32, datagram: u32) -> u32 {
-        match (mode, asked) {
-            (Mode::Connected, _) => current,
-            (Mode::Datagram, Some(asked)) => asked.min(datagram),
-            (Mode::Datagram, None) if current == self.datagram => datagram,
-            (Mode::Datagram, None) => current.min(datagram),
+        let most = |link: u32| asked.map_or(link, |asked| asked.min(link));
+        match mode {
+            Mode::Connected => current,
+            Mode::Datagram if current == most(self.datagram) => most(datagram),
+            Mode::Datagram => current.min(datagram),
         }
     }
 }
@@ -189,12 +190,16 @@ mod tests {
             (Datagram, None, 4092, 1424),
             (Datagram, None, 1000, 1000),
             (Datagram, Some(2044), 2044, 1424),
+            (Datagram, Some(2044), 1000, 1000),
+            (Datagram, Some(2044), 3000, 1424),
             (Connected, None, 65_520, 65_520),
             (Connected, Some(9000), 9000, 9000),
         ] {
             let found = LIMITS.following(mode, asked, before, 1424);
             assert_eq!(found, after, "{mode:?} {asked:?} {before}");
         }
+        // The administrator's MTU stays.
+        assert_eq!(LIMITS.following(Datagram, Some(2044), 1000, 2044), 1000);
         // A reduced MTU grows again.
         let small = MtuLimits {
             datagram: 1424,
