@@ -28,11 +28,8 @@ impl Interfaces {
             there.push(interface.id);
         }
         for id in there {
-            match self.get(id).is_some_and(|i| has_lost_namespace(&i.tap)) {
-                true => self.forget(cx, id),
-                // It has moved, and the notification was lost.
-                false => drop(self.find(cx, id)),
-            }
+            // If it is found, it has moved, and the notification was lost.
+            self.find(cx, id);
         }
     }
 
