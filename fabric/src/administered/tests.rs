@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use proto::{GidChoice, Guid, IbMtu, Lid};
+use proto::{GidChoice, IbMtu, Lid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::simulated::Opener;
@@ -15,7 +15,7 @@ use crate::mad::sa::JoinState;
 use crate::namespace::Namespace;
 use crate::subnet::tests::administrator::Administrator;
 use crate::subnet::tests::{broadcast, group, port_gid};
-use crate::umad::fake::Fake;
+use crate::umad::fake::{Fake, active};
 use crate::umad::{self, LinkState};
 use crate::worker::{AhAttributes, Sent, UdDestination};
 
@@ -47,19 +47,9 @@ fn namespace(case: &str, address: Gid) -> Namespace {
 }
 
 fn attributes() -> umad::PortAttributes {
-    let gid = port_gid(0).0;
     umad::PortAttributes {
-        lid: Lid(0x10),
-        lmc: 0,
-        sm_lid: Lid(1),
-        sm_sl: 0,
-        state: LinkState::Active,
-        gid_prefix: *gid.first_chunk().unwrap(),
-        guid: Guid(*gid.last_chunk().unwrap()),
-        rate: 10,
-        capability_mask: 0,
-        infiniband: true,
         pkeys: vec![PKey::DEFAULT, PKey::new(0)],
+        ..active(port_gid(0))
     }
 }
 

@@ -13,11 +13,28 @@ use zerocopy::IntoBytes;
 
 use super::message::{Buffer, HEADER, MAD, To};
 use super::sys::{Library, PortId};
-use super::{PortAttributes, Umad, UmadError};
-use crate::Lid;
+use super::{LinkState, PortAttributes, Umad, UmadError};
+use crate::{Gid, Lid, PKey};
 
 /// The answers to a sent datagram.
 type Answer = Box<dyn FnMut(&[u8; MAD]) -> Vec<[u8; MAD]> + Send>;
+
+/// An active port of an InfiniBand subnet, whose subnet manager has LID 1.
+pub fn active(gid: Gid) -> PortAttributes {
+    PortAttributes {
+        lid: Lid(0x10),
+        lmc: 0,
+        sm_lid: Lid(1),
+        sm_sl: 0,
+        state: LinkState::Active,
+        gid_prefix: *gid.0.first_chunk().unwrap(),
+        guid: proto::Guid(*gid.0.last_chunk().unwrap()),
+        rate: 10,
+        capability_mask: 0,
+        infiniband: true,
+        pkeys: vec![PKey::DEFAULT],
+    }
+}
 
 /// See the module.
 pub struct Fake {

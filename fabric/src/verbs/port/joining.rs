@@ -229,4 +229,4 @@ impl VerbsPort {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -159,16 +159,16 @@ mod tests {
     use std::time::Duration;
 
     use proto::backoff::Backoff;
-    use proto::{Guid, Instant, Lid, QKey};
+    use proto::{Instant, QKey};
 
     use super::*;
     use crate::namespace::Namespace;
     use crate::port::{Port, UdInit};
-    use crate::umad::fake::Fake as FakeUmad;
-    use crate::umad::{self, LinkState};
+    use crate::umad::fake::{Fake as FakeUmad, active};
     use crate::verbs::config::VerbsConfig;
     use crate::verbs::held::Held;
     use crate::verbs::ibv::fake::Fake;
+    use crate::verbs::port::joining::tests::on_ethernet;
     use crate::verbs::sys::{IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_1024};
 
     fn create_ud(port: &mut VerbsPort, pkey: u16) -> EndpointId {
@@ -217,10 +217,7 @@ mod tests {
 
     /// The last step before the port is complete uses rdma_cm.
     fn another_mtu_while_the_device_is_away() {
-        let _ns = Namespace::loopback("another-mtu");
-        let fake = Arc::new(Fake::default());
-        fake.queue().takes = usize::MAX;
-        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let (_ns, fake, mut port) = on_ethernet("another-mtu");
         let id = create_ud(&mut port, 0xffff);
         close(&mut port);
         let shared = Arc::clone(&port.shared[0]);
@@ -244,10 +241,7 @@ mod tests {
 
     /// The port is switched from Ethernet to InfiniBand while the device is away. The test's machine has no umad.
     fn another_link_layer() {
-        let _ns = Namespace::loopback("link-layer");
-        let fake = Arc::new(Fake::default());
-        fake.queue().takes = usize::MAX;
-        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let (_ns, fake, mut port) = on_ethernet("link-layer");
         let id = create_ud(&mut port, 0xffff);
         let group: Gid = "ff12:401b:ffff::1".parse().unwrap();
         port.change_groups(id, &[group], &[]).unwrap();
@@ -276,10 +270,7 @@ mod tests {
 
     /// The device can be opened each time, and fails at once.
     fn failing_at_once() {
-        let _ns = Namespace::loopback("fails-at-once");
-        let fake = Arc::new(Fake::default());
-        fake.queue().takes = usize::MAX;
-        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let (_ns, _fake, mut port) = on_ethernet("fails-at-once");
         let first = Duration::from_millis(20);
         port.backoff = Backoff::new(first, LONGEST_WAIT);
         for factor in [1, 2, 4, 8] {
@@ -303,24 +294,8 @@ mod tests {
 
     /// The agent of a data thread that still uses the former device is not that of another program.
     fn own_agent() {
-        let _ns = Namespace::loopback("own-agent");
-        let fake = Arc::new(Fake::default());
-        fake.queue().takes = usize::MAX;
-        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
-        let attributes = umad::PortAttributes {
-            lid: Lid(1),
-            lmc: 0,
-            sm_lid: Lid(1),
-            sm_sl: 0,
-            state: LinkState::Active,
-            gid_prefix: [0xfe; 8],
-            guid: Guid([1; 8]),
-            rate: 10,
-            capability_mask: 0,
-            infiniband: true,
-            pkeys: vec![PKey::DEFAULT],
-        };
-        let umad = FakeUmad::new(attributes, |_| Vec::new());
+        let (_ns, _fake, mut port) = on_ethernet("own-agent");
+        let umad = FakeUmad::new(active(Gid([1; 16])), |_| Vec::new());
         let (device, _) = port.device.as_ref().unwrap();
         let held = device.first.cm_agent.register_over(umad.open().unwrap());
         close(&mut port);
@@ -337,10 +312,7 @@ mod tests {
     }
 
     fn two_failed_queries() {
-        let _ns = Namespace::loopback("two-queries");
-        let fake = Arc::new(Fake::default());
-        fake.queue().takes = usize::MAX;
-        let mut port = VerbsPort::open_with(fake.clone(), VerbsConfig::new("fake", 1)).unwrap();
+        let (_ns, fake, mut port) = on_ethernet("two-queries");
         create_ud(&mut port, 0xffff);
         fake.device().fails_queries = true;
         port.looks = u8::MAX;

@@ -15,8 +15,7 @@ use crate::port::UdInit;
 use crate::subnet::LocalPort;
 use crate::subnet::tests::administrator::Administrator;
 use crate::subnet::tests::{broadcast, port_gid};
-use crate::umad::fake::Fake as FakeUmad;
-use crate::umad::{self, LinkState};
+use crate::umad::fake::{Fake as FakeUmad, active};
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::ibv::fake::Fake;
 use crate::verbs::ibv::{AsyncEvent, LinkLayer};
@@ -32,7 +31,7 @@ struct Rig {
 }
 
 /// A port on Ethernet, in a namespace of its own.
-fn on_ethernet(namespace: &str) -> (Namespace, Arc<Fake>, VerbsPort) {
+pub fn on_ethernet(namespace: &str) -> (Namespace, Arc<Fake>, VerbsPort) {
     let ns = Namespace::loopback(namespace);
     let device = Arc::new(Fake::default());
     device.queue().takes = usize::MAX;
@@ -55,20 +54,7 @@ impl Rig {
         let sa = Arc::new(Mutex::new(Administrator::new(1)));
         let of_fake = Arc::clone(&sa);
         let gid = port_gid(0);
-        let attributes = umad::PortAttributes {
-            lid: Lid(0x10),
-            lmc: 0,
-            sm_lid: Lid(1),
-            sm_sl: 0,
-            state: LinkState::Active,
-            gid_prefix: *gid.0.first_chunk().unwrap(),
-            guid: proto::Guid(*gid.0.last_chunk().unwrap()),
-            rate: 10,
-            capability_mask: 0,
-            infiniband: true,
-            pkeys: vec![PKey::DEFAULT],
-        };
-        let umad = FakeUmad::new(attributes, move |mad| {
+        let umad = FakeUmad::new(active(gid), move |mad| {
             let answers = of_fake.lock().unwrap().answer(0, mad);
             answers.into_iter().map(|(_, answer)| answer).collect()
         });
