@@ -141,9 +141,7 @@ impl Daemon {
 
     /// Takes over existing children at the start.
     fn find_children(&mut self) {
-        for id in self.interfaces.ip_ids(|_, ip| ip.parent.is_none()) {
-            children::look_for_children(&mut self.interfaces, &mut self.cx, id);
-        }
+        self.interfaces.look_around(&mut self.cx, |_, _| true);
         children::adopt_due(&mut self.interfaces, &mut self.cx);
     }
 

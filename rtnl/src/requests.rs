@@ -11,7 +11,6 @@ use crate::Error;
 use crate::address::{self, Address};
 use crate::arguments::check_name;
 use crate::link::{self, Link};
-use crate::stacking::{self, Stacking};
 use crate::transport::{Message, Transport};
 
 const RTM_NEWLINK: u16 = libc::RTM_NEWLINK;
@@ -96,18 +95,6 @@ impl Requests {
         let mut links = self.transport.dump("list interfaces", query, link_of)?;
         links.sort_by_key(|link| link.index);
         Ok(links)
-    }
-
-    /// The interfaces stacked on an interface, as far as this namespace shows.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; errors of the socket.
-    pub fn stacking(&mut self, ifindex: u32) -> Result<Stacking, Error> {
-        let links = self.links()?;
-        stacking::on(&links, ifindex).ok_or_else(|| Error::NotFound {
-            what: format!("read interface {ifindex}"),
-            reason: String::new(),
-        })
     }
 
     /// The IPv4 and IPv6 addresses of an interface, in the kernel's order; empty if the interface does not

@@ -32,11 +32,11 @@ impl Stacking {
     }
 }
 
-/// Finds the stacking on the interface `ifindex` in the list of all interfaces of its namespace; `None` if
-/// the list lacks it.
-pub(crate) fn on(links: &[Link], ifindex: u32) -> Option<Stacking> {
-    let link = links.iter().find(|link| link.index == ifindex)?;
-    Some(on_link(links, link, 0))
+impl Stacking {
+    /// The stacking on the interface `link`; `links` has all interfaces of its namespace.
+    pub fn on(links: &[Link], link: &Link) -> Stacking {
+        on_link(links, link, 0)
+    }
 }
 
 fn on_link(links: &[Link], link: &Link, depth: usize) -> Stacking {

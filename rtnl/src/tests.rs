@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 
-use crate::stacking::{self, Stacking};
+use crate::stacking::Stacking;
 use crate::transport::messages;
 use crate::{EthtoolEvent, Link, Vlan, address, ethtool, link, nsid, saved};
 
@@ -117,7 +117,7 @@ fn upper_interfaces_of_all_kinds_are_found() {
     let on_ib0 = |master, others: &[Link]| {
         let mut links = vec![stacked(7, "ib0", "tun", master, 0)];
         links.extend_from_slice(others);
-        stacking::on(&links, 7).unwrap()
+        Stacking::on(&links, &links[0])
     };
     let ovs = stacked(8, "ovs-system", "openvswitch", 0, 0);
     assert_eq!(on_ib0(8, &[ovs]), Stacking::Other("ovs-system".into()));
@@ -137,7 +137,6 @@ fn upper_interfaces_of_all_kinds_are_found() {
     let bond = stacked(8, "bond0", "bond", 0, 0);
     assert_eq!(on_ib0(8, &[bond, tap]), Stacking::Macvlan("mt0".into()));
     assert_eq!(on_ib0(0, &[]), Stacking::None);
-    assert_eq!(stacking::on(&[], 7), None);
 }
 
 #[test]
@@ -146,7 +145,7 @@ fn a_loop_of_masters_ends() {
         stacked(7, "bond0", "bond", 8, 0),
         stacked(8, "bond1", "bond", 7, 0),
     ];
-    assert!(stacking::on(&links, 7).unwrap().has_guests());
+    assert!(Stacking::on(&links, &links[0]).has_guests());
 }
 
 #[test]

@@ -10,20 +10,23 @@ use super::Ethernet;
 use crate::interface::Interface;
 
 impl Ethernet {
-    /// Reads which interface is stacked on the VNIC. Guests may send larger frames than the host. Groups of
-    /// guests and of a multicast router are not known; groups of a bond are announced for the bond.
-    pub fn read_stacking(&mut self, interface: &mut Interface, netlink: &mut Requests) {
-        interface.inside(netlink, |interface, netlink| {
-            let ifindex = interface.ifindex;
-            let stacking = netlink.stacking(ifindex).unwrap_or(Stacking::None);
-            self.bonded = matches!(stacking, Stacking::Bond(_));
-            let stacked = stacking.has_guests();
-            if std::mem::replace(&mut self.stacked, stacked) != stacked {
+    /// The stacking on the VNIC was read. Guests may send larger frames than the host. Groups of guests and of a
+    /// multicast router (`allmulti`) are not known; groups of a bond are announced for the bond.
+    pub fn stacking_seen(
+        &mut self,
+        interface: &mut Interface,
+        stacking: &Stacking,
+        allmulti: bool,
+        netlink: &mut Requests,
+    ) {
+        self.allmulti = allmulti;
+        self.bonded = matches!(stacking, Stacking::Bond(_));
+        let stacked = stacking.has_guests();
+        if std::mem::replace(&mut self.stacked, stacked) != stacked {
+            interface.inside(netlink, |interface, netlink| {
                 interface.set_gso_max(netlink, self.gso_max());
-            }
-            let link = netlink.link_by_index(ifindex);
-            self.allmulti = link.is_ok_and(|link| link.allmulti > 0);
-        });
+            });
+        }
     }
 
     /// Takes the host's memberships on the interface: IP groups, and the group addresses that the interface

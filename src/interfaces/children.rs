@@ -6,7 +6,7 @@ mod judge;
 mod left;
 mod make;
 
-pub use adopt::{ChildCandidates, adopt_due, look_for_children};
+pub use adopt::{ChildCandidates, adopt_due, links_listed};
 pub use judge::Verdict;
 pub use left::{adopt_left, look_for_left, take_left};
 
@@ -125,7 +125,7 @@ pub fn parent_renamed(interfaces: &mut Interfaces, cx: &mut Context, parent: Int
         }
         interfaces.renew_alias(cx, child);
     }
-    look_for_children(interfaces, cx, parent);
+    interfaces.look_around(cx, |interface, _| interface.id == parent);
 }
 
 /// Adds an event about the parent of a child.

@@ -6,7 +6,7 @@ use rtnl::{Event, Notice};
 
 use crate::datapath::now;
 use crate::interface::{InterfaceId, Place, Subject};
-use crate::interfaces::{Context, Interfaces, Payload, children, vlans};
+use crate::interfaces::{Context, Interfaces, Payload, vlans};
 use crate::port::{PortId, Ports};
 
 /// After ClientReregister, all nodes join their groups again. Each starts within this time in milliseconds,
@@ -70,9 +70,8 @@ impl Interfaces {
             Event::Overrun => {
                 for id in self.ids() {
                     self.reread(cx, id);
-                    children::look_for_children(self, cx, id);
-                    vlans::look_for_links(self, cx, id);
                 }
+                self.look_around(cx, |_, _| true);
             }
         }
     }

@@ -6,11 +6,12 @@
 //! may be behind it, announces the addresses of a bridge above like the interface's own, and joins the
 //! groups of the kernel's multicast routes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipoib::Event;
 use netdev::mroute;
+use rtnl::Stacking;
 
 use crate::datapath::{Command, LinkId, now};
 use crate::interface::{Interface, InterfaceId, Place};
@@ -64,21 +65,46 @@ impl Interfaces {
             .extend(concerned.map(|(interface, _)| interface.id));
     }
 
-    /// Reads which interface is stacked on an interface, and whether the host routes multicast.
-    pub fn read_stacking(&mut self, cx: &mut Context, id: InterfaceId) {
+    /// Reads which interfaces are stacked on the noted interfaces, and whether the host routes multicast through
+    /// them. The list of all interfaces is read once for each namespace, because it may be long.
+    pub fn read_stacking(&mut self, cx: &mut Context) {
+        let mut noted = BTreeMap::<Place, BTreeSet<InterfaceId>>::new();
+        for id in std::mem::take(&mut cx.pending.stacking) {
+            if let Some(interface) = self.get(id) {
+                noted.entry(interface.place).or_default().insert(id);
+            }
+        }
+        for (place, mut ids) in noted {
+            let Some(links) = self.links_at(cx, place) else {
+                continue;
+            };
+            ids.retain(|id| self.stacking_seen(cx, *id, &links));
+            if !ids.is_empty() {
+                self.read_routes(cx, place, &ids);
+            }
+        }
+    }
+
+    /// Takes the links of an interface's namespace; true if multicast routes through the interface matter.
+    fn stacking_seen(&mut self, cx: &mut Context, id: InterfaceId, links: &[rtnl::Link]) -> bool {
         let netlink = &mut cx.host.netlink;
-        match self.both_mut(id) {
-            Some((interface, Payload::Ip(ip))) => {
-                let place = interface.place;
-                if ip.read_stacking(interface, netlink, &cx.ports[interface.port]) {
-                    self.read_routes(cx, place, &BTreeSet::from([id]));
-                }
+        let Some((interface, payload)) = self.both_mut(id) else {
+            return false;
+        };
+        let Some(link) = links.iter().find(|link| link.index == interface.ifindex) else {
+            return false;
+        };
+        let stacking = Stacking::on(links, link);
+        match payload {
+            Payload::Ip(ip) => {
+                ip.stacking_seen(interface, &stacking, netlink, &cx.ports[interface.port]);
+                true
             }
-            Some((interface, Payload::Ethernet(ethernet))) => {
-                ethernet.read_stacking(interface, netlink);
+            Payload::Ethernet(ethernet) => {
+                ethernet.stacking_seen(interface, &stacking, link.allmulti > 0, netlink);
                 self.sync_vnic_groups(cx, id);
+                false
             }
-            None => {}
         }
     }
 
@@ -111,9 +137,7 @@ impl Interfaces {
 
     /// Does the pending and due work of all interfaces.
     pub fn tick(&mut self, cx: &mut Context) {
-        for id in std::mem::take(&mut cx.pending.stacking) {
-            self.read_stacking(cx, id);
-        }
+        self.read_stacking(cx);
         for id in std::mem::take(&mut cx.pending.addresses) {
             self.read_addresses(cx, id);
         }

@@ -17,7 +17,7 @@ impl Interfaces {
         };
         self.link_changed(cx, id, &link);
         if self.ip(id).is_some() {
-            self.read_stacking(cx, id);
+            cx.pending.stacking.insert(id);
             self.read_addresses(cx, id);
             self.sync_groups(cx, id.link());
         }

@@ -4,14 +4,16 @@ mod coalesce;
 mod moves;
 mod names;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use control::config::IpoibConfig;
 use netdev::netns::{self, Namespace};
-use rtnl::Requests;
+use rtnl::{Link, Requests};
 
 use crate::interface::{Interface, InterfaceError, InterfaceId, Place, visit};
-use crate::interfaces::{Context, Interfaces};
+use crate::interfaces::{Context, Interfaces, children, vlans};
+use crate::ip::Ip;
 
 impl Interfaces {
     /// Sends requests to the kernel in an interface's namespace, as [`Interface::inside`].
@@ -39,6 +41,28 @@ impl Interfaces {
         let mut all = self.iter().filter(|(i, _)| i.place == place);
         let there = all.find_map(|(interface, _)| interface.elsewhere())?;
         visit(&there, ask).ok()
+    }
+
+    /// All links of a namespace with interfaces of ours, by index. `None` if they cannot be read.
+    pub fn links_at(&mut self, cx: &mut Context, place: Place) -> Option<Vec<Link>> {
+        let links = self.at_place(cx, place, Requests::links)?;
+        links
+            .inspect_err(|e| log::warn!("cannot read the list of interfaces: {e}"))
+            .ok()
+    }
+
+    /// Looks for existing TAPs that may be children, and for existing VLAN links, in the namespaces of the IPoIB
+    /// interfaces for which `holds` is true.
+    pub fn look_around(&mut self, cx: &mut Context, holds: impl Fn(&Interface, &Ip) -> bool) {
+        let concerned = self.ips().filter(|(interface, ip)| holds(interface, ip));
+        let places: BTreeSet<Place> = concerned.map(|(interface, _)| interface.place).collect();
+        for place in places {
+            let links = self.links_at(cx, place).unwrap_or_default();
+            children::links_listed(self, cx, place, &links);
+            for link in &links {
+                vlans::link_seen(self, cx, place, link);
+            }
+        }
     }
 
     /// The `ip netns` name of an interface's namespace, if it has one.

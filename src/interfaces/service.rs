@@ -66,7 +66,7 @@ impl Interfaces {
         };
         let id = self.serve_ipoib(cx, at, spec, parent, None)?;
         if parent.is_none() {
-            children::look_for_children(self, cx, id);
+            self.look_around(cx, |interface, _| interface.id == id);
         }
         Ok(())
     }
@@ -145,6 +145,7 @@ impl Interfaces {
         }
         children::notify_added(self, cx, id);
         self.reread(cx, id);
+        self.read_stacking(cx);
         // A persistent TAP keeps what `ethtool -C` has set. The configured value comes first.
         if cx.ports[at].moderation.rx_frames == 0 {
             self.read_coalesce(cx, id);

@@ -136,9 +136,11 @@ pub fn sync(interfaces: &mut Interfaces, cx: &mut Context) {
         end(interfaces, cx, id);
     }
     let missing = |ip: &Ip| ip.trunk.is_none() && ip.spec.vlan_pkey;
-    for id in interfaces.ip_ids(|_, ip| missing(ip)) {
-        begin(interfaces, cx, id);
+    let begun = interfaces.ip_ids(|_, ip| missing(ip));
+    for id in &begun {
+        begin(interfaces, cx, *id);
     }
+    interfaces.look_around(cx, |interface, _| begun.contains(&interface.id));
     let trunks = interfaces.ip_ids(|_, ip| ip.trunk.is_some());
     for id in &trunks {
         serve_waiting(interfaces, cx, *id);
@@ -154,20 +156,6 @@ fn begin(interfaces: &mut Interfaces, cx: &mut Context, id: InterfaceId) {
     };
     cx.ports[interface.port].send(|| Command::SetVlans(id.link(), true));
     ip.trunk = Some(Trunk::default());
-    look_for_links(interfaces, cx, id);
-}
-
-/// Looks for existing VLAN links on an interface whose tags select partitions.
-pub fn look_for_links(interfaces: &mut Interfaces, cx: &mut Context, id: InterfaceId) {
-    if interfaces.ip(id).is_none_or(|(_, ip)| ip.trunk.is_none()) {
-        return;
-    }
-    let links = interfaces.inside(cx, id, |i, netlink| (i.place, netlink.links()));
-    if let Some((place, Ok(links))) = links {
-        for link in links {
-            link_seen(interfaces, cx, place, &link);
-        }
-    }
 }
 
 /// Ends VLAN service of an interface.

@@ -128,46 +128,30 @@ impl Ip {
         }
     }
 
-    /// Reads which interface is stacked on the interface; false after an error.
-    pub fn read_stacking(
+    /// The stacking on the interface was read.
+    pub fn stacking_seen(
         &mut self,
         interface: &mut Interface,
+        stacking: &Stacking,
         netlink: &mut Requests,
         port: &PortRuntime,
-    ) -> bool {
-        let was_stacked = self.link.guests.is_stacked();
-        let read = interface.inside(netlink, |interface, netlink| {
-            let stacking = netlink.stacking(interface.ifindex)?;
-            let stacked = stacking.has_guests();
-            let mut own = Vec::new();
-            if stacked != was_stacked {
-                interface.set_gso_max(netlink, self.gso_max_stacked(stacked));
-                if stacked {
-                    own = netlink.addresses(interface.ifindex).unwrap_or_default();
-                }
-            }
-            Ok::<_, rtnl::Error>((stacking, own))
-        });
-        let (stacking, own) = match read {
-            Some(Ok(read)) => read,
-            Some(Err(e)) => {
-                log::debug!("{}: cannot read stacked interfaces: {e}", interface.name);
-                return false;
-            }
-            None => return false,
-        };
+    ) {
         let stacked = stacking.has_guests();
-        if stacked != was_stacked {
-            log::info!("{}: {}", interface.name, describe(&stacking));
-            self.link.guests.set_stacked(now(), stacked);
-            // Without this, packets for the host would wait until the host answers a request for its
-            // addresses.
-            for address in own {
-                port.send(|| Command::HostHas(self.link.id(), address.ip));
-            }
-            self.update_lanes(interface, port);
+        if stacked == self.link.guests.is_stacked() {
+            return;
         }
-        true
+        let own = interface.inside(netlink, |interface, netlink| {
+            interface.set_gso_max(netlink, self.gso_max_stacked(stacked));
+            let own = stacked.then(|| netlink.addresses(interface.ifindex).ok());
+            own.flatten().unwrap_or_default()
+        });
+        log::info!("{}: {}", interface.name, describe(stacking));
+        self.link.guests.set_stacked(now(), stacked);
+        // Without this, packets for the host would wait until the host answers a request for its addresses.
+        for address in own.unwrap_or_default() {
+            port.send(|| Command::HostHas(self.link.id(), address.ip));
+        }
+        self.update_lanes(interface, port);
     }
 
     /// The host's multicast routes through the interface were read.

@@ -341,10 +341,16 @@ fn the_last_state_counts_after_lost_notifications() {
         ip link set ib0 address {former}
         for i in $(seq 3000); do echo \"link set lo alias number-$i\"; done | ip -batch -
         ip link set ib0 address {last}
+        ip link add link ib0 name over0 type macvlan
+        ip tuntap add ib0.8001 mode tap
         kill -CONT {pid}"
     ));
     assert_eq!(done.code, Some(0), "{done:?}");
     eventually(SOON, "the last address", || {
         (a.show("ib0")["mac"] == last).then_some(())
+    });
+    eventually(SOON, "the macvlan and the child", || {
+        let stacked = a.daemon().log().contains("over0 is stacked on it");
+        (stacked && a.ibtap("show ib0.8001").code == Some(0)).then_some(())
     });
 }

@@ -216,10 +216,10 @@ fn refuse_held(link: &Link) -> Result<(), TapError> {
 
 /// Fails if a move would end a relation to other interfaces that cannot be restored.
 fn refuse_taking_part(there: &mut Requests, link: &Link) -> Result<(), TapError> {
-    let part = match there.stacking(link.index)? {
+    let part = match Stacking::on(&there.links()?, link) {
         Stacking::Bond(above) | Stacking::Bridge(above) => format!("is a port of {above}"),
         Stacking::Macvlan(above) | Stacking::Other(above) => format!("has {above} on top"),
-        // `stacking` does not report VRFs, the remaining kind of master.
+        // `Stacking` does not report VRFs, the remaining kind of master.
         Stacking::None | Stacking::Promiscuous if link.master.is_some() => {
             "is part of a VRF".to_owned()
         }

@@ -143,26 +143,13 @@ impl ChildCandidates {
     }
 }
 
-/// Looks for existing TAPs that may be children of an interface.
-pub fn look_for_children(interfaces: &mut Interfaces, cx: &mut Context, parent: InterfaceId) {
-    if interfaces
-        .ip(parent)
-        .is_none_or(|(_, ip)| ip.parent.is_some())
-    {
-        return;
-    }
-    let links = interfaces.inside(cx, parent, |i, netlink| (i.place, netlink.links()));
-    match links {
-        Some((place, Ok(links))) => {
-            for link in links {
-                if interfaces.by_index(place, link.index).is_none() {
-                    let is_stored = cx.host.inherited.has(&link.name);
-                    cx.adoption.candidates.consider(place, &link, is_stored);
-                }
-            }
+/// Notes the TAPs among the links of a namespace that may be children.
+pub fn links_listed(interfaces: &Interfaces, cx: &mut Context, place: Place, links: &[rtnl::Link]) {
+    for link in links {
+        if interfaces.by_index(place, link.index).is_none() {
+            let is_stored = cx.host.inherited.has(&link.name);
+            cx.adoption.candidates.consider(place, link, is_stored);
         }
-        Some((_, Err(e))) => log::warn!("cannot look for children: {e}"),
-        None => {}
     }
 }
 

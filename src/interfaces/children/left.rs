@@ -100,8 +100,8 @@ pub fn adopt_left(interfaces: &mut Interfaces, cx: &mut Context, at: PortId, lef
     }
 }
 
-/// The parent of this name on a port, unless it is in the same namespace: children there are found by
-/// `look_for_children`.
+/// The parent of this name on a port, unless it is in the same namespace: [`Interfaces::look_around`] finds children
+/// there.
 fn parent_of_left(
     interfaces: &Interfaces,
     at: PortId,

@@ -8,7 +8,7 @@ use rtnl::Link;
 
 use crate::datapath::now;
 use crate::interface::{Found, InterfaceId, Names, Place, has_lost_namespace, locate};
-use crate::interfaces::{Context, Interfaces, children};
+use crate::interfaces::{Context, Interfaces};
 use crate::port::PortId;
 
 /// How long in milliseconds the alias of a moved interface waits for the interface to be set up. The kernel sets
@@ -115,11 +115,9 @@ impl Interfaces {
             return false;
         }
         interface.alias_due = Some(now().after(ALIAS_WAIT_MS));
-        if let Some((_, ip)) = self.ip(id)
-            && ip.parent.is_none()
-        {
-            children::look_for_children(self, cx, id);
-        }
+        self.look_around(cx, |interface, ip| {
+            interface.id == id && ip.parent.is_none()
+        });
         true
     }
 
