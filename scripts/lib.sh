@@ -75,6 +75,13 @@ build_release() {
     (cd "$ROOT" && IBTAP_REVISION=$(revision) cargo build --release --workspace --bins)
 }
 
+# complete_build: builds of all tests are faster in few large units, and without data for incremental builds. A developer
+# who builds incrementally keeps that, because other settings would build everything again.
+complete_build() {
+    [ -n "$(ls -A "$TARGET/debug/incremental" 2>/dev/null)" ] \
+        || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=2
+}
+
 # make_guides FOLDER: pages of docs/ for users as man pages of section 7, ibtap-NAME(7). Needs lowdown.
 make_guides() {
     local page name title
