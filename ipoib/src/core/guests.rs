@@ -104,6 +104,17 @@ impl HostSideState {
         self.push(correction);
     }
 
+    /// Queries `target` in the name of the peer `source`, unless the last query was within `pause_ms`.
+    fn ask(&mut self, now: Time, pause_ms: u64, target: IpAddr, source: IpAddr, mac: Mac) {
+        if self.may_ask(now, target, pause_ms) {
+            self.push(HostSide::Ask {
+                target,
+                source,
+                mac,
+            });
+        }
+    }
+
     /// Whether the last query for `ip` was `pause_ms` ago or is forgotten.
     fn may_ask(&mut self, now: Time, ip: IpAddr, pause_ms: u64) -> bool {
         if let Some(at) = self.asked.iter().position(|(asked, _)| *asked == ip) {
@@ -159,8 +170,9 @@ impl Ipoib {
         }
     }
 
-    /// Keeps a packet, built for the host itself, until its guest is known. If no query is possible, the
-    /// host gets it.
+    /// Keeps a packet, built for the host itself, until its guest is known. The host gets the packet if no query is
+    /// possible, or if `l3` has only the beginning of the packet, which cannot be kept: after a query, the guest gets
+    /// the next ones.
     pub(super) fn hold_for_guest(
         &mut self,
         now: Time,
@@ -173,6 +185,12 @@ impl Ipoib {
             return Ok(step);
         }
         let frame = match &step {
+            Step::Packet(ethernet, len) if l3.len() < *len => {
+                let mac = array(ethernet, 6);
+                self.host_side
+                    .ask(now, ASK_AGAIN_MS, ip, header.source, mac);
+                return Ok(step);
+            }
             Step::Packet(ethernet, len) => [&ethernet[..], &l3[..*len]].concat(),
             Step::Frame(len) => self.scratch[..*len].to_vec(),
             Step::Held | Step::Consumed => return Ok(step),

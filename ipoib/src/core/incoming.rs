@@ -150,10 +150,8 @@ impl Ipoib {
         let packet = &l3[..header.len.min(l3.len())];
         let Some(destination) = self.destination(meta, &header)? else {
             let step = self.ip_to(now, meta, ethertype, packet, header, self.config.mac)?;
-            // A DHCP client without an address cannot answer a query. An incomplete packet cannot be kept:
-            // the host gets it, as without an answer.
-            let reply = ethertype == TYPE_IPV4 && dhcp::may_be_reply(packet);
-            if reply || packet.len() < header.len {
+            // A DHCP client without an address cannot answer a query.
+            if ethertype == TYPE_IPV4 && dhcp::may_be_reply(packet) {
                 return Ok(step);
             }
             return self.hold_for_guest(now, step, &header, packet);

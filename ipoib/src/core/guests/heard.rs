@@ -11,7 +11,6 @@ use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
 use crate::guests::{Evicted, Guest, Guests, Standing, TakenFrom};
 use crate::nd::{self, Kind};
-use crate::own::HostSide;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
 use crate::{DropReason, Event, MAC_BROADCAST};
 
@@ -386,13 +385,7 @@ impl Ipoib {
             return;
         }
         let pause_ms = known.map_or(ASK_AGAIN_MS, |_| ASK_ANEW_MS);
-        if self.host_side.may_ask(now, ip, pause_ms) {
-            self.host_side.push(HostSide::Ask {
-                target: ip,
-                source: destination,
-                mac: peer,
-            });
-        }
+        self.host_side.ask(now, pause_ms, ip, destination, peer);
     }
 
     /// Learns the address that DHCP gave to a guest or to the host.

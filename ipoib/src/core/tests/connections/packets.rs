@@ -110,6 +110,36 @@ fn long_messages_are_decided_on_by_their_beginning() {
     assert_eq!(got, Incoming::Dropped(DropReason::TooLong));
 }
 
+/// Nothing smaller may follow: TCP repeats a segment as large as it was.
+#[test]
+fn the_guest_of_a_long_message_is_asked_for_and_gets_the_next_ones() {
+    const GUEST: Mac = [0x52, 0x54, 0, 0, 0, 9];
+    const GUEST_IP: [u8; 4] = [10, 0, 0, 9];
+    let mut c = connected();
+    c.set_stacked(true);
+    let peer = teach(&mut c, b(), IP_B);
+    requested(&mut c, 0, C1, b().gid(), &THEIRS);
+    let long = payload(0x0800, &ipv4(IP_B, GUEST_IP, &[7; 9000]));
+    let goes_to = |c: &mut Ipoib, now| match c.from_connection(now, C1, &long[..256], long.len()) {
+        Incoming::Packet { ethernet, .. } => ethernet[..6].to_vec(),
+        other => panic!("{other:?}"),
+    };
+    let question = arp(1, &peer, IP_B, &[0; 6], GUEST_IP);
+    let question = frame(MAC_BROADCAST, peer, 0x0806, &question);
+    for (now, asked) in [(0, true), (1999, false), (2000, true)] {
+        assert_eq!(goes_to(&mut c, Time(now)), MAC_A);
+        let expected = asked.then_some(&question[..]);
+        assert_eq!(c.poll_tap(Time(now)), expected, "{now}");
+    }
+    let answer = arp(2, &GUEST, GUEST_IP, &peer, IP_B);
+    c.from_tap(
+        Time(2010),
+        &NO_OFFLOAD,
+        &frame(peer, GUEST, 0x0806, &answer),
+    );
+    assert_eq!(goes_to(&mut c, Time(2011)), GUEST);
+}
+
 #[test]
 fn c56_neighbour_discovery_over_a_connection_is_taken() {
     let mut c = connected();
