@@ -278,8 +278,9 @@ impl Connections for FakeFabric {
 
     fn messages(&mut self, _: ConnectionId, len: usize, count: usize) -> Option<Train<'_>> {
         self.state().asked.push(count);
-        let takes = self.state().takes;
-        (takes > 0).then(|| self.lend(count.min(takes).min(self.capacity), empty(len)))
+        let lent = count.min(self.state().takes).min(self.capacity);
+        self.state().takes -= lent;
+        (lent > 0).then(|| self.lend(lent, empty(len)))
     }
 
     /// Lends the maximum number of places: the number lent before is not stored.

@@ -7,7 +7,7 @@ use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 use vnic::packet::Prefix;
 use vnic::port::{Class, Forward, Sizes, Target, Unsent};
 
-use super::super::train::{OpenTrain, Pushed, To};
+use super::super::train::{OpenTrain, Packets, Pushed, To};
 use super::handover::Handover;
 use super::lane::EthernetLane;
 use super::packets::Encapsulated;
@@ -65,7 +65,22 @@ fn send(
     let to = To::Datagrams(lane.base.endpoint, destination);
     match train.push(fabric, &to, &mut packets) {
         Pushed::All => lane.core.count_sent(class, sizes),
-        Pushed::NoRoom => lane.core.count_unsent(Unsent::NoRoom, sizes),
+        Pushed::NoRoom => {
+            let left = packets.remaining();
+            let sent = Sizes {
+                count: sizes.count - left,
+                last: sizes.full,
+                ..sizes
+            };
+            if sent.count > 0 {
+                lane.core.count_sent(class, sent);
+            }
+            let unsent = Sizes {
+                count: left,
+                ..sizes
+            };
+            lane.core.count_unsent(Unsent::NoRoom, unsent);
+        }
     }
 }
 

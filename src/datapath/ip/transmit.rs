@@ -281,7 +281,7 @@ fn datagrams(
     };
     let to = To::Datagrams(lane.base.endpoint, destination);
     let pushed = train.push(fabric, &to, packets);
-    count_pushed(lane, pushed, count, bytes)
+    count_pushed(lane, pushed, packets, count, bytes)
 }
 
 /// Posts packets over a connection. Packets up to the path MTU share a train; larger packets are posted one
@@ -298,7 +298,7 @@ fn messages(
     let path_mtu = fabric.connections().map_or(0, |c| c.path_mtu(connection));
     if packets.full_len() <= path_mtu {
         let pushed = train.push(fabric, &To::Messages(connection), packets);
-        return count_pushed(lane, pushed, count, bytes);
+        return count_pushed(lane, pushed, packets, count, bytes);
     }
     train.flush(fabric);
     let done = message::post(fabric, connection, packets);
@@ -311,13 +311,23 @@ fn messages(
     Fate::Sent
 }
 
-fn count_pushed(lane: &mut IpLane, pushed: Pushed, count: usize, bytes: usize) -> Fate {
+/// Counts the packets of a frame: `count` packets of `bytes` bytes in total, before the push.
+fn count_pushed(
+    lane: &mut IpLane,
+    pushed: Pushed,
+    packets: &dyn Packets,
+    count: usize,
+    bytes: usize,
+) -> Fate {
     match pushed {
         Pushed::All => {
             count_sent(lane, count, bytes);
             Fate::Sent
         }
         Pushed::NoRoom => {
+            // Only the last packet, which was not sent, can be shorter.
+            let sent = count - packets.remaining();
+            count_sent(lane, sent, sent * packets.full_len());
             lane.stats.tx_no_room += 1;
             dropped(lane)
         }

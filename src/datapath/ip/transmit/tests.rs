@@ -117,6 +117,23 @@ fn packets_that_a_connection_refuses_are_dropped_and_counted() {
     assert!(rig.posted().is_empty());
 }
 
+#[test]
+fn packets_before_the_refusal_are_counted() {
+    let mut rig = Rig::new();
+    rig.fabric = FakeFabric::new(2);
+    rig.fabric.state().takes = 2;
+    let cut = VnetHeader {
+        gso_type: GSO_UDP_L4,
+        gso_size: U16::new(500),
+        ..VnetHeader::default()
+    };
+    assert_eq!(rig.send(65_520, &cut, &udp_frame(1200)), Fate::Dropped);
+    assert_eq!(rig.posted(), [[532, 532]]);
+    let stats = rig.lane.stats;
+    assert_eq!((stats.tx_no_room, stats.tx_dropped), (1, 1));
+    assert_eq!((stats.tx_packets, stats.tx_bytes), (2, 2 * 532));
+}
+
 /// The core knows the broadcast group from the start. The host receives no ICMP for multicast.
 #[test]
 fn a_multicast_over_the_mtu_is_dropped_and_counted() {
