@@ -110,6 +110,8 @@ pub struct Table {
     by_comm_id: BTreeMap<PeerKey, CmId>,
     by_qpn: BTreeMap<PeerKey, CmId>,
     half_open: BTreeSet<(u64, CmId)>,
+    /// The same by peer: the search for each request of a flood must stay short.
+    half_open_by_peer: BTreeSet<(Gid, u64, CmId)>,
     timers: BTreeSet<(Instant, CmId)>,
     begun: u64,
 }
@@ -149,6 +151,14 @@ impl Table {
     /// Half-open connections, oldest first.
     pub fn half_open(&self) -> impl ExactSizeIterator<Item = CmId> {
         self.half_open.iter().map(|(_, id)| *id)
+    }
+
+    /// Half-open connections of a peer, oldest first.
+    pub fn half_open_of(&self, peer: Gid) -> impl Iterator<Item = CmId> {
+        let first = (peer, 0, CmId(0));
+        let last = (peer, u64::MAX, CmId(u32::MAX));
+        let all = self.half_open_by_peer.range(first..=last);
+        all.map(|(_, _, id)| *id)
     }
 
     pub fn insert(&mut self, id: CmId, connection: Connection) {
@@ -197,6 +207,7 @@ impl Table {
         };
         if c.state.is_half_open() {
             self.half_open.insert((*order, id));
+            self.half_open_by_peer.insert((c.peer, *order, id));
         }
         if let Some(r) = &c.remote {
             self.by_comm_id.insert((c.peer, r.ca_guid, r.comm_id), id);
@@ -216,6 +227,7 @@ impl Table {
             return;
         };
         self.half_open.remove(&(*order, id));
+        self.half_open_by_peer.remove(&(c.peer, *order, id));
         let Some(r) = &c.remote else { return };
         // Another connection may have the number now.
         let (comm_id, qpn) = (
@@ -266,6 +278,10 @@ impl Table {
                 self.half_open.contains(&(e.order, *id)),
                 c.state.is_half_open()
             );
+            assert_eq!(
+                self.half_open_by_peer.contains(&(c.peer, e.order, *id)),
+                c.state.is_half_open()
+            );
             if let Some(at) = e.timer {
                 assert!(self.timers.contains(&(at, *id)));
             }
@@ -273,6 +289,7 @@ impl Table {
         let timers = self.connections.values().filter(|e| e.timer.is_some());
         assert_eq!(timers.count(), self.timers.len());
         assert!(self.half_open.iter().all(|(_, id)| self.get(*id).is_some()));
+        assert_eq!(self.half_open.len(), self.half_open_by_peer.len());
         for ids in [&self.by_comm_id, &self.by_qpn] {
             assert!(ids.values().all(|id| self.get(*id).is_some()));
         }

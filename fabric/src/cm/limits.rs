@@ -11,6 +11,12 @@ const RATE: TokenRate = TokenRate {
     burst: 256,
 };
 
+/// Maximum number of half-open connections that peers requested from a worker. One source may have
+/// a quarter of them: its whole burst, so that a peer that connects in all its partitions at once
+/// does not evict its own requests before it confirms them. A half-open connection has no receive
+/// buffers of its own, because all connections of a worker share them.
+pub const HALF_OPEN_MAX: usize = 4 * RATE.burst as usize;
+
 /// Maximum number of sources with their own bucket; the others share one.
 const SOURCES: usize = 1024;
 

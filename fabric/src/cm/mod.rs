@@ -31,7 +31,7 @@ use crate::random::Random;
 use connections::{Connection, State, Table};
 pub(crate) use counts::Counts;
 use counts::{Drop, Group};
-pub(crate) use limits::Limits;
+pub(crate) use limits::{HALF_OPEN_MAX, Limits};
 use messages::{Datagram, Ids};
 use sidr::Sidr;
 

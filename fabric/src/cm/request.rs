@@ -97,8 +97,7 @@ impl Cm {
     /// The oldest half-open connection of a source that has a quarter of them, so that a flooding
     /// source evicts only its own requests.
     fn too_many_of(&self, from: Gid) -> Option<CmId> {
-        let is_of = |id: &CmId| self.table.get(*id).is_some_and(|c| c.peer == from);
-        let mut own = self.table.half_open().filter(is_of);
+        let mut own = self.table.half_open_of(from);
         let oldest = own.next()?;
         let count = own.count() + 1;
         (count >= self.config.half_open_max.max(1).div_ceil(4)).then_some(oldest)

@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 use super::gsi::Gsi;
 use super::rc::{Inbox, QpEvent, RcCounts, Shared, Srq};
-use crate::cm::{Cm, CmConfig};
+use crate::cm::{Cm, CmConfig, HALF_OPEN_MAX};
 use crate::connection::{ConnectionInfo, LOOK_AT_FULL, Window, patience};
 use crate::pkeys::PKeyTable;
 use crate::random::Random;
@@ -67,9 +67,6 @@ use proto::{
 pub use starts::Starts;
 pub use transmit::Run;
 pub use unmanaged::{LocalQp, RemoteQp};
-
-/// Maximum number of half-open connections requested by peers.
-const HALF_OPEN_MAX: usize = 256;
 
 /// The limit event occurs when fewer than 1/8 of the receive buffers are left. It is armed again at twice
 /// as many.

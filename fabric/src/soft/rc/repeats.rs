@@ -7,7 +7,7 @@
 //! `COMPST_WRITE_SEND`: the request is not `wqe_state_pending`). If then the repeated packet or its
 //! acknowledgement is lost, the timer finds nothing to retry (`COMPST_ERROR_RETRY`), and the queue pair
 //! stops for ever. So kept packets are acknowledged after they were repeated, or when the requester is
-//! silent.
+//! silent. The requester also goes back after an RNR NAK.
 //!
 //! Our requester sends only missing packets and waits for the acknowledgement. Each gap shows the kind
 //! of requester. A requester of this kind gets the acknowledgement at once.

@@ -67,7 +67,7 @@ pub struct Reply {
     deadline: Option<Instant>,
     /// Packets are missing.
     gap: bool,
-    /// The gap was reported to the peer, which may be going back.
+    /// The gap, or the missing receive buffer, was reported to the peer, which may be going back.
     gap_reported: bool,
     /// No receive buffer was left.
     not_ready: bool,
@@ -108,7 +108,7 @@ impl Reply {
         self.gap = true;
     }
 
-    /// Whether the gap was reported to the peer.
+    /// Whether the gap, or a missing receive buffer before it, was reported to the peer.
     pub const fn gap_was_reported(&self) -> bool {
         self.gap_reported
     }
@@ -227,7 +227,11 @@ impl Reply {
         }
         match kind {
             Kind::Invalid(_) => self.invalid = None,
-            Kind::NotReady => self.not_ready = false,
+            Kind::NotReady => {
+                self.not_ready = false;
+                // The requester goes back, as after a reported gap.
+                self.gap_reported = true;
+            }
             Kind::Gap | Kind::Ack => {
                 // A NAK acknowledges the packets before it.
                 self.gap_reported |= kind == Kind::Gap;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use proto::{CmChoice, Guid, Instant, Services};
 
 use super::device::Event;
-use crate::cm::CmConfig;
+use crate::cm::{CmConfig, HALF_OPEN_MAX};
 use crate::kernel::{clock, random};
 use crate::umad::{Agent, Umad, UmadError};
 use crate::verbs::config::VerbsConfig;
@@ -31,9 +31,6 @@ use manager::{Fault, Manager};
 pub use agent::CmAgent;
 pub use manager::{Line, NOT_A_MESSAGE};
 pub use path::Own;
-
-/// Maximum number of half-open connections requested by peers.
-const HALF_OPEN_MAX: usize = 256;
 
 /// The communication management of one worker.
 #[derive(Debug)]

@@ -186,3 +186,34 @@ fn a_peer_that_acknowledges_keeps_its_connections_whatever_its_start() {
     assert!(world.nodes[0].closed.is_empty());
     assert_eq!(world.nodes[1].messages.len(), 200);
 }
+
+/// A peer with many child interfaces, after a restart of this node.
+#[test]
+fn a_peer_that_requests_many_connections_at_once_gets_all_of_them() {
+    const MANY: usize = 100;
+    let mut world = World::new();
+    let (now, peer) = (world.now, world.nodes[1].gid);
+    for _ in 0..MANY {
+        world.nodes[0].connect(now, peer).unwrap();
+    }
+    world.transmit();
+    let requests: Vec<Packet> = world.network.drain(..).collect();
+    assert_eq!(requests.len(), MANY);
+    for some in requests.chunks(32) {
+        world.nodes[1].batch(now, some);
+        // Accepts them.
+        world.nodes[1].events(now);
+    }
+    assert_eq!(world.nodes[1].accepted.len(), MANY);
+    // The replies and the confirmations.
+    world.run_for(10 * MILLISECOND);
+    assert_eq!(world.nodes[0].established.len(), MANY);
+    for node in &world.nodes {
+        assert!(node.closed.is_empty(), "{:?}", node.closed);
+        let states = node.engine.list();
+        assert!(states.iter().all(|c| c.state == "ESTABLISHED"));
+        assert_eq!(states.len(), MANY);
+        let evicted = ("cm_half_open_evicted", 0);
+        assert!(node.engine.counters().contains(&evicted));
+    }
+}

@@ -478,6 +478,71 @@ fn without_a_receive_buffer_the_sender_gets_an_rnr_nak() {
     assert_eq!(b.received.len(), 2);
 }
 
+/// Refuses the first of five packets for lack of a receive buffer, and keeps the others.
+fn refuses_the_first_of_five(b: &mut Side, start: u32) {
+    let taken: Vec<_> = std::iter::from_fn(|| b.shared.srq.take()).collect();
+    b.take(&sends(start..start + 5));
+    let replies: Vec<_> = b.send(true).iter().map(|p| read_ack(p)).collect();
+    assert_eq!(replies, [(start, RNR, start)]);
+    for (buffer, _) in taken {
+        b.shared.srq.post(buffer);
+    }
+}
+
+/// As [`packets_are_acknowledged_after_a_requester_that_goes_back_repeats_them`], after an RNR NAK.
+#[test]
+fn packets_kept_after_an_rnr_nak_are_acknowledged_after_they_are_repeated() {
+    let mut b = with(Choices {
+        buffers: 8,
+        ..Choices::default()
+    });
+    for start in [0, 5, 10] {
+        refuses_the_first_of_five(&mut b, start);
+        for psn in start..start + 4 {
+            b.take(&sends(psn..psn + 1));
+            assert!(b.send(true).is_empty(), "{psn}");
+        }
+        b.take(&sends(start + 4..start + 5));
+        assert_eq!(read_ack(&b.send(true)[0]), (start + 4, ACK, start + 5));
+    }
+}
+
+#[test]
+fn a_requester_that_repeats_only_the_packet_of_an_rnr_nak_waits_once() {
+    let mut b = with(Choices {
+        buffers: 8,
+        ..Choices::default()
+    });
+    for start in [0, 5, 10] {
+        refuses_the_first_of_five(&mut b, start);
+        b.take(&sends(start..start + 1));
+        if start == 0 {
+            assert!(b.send(true).is_empty());
+            b.expire();
+        }
+        assert_eq!(read_ack(&b.send(true)[0]), (start + 4, ACK, start + 5));
+    }
+}
+
+/// Without kept packets there is nothing to wait for, neither at once nor after a later reordering.
+#[test]
+fn an_rnr_nak_alone_delays_no_acknowledgement() {
+    let mut b = with(Choices {
+        buffers: 8,
+        ..Choices::default()
+    });
+    let taken: Vec<_> = std::iter::from_fn(|| b.shared.srq.take()).collect();
+    b.take(&sends(0..1));
+    assert_eq!(read_ack(&b.send(true)[0]), (0, RNR, 0));
+    for (buffer, _) in taken {
+        b.shared.srq.post(buffer);
+    }
+    b.take(&sends(0..1));
+    assert_eq!(read_ack(&b.send(true)[0]), (0, ACK, 1));
+    b.take(&[sends(2..3), sends(1..2)].concat());
+    assert_eq!(read_ack(&b.send(true)[0]), (2, ACK, 3));
+}
+
 #[test]
 fn packets_before_an_rnr_nak_are_acknowledged_separately() {
     let mut b = with(Choices {
