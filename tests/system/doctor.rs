@@ -81,6 +81,23 @@ fn a_healthy_pair_is_found_healthy() {
     assert!(!done.out.contains('\x1b'), "no colour but on a terminal");
     assert_eq!(a.ibtap("doctor ib9").code, Some(1));
     assert_eq!(a.ibtap("doctor --underlay bad/name").code, Some(1));
+
+    // An interface that the daemon will serve after a reload, and one that nobody knows.
+    let file = a.file("ibtapd.toml");
+    let both =
+        ["ib0", "ib9"].map(|name| format!("[[ipoib]]\nname = \"{name}\"\nunderlay = \"eth0\"\n"));
+    std::fs::write(&file, both.concat()).expect("a file");
+    let file = file.display();
+    let (findings, status) = doctor(a, &format!("--config {file} ib9"));
+    no_failure(&findings);
+    assert_eq!(status, 0, "{findings:#?}");
+    assert!(finding(&findings, "port 4791", "ok").is_some());
+    let unknown = a.ibtap(&format!("doctor --config {file} ib8"));
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(
+        unknown.err.contains("has no interface named \"ib8\""),
+        "{unknown:?}"
+    );
 }
 
 #[test]
@@ -107,9 +124,9 @@ fn without_a_daemon_the_doctor_reports_that_and_checks_the_rest() {
     );
 
     let file = a.file("ibtapd.toml");
-    let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth7\"\n";
+    let text = "[[ipoib]]\nname = \"ib0\"\nnetns = \"blue\"\nunderlay = \"eth7\"\n";
     std::fs::write(&file, text).expect("a file");
-    let (findings, status) = doctor(a, &format!("--config {}", file.display()));
+    let (findings, status) = doctor(a, &format!("--config {} blue/ib0", file.display()));
     assert_eq!(status, 2);
     assert!(finding(&findings, "config", "ok").is_some());
     let (found, advice) = failed(&findings, "underlay");

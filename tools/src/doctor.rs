@@ -101,9 +101,19 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     let client = ControlClient::connect(socket, TIMEOUT);
     let listener = client.as_ref().ok().and_then(ControlClient::process);
     let interface = args.interface.as_deref();
-    let view = match client.and_then(|mut client| daemon::gather(&mut client, interface)) {
+    let asked = client.and_then(|mut client| match daemon::gather(&mut client, interface) {
+        // An interface of a file that the daemon has not read yet.
+        Err(ClientError::NoSuchInterface { .. }) if rehearsal => daemon::gather(&mut client, None),
+        asked => asked,
+    });
+    let view = match asked {
         Ok(view) => Some(view),
-        Err(error @ ClientError::NoSuchInterface { .. }) if !rehearsal => return Err(error.into()),
+        // There is no such interface, or several.
+        Err(error @ (ClientError::NoSuchInterface { .. } | ClientError::Refused(_)))
+            if !rehearsal =>
+        {
+            return Err(error.into());
+        }
         Err(error) => {
             if daemon::is_there(&error) {
                 daemon = udp_port::Daemon::Unasked(listener);
@@ -129,7 +139,7 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
             socket,
             locking: rights.locking(),
         }
-        .examine(args, &mut findings),
+        .examine(args, &mut findings)?,
         Err(error) => findings.push(unreadable(&error)),
     }
     Ok(findings)
@@ -174,8 +184,8 @@ struct Examination<'a> {
 }
 
 impl Examination<'_> {
-    fn examine(mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) {
-        let targets = self.targets(args, findings);
+    fn examine(mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        let targets = self.targets(args, findings)?;
         let mut walls = Vec::new();
         for target in &targets {
             match &target.name {
@@ -206,10 +216,18 @@ impl Examination<'_> {
                 Err(error) => findings.push(unreadable(&error)),
             }
         }
+        Ok(())
     }
 
     /// The ports to check.
-    fn targets(&mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) -> Vec<Target> {
+    ///
+    /// # Errors
+    /// The file has no interface of this name.
+    fn targets(
+        &mut self,
+        args: &DoctorArgs,
+        findings: &mut Vec<Finding>,
+    ) -> Result<Vec<Target>, Failure> {
         let file = match &args.config {
             Some(file) => config(file, findings),
             None => None,
@@ -223,16 +241,22 @@ impl Examination<'_> {
         let of_daemon = target::of_daemon(served, vnics, file.as_ref().or(started.as_ref()));
         if let Some(port) = args.port() {
             let known = of_daemon.into_iter().find(|t| t.name == port);
-            return vec![known.unwrap_or_else(|| target::of_name(port))];
+            return Ok(vec![known.unwrap_or_else(|| target::of_name(port))]);
         }
-        if args.config.is_some() {
+        if let Some(path) = &args.config {
             let of_file = file.map(|c| target::of_config(&c, args.interface.as_deref()));
-            return merge(of_file.unwrap_or_default(), of_daemon);
+            if let (Some([]), Some(name)) = (of_file.as_deref(), &args.interface) {
+                let path = path.display();
+                return Err(Failure::Usage(format!(
+                    "{path} has no interface named {name:?}"
+                )));
+            }
+            return Ok(merge(of_file.unwrap_or_default(), of_daemon));
         }
         if self.view.is_some() {
-            return of_daemon;
+            return Ok(of_daemon);
         }
-        self.likely(args, findings)
+        Ok(self.likely(args, findings))
     }
 
     /// The ports that a daemon would most likely use.

@@ -118,12 +118,12 @@ pub fn is_gone(socket: &Path, timeout: Duration, interface: &str) -> bool {
     matches!(asked, Err(ClientError::NoSuchInterface { .. }))
 }
 
-/// Whether the error shows that a daemon is there: it is starting, is busy, hangs, or refuses this user.
+/// Whether the error shows that a daemon is there: it answers, hangs, or refuses this user.
 pub fn is_there(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { source, .. } => source.kind() == ErrorKind::PermissionDenied,
-        ClientError::Errno { errno, .. } => *errno == libc::EBUSY,
-        error => matches!(error, ClientError::Busy | ClientError::Silent { .. }),
+        ClientError::Ended { .. } => false,
+        _ => true,
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use control::api::{InterfaceInfo, VnicInfo};
 use control::config::args::{Action, Args};
-use control::config::{Config, GidChoice, PortConfig, PortName};
+use control::config::{Config, GidChoice, InterfaceConfig, PortConfig, PortName};
 use fabric::{Gid, PKey};
 use rtnl::Link;
 
@@ -91,13 +91,16 @@ fn choice_of(gid: Gid) -> GidChoice {
 
 /// The ports of a configuration; with `interface`, only its port.
 pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
+    let is_called = |i: &InterfaceConfig, name: &str| match name.rsplit_once('/') {
+        Some((netns, name)) => i.name == name && i.netns.as_deref() == Some(netns),
+        None => i.name == name,
+    };
+    let ipoib = config.ipoib.iter().map(|i| &i.interface);
+    let all: Vec<_> = ipoib
+        .chain(config.vnics.iter().map(|v| &v.interface))
+        .collect();
     let wanted = |port: &PortName| {
-        interface.is_none_or(|name| {
-            let mut ipoib = config.ipoib.iter();
-            let mut vnics = config.vnics.iter();
-            ipoib.any(|i| i.name == name && i.port == *port)
-                || vnics.any(|v| v.name == name && v.port == *port)
-        })
+        interface.is_none_or(|name| all.iter().any(|i| is_called(i, name) && i.port == *port))
     };
     config
         .ports

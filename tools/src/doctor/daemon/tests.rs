@@ -109,6 +109,16 @@ fn a_daemon_that_is_not_there_fails_unless_it_is_only_to_be() {
 }
 
 #[test]
+fn a_daemon_that_refuses_is_there_and_one_that_ended_is_not() {
+    assert!(is_there(&ClientError::Refused("several".into())));
+    let ended = ClientError::Ended {
+        path: "s".into(),
+        source: io::ErrorKind::UnexpectedEof.into(),
+    };
+    assert!(!is_there(&ended));
+}
+
+#[test]
 fn a_daemon_that_hangs_is_there_and_stops_no_check() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s");
