@@ -1,5 +1,6 @@
 //! Commands with a stream of replies: `ibtap monitor` and `ibtap ping`.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -102,12 +103,16 @@ pub fn catch(signals: &[i32]) -> Result<Signals, Failure> {
     Signals::catch(signals).map_err(caught)
 }
 
+/// Maximum number of requests that wait for answers: for a minute, each 10 ms.
+const WAITING_MAX: usize = 6000;
+
 /// Totals of the replies so far, for the summary at Ctrl-C, which the daemon does not send. Unanswered
 /// requests count as sent only after their timeout.
 #[derive(Debug, Default)]
 struct Seen {
     tally: PingSummary,
-    last_answered: u32,
+    /// Sequence numbers of answered requests that may get another answer.
+    answered: BTreeSet<u32>,
     lost: u32,
     total_ns: u128,
 }
@@ -123,9 +128,11 @@ impl Seen {
 
     fn answer(&mut self, answer: &EchoAnswer) {
         let (tally, ns) = (&mut self.tally, answer.round_trip_ns);
-        // Answers to one request arrive one after another.
-        tally.answered += u32::from(answer.sequence != self.last_answered);
-        self.last_answered = answer.sequence;
+        // With many hosts, answers to one request arrive between those to others.
+        tally.answered += u32::from(self.answered.insert(answer.sequence));
+        if self.answered.len() > WAITING_MAX {
+            self.answered.pop_first();
+        }
         tally.min_ns = if tally.answers == 0 {
             ns
         } else {
@@ -167,9 +174,9 @@ mod tests {
             })
         };
         let timeout = PingReply::Timeout(EchoTimeout { sequence: 2 });
-        for reply in [answer(1, 300), answer(1, 100), timeout, answer(3, 200)] {
-            seen.add(&reply);
-        }
+        // Another host answers late.
+        let replies = [answer(1, 300), timeout, answer(3, 200), answer(1, 100)];
+        replies.iter().for_each(|reply| seen.add(reply));
         let expected = PingSummary {
             sent: 3,
             answered: 2,

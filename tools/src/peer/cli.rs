@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use control::config::GidChoice;
 use fabric::IbMtu;
 
+use crate::parse_seconds;
+
 /// The end of `--help`.
 pub const EXIT_STATUS: &str = "\
 Exit status: 0 all messages arrived unchanged, 1 wrong usage, 2 other errors.";
@@ -70,7 +72,7 @@ pub struct Common {
 
     /// Maximum silence of the other side after its first message; a server waits for its client without
     /// limit
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub timeout: Duration,
 }
 
@@ -168,12 +170,4 @@ fn ib_mtu(text: &str) -> Result<IbMtu, String> {
     fitting
         .filter(|mtu| Some(mtu.bytes()) == bytes)
         .ok_or_else(|| format!("{text:?} is not a path MTU; use 256, 512, 1024, 2048 or 4096"))
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .filter(|seconds| (0.001..=86_400.0).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("{text:?} is not a number of seconds; use 0.001 to 86400"))
 }

@@ -7,11 +7,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use tools::parse_seconds;
 
 /// Time after which an answer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same over TCP, which sends lost packets again.
+const TCP_PATIENCE: Duration = Duration::from_secs(10);
 /// Transactions before the measurement, to resolve neighbours and fill caches.
 const WARM_UP: usize = 100;
+/// As many lost answers, from the first one on, mean that nobody answers.
+const TRIES: usize = 4;
 
 /// Answer requests over TCP and UDP by returning their bytes
 #[derive(Args)]
@@ -34,8 +39,8 @@ pub struct ClientArgs {
     #[arg(long, default_value_t = 1, value_name = "BYTES")]
     size: usize,
     /// Duration in seconds
-    #[arg(long, default_value_t = 3.0, value_name = "N")]
-    seconds: f64,
+    #[arg(long, default_value = "3", value_name = "N", value_parser = parse_seconds)]
+    seconds: Duration,
 }
 
 #[derive(Serialize, Debug)]
@@ -96,14 +101,12 @@ pub fn measure(args: &ClientArgs) -> Result<()> {
         (1..=1400).contains(&args.size),
         "--size must be 1 to 1400 bytes, so that a request is one packet"
     );
-    ensure!(args.seconds > 0.0, "--seconds must be a positive number");
-    let duration = Duration::from_secs_f64(args.seconds);
     let latencies = if args.udp {
         let mut exchange = udp_exchange(args.to, args.size)?;
-        run_for(duration, &mut exchange)?
+        run_for(args.seconds, &mut exchange)?
     } else {
         let mut exchange = tcp_exchange(args.to, args.size)?;
-        run_for(duration, &mut exchange)?
+        run_for(args.seconds, &mut exchange)?
     };
     crate::print_json(&latencies)
 }
@@ -114,6 +117,8 @@ type Exchange = Box<dyn FnMut() -> std::io::Result<bool>>;
 fn tcp_exchange(to: SocketAddr, size: usize) -> Result<Exchange> {
     let mut stream = TcpStream::connect(to).with_context(|| format!("no answer from {to}"))?;
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(TCP_PATIENCE))?;
+    stream.set_write_timeout(Some(TCP_PATIENCE))?;
     let request = vec![0x5a; size];
     let mut response = vec![0; size];
     Ok(Box::new(move || {
@@ -151,8 +156,10 @@ fn udp_exchange(to: SocketAddr, size: usize) -> Result<Exchange> {
 }
 
 fn run_for(duration: Duration, exchange: &mut Exchange) -> Result<Latencies> {
-    for _ in 0..WARM_UP {
-        exchange().context("the server does not answer")?;
+    let mut answered = false;
+    for tries in 1..=WARM_UP {
+        answered |= exchange().context("the server does not answer")?;
+        ensure!(answered || tries < TRIES, "the server does not answer");
     }
     let mut samples = Vec::with_capacity(1 << 20);
     let mut lost = 0;
@@ -206,6 +213,18 @@ mod tests {
         ] {
             assert!((value - expected).abs() < 1e-6, "{value} is not {expected}");
         }
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_ends_the_measurement() {
+        let mut tries = 0;
+        let mut exchange: Exchange = Box::new(move || {
+            tries += 1;
+            assert!(tries <= TRIES, "it goes on");
+            Ok(false)
+        });
+        let error = run_for(Duration::ZERO, &mut exchange).expect_err("no answer");
+        assert_eq!(error.to_string(), "the server does not answer");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use tools::parse_seconds;
 
 use crate::socket;
 use crate::udp_send::END_MARK;
@@ -22,8 +23,8 @@ pub struct UdpRecvArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     bind: SocketAddr,
     /// Give up after this time without datagrams
-    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
-    idle: f64,
+    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = parse_seconds)]
+    idle: Duration,
 }
 
 #[derive(Serialize, Debug, PartialEq)]
@@ -47,9 +48,8 @@ pub fn run(args: &UdpRecvArgs) -> Result<()> {
     let udp =
         UdpSocket::bind(args.bind).with_context(|| format!("cannot listen on {}", args.bind))?;
     socket::set_buffers(&udp, 4 << 20)?;
-    udp.set_read_timeout(Some(Duration::from_secs_f64(args.idle)))
-        .context("--idle must be a positive number")?;
-    crate::print_json(&count(&udp, Duration::from_secs_f64(args.idle))?)
+    udp.set_read_timeout(Some(args.idle))?;
+    crate::print_json(&count(&udp, args.idle)?)
 }
 
 fn count(udp: &UdpSocket, idle: Duration) -> Result<Received> {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use serde::Serialize;
+use tools::parse_seconds;
 
 use crate::socket;
 
@@ -28,8 +29,8 @@ pub struct UdpSendArgs {
     #[arg(long, default_value_t = 0, value_name = "PPS")]
     rate: u64,
     /// Duration in seconds
-    #[arg(long, default_value_t = 3.0, value_name = "N")]
-    seconds: f64,
+    #[arg(long, default_value = "3", value_name = "N", value_parser = parse_seconds)]
+    seconds: Duration,
     /// UDP payload in bytes, 16 to 65507
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     size: usize,
@@ -53,7 +54,6 @@ pub fn run(args: &UdpSendArgs) -> Result<()> {
         "--size must be {} to 65507 bytes",
         MIN_SIZE
     );
-    ensure!(args.seconds > 0.0, "--seconds must be a positive number");
     let unspecified: SocketAddr = if args.to.is_ipv4() {
         ([0, 0, 0, 0], 0).into()
     } else {
@@ -77,11 +77,10 @@ pub fn run(args: &UdpSendArgs) -> Result<()> {
 
 fn send_paced(udp: &UdpSocket, args: &UdpSendArgs, started: Instant) -> Result<u64> {
     let payload = vec![0x5a; args.size];
-    let duration = Duration::from_secs_f64(args.seconds);
     let mut sent = 0u64;
     loop {
         let elapsed = started.elapsed();
-        if elapsed >= duration {
+        if elapsed >= args.seconds {
             return Ok(sent);
         }
         let due = match args.rate {
