@@ -42,6 +42,9 @@ impl Ethernet {
                     );
                 }
             }
+            // The ports of a bond have one MAC: the backup port of an active-backup bond hears the broadcasts of the
+            // active port.
+            Event::MacConflict { mac, .. } if self.bonded && mac == interface.mac => {}
             Event::MacConflict { mac, kept, other } => {
                 if let Some(skipped) = self.mac_conflicts.take(now()) {
                     log::warn!(

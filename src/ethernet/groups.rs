@@ -49,9 +49,17 @@ impl Ethernet {
         let named = heard(&self.table, &self.host_groups, of_others);
         let group = self.group();
         let named = named.into_iter().map(|lid| self.mgid(lid));
-        let all = group.into_iter().chain(named);
-        (group, all.take(GROUPS_MAX).collect())
+        (group, offered(group, named))
     }
+}
+
+/// The group of the switch and those of the table, one more than fit: `GroupSet::want` leaves that one out, and
+/// the limit is logged.
+fn offered(group: Option<Gid>, named: impl Iterator<Item = Gid>) -> BTreeSet<Gid> {
+    // The switch's group counts once.
+    let others = named.filter(|named| Some(*named) != group);
+    let all = group.into_iter().chain(others);
+    all.take(GROUPS_MAX + 1).collect()
 }
 
 /// The multicast LIDs of a table whose frames the host needs: those of `groups`, which is in ascending
@@ -68,6 +76,7 @@ mod tests {
     use vnic::mac_table::MacEntry;
 
     use super::*;
+    use crate::interface::groups::GroupSet;
 
     fn group(n: u8) -> Mac {
         [0x01, 0x00, 0x5e, 1, 2, n]
@@ -81,6 +90,27 @@ mod tests {
         };
         let entries: Vec<MacEntry> = entries.iter().map(entry).collect();
         MacTable::default().update(0, &entries, 1).unwrap()
+    }
+
+    fn gid(n: u16) -> Gid {
+        let mut raw = [0xff; 16];
+        raw[14..].copy_from_slice(&n.to_be_bytes());
+        Gid(raw)
+    }
+
+    #[test]
+    fn the_group_beyond_the_limit_is_noticed() {
+        let bounds = Bounds {
+            groups: GROUPS_MAX,
+            requests: 1,
+        };
+        let mut set = GroupSet::new(bounds, 1);
+        // The table also names the group of the switch.
+        let first = Some(gid(5));
+        let fit = offered(first, (0..256).map(gid));
+        assert_eq!((fit.len(), set.want(first, fit)), (GROUPS_MAX, None));
+        let more = offered(first, (0..257).map(gid));
+        assert_eq!(set.want(first, more), Some(gid(256)));
     }
 
     #[test]

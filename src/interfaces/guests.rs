@@ -101,8 +101,13 @@ impl Interfaces {
                 true
             }
             Payload::Ethernet(ethernet) => {
+                let was_bonded = ethernet.bonded;
                 ethernet.stacking_seen(interface, &stacking, link.allmulti > 0, netlink);
+                let changed = ethernet.bonded != was_bonded;
                 self.sync_vnic_groups(cx, id);
+                if changed {
+                    management::sync_agent_of(self, cx, id);
+                }
                 false
             }
         }

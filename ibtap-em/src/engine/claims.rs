@@ -116,11 +116,15 @@ impl Claims {
         changed
     }
 
-    /// Addresses and their owners.
-    pub(super) fn owners(&self) -> impl Iterator<Item = (Mac, PortKey)> + '_ {
+    /// Addresses and the members that have them: the owner, or, if the owner is not a member, the newest
+    /// claimant that is one.
+    pub(super) fn places<'a>(
+        &'a self,
+        is_member: impl Fn(&PortKey) -> bool + 'a,
+    ) -> impl Iterator<Item = (Mac, PortKey)> + 'a {
         self.by_mac
             .iter()
-            .filter_map(|(mac, claim)| Some((*mac, claim.owner?)))
+            .filter_map(move |(mac, claim)| Some((*mac, claim.place(&is_member)?)))
     }
 
     /// Time of the next [`Claims::advance`].
@@ -240,6 +244,19 @@ impl Claims {
 }
 
 impl Claim {
+    /// The owner, or, if the owner is not a member, the newest claimant that is one. The owner's claim stays,
+    /// because the owner may return. An address that is held without owner is at no member.
+    fn place(&self, is_member: impl Fn(&PortKey) -> bool) -> Option<PortKey> {
+        let owner = self.owner?;
+        if is_member(&owner) {
+            return Some(owner);
+        }
+        let claimants = self.claimants.iter();
+        let members = claimants.filter(|(port, _)| is_member(port));
+        let newest = members.max_by_key(|(_, order)| **order);
+        newest.map(|(port, _)| *port)
+    }
+
     fn deadline(&self) -> Option<Time> {
         let forget = || self.claimants.is_empty().then(|| self.since.after(WINDOW));
         self.held.or_else(forget)

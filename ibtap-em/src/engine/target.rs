@@ -214,7 +214,8 @@ fn aim_macs(
     }
     let bases = members.iter();
     found.extend(bases.map(|(key, m)| (m.mac, of_port(*key, m, MacOrigin::Base))));
-    found.extend(switch.claims.owners().filter_map(|(mac, key)| {
+    let is_member = |key: &PortKey| members.contains_key(key);
+    found.extend(switch.claims.places(is_member).filter_map(|(mac, key)| {
         let member = members.get(&key)?;
         Some((mac, of_port(key, member, MacOrigin::Reported)))
     }));

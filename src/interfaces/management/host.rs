@@ -16,11 +16,20 @@ use crate::interface::{Interface, InterfaceId};
 use crate::interfaces::{Context, Interfaces, Payload};
 use crate::port::PortId;
 
+/// The MAC of an interface for the manager; zeros for none. The ports of an active-backup bond have the bond's MAC, and
+/// the manager cannot know which port is active; members learn it.
+pub(super) const fn reported_mac(mac: Mac, bonded: bool) -> Mac {
+    match bonded {
+        true => [0; 6],
+        false => mac,
+    }
+}
+
 pub(super) fn new_port(interface: &Interface, ethernet: &Ethernet) -> NewPort {
     NewPort {
         name: interface.name.clone(),
         qpn: ethernet.qpn(),
-        mac: interface.mac,
+        mac: reported_mac(interface.mac, ethernet.bonded),
     }
 }
 
@@ -185,5 +194,17 @@ impl Host for PortHost<'_> {
             }
             counters
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_of_a_bond_reports_no_mac() {
+        let mac = [2, 0, 0, 0, 0, 1];
+        assert_eq!(reported_mac(mac, false), mac);
+        assert_eq!(reported_mac(mac, true), [0; 6]);
     }
 }

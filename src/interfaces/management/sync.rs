@@ -3,7 +3,7 @@
 use control::config::vnic::VPORTS_MAX;
 use fabric::EndpointId;
 
-use super::host::new_port;
+use super::host::{new_port, reported_mac};
 use crate::ethernet::{Ethernet, now};
 use crate::interface::InterfaceId;
 use crate::interfaces::{Context, Interfaces};
@@ -37,7 +37,7 @@ pub fn sync_agent(interfaces: &mut Interfaces, cx: &mut Context, at: PortId) {
         agent.set_qpn(now, index, ethernet.qpn());
         agent.set_admin_up(now, index, interface.up);
         agent.set_ready(now, index, ethernet.is_ready());
-        agent.set_interface_mac(now, index, interface.mac);
+        agent.set_interface_mac(now, index, reported_mac(interface.mac, ethernet.bonded));
         agent.set_unicast_macs(now, index, ethernet.guests.clone());
         agent.set_multicast_macs(now, index, ethernet.host_groups.clone());
     }

@@ -49,7 +49,10 @@ impl VeswPort {
     #[inline]
     fn dlid(&mut self, now: Time, frame: &Frame, entropy: u8) -> Result<Lid, Unsent> {
         let mac = frame.destination;
-        let lid = if let Some(lid) = self.table.lookup(mac) {
+        // A host behind this port has moved if a member sends from its address. The manager does not know it yet.
+        let has_moved = |lid: Lid| lid == self.switch.slid() && self.far.lookup(mac).is_some();
+        let listed = self.table.lookup(mac).filter(|lid| !has_moved(*lid));
+        let lid = if let Some(lid) = listed {
             lid
         } else if frame.is_group() {
             self.switch.multicast

@@ -12,7 +12,7 @@ fn port(index: u8) -> PortKey {
 
 fn owner(claims: &Claims) -> Option<PortKey> {
     claims
-        .owners()
+        .places(|_| true)
         .find(|(mac, _)| *mac == MAC)
         .map(|(_, port)| port)
 }
@@ -43,6 +43,25 @@ fn the_newest_claim_wins_and_is_reported_once() {
     let _ = claims.advance(claims.deadline().unwrap());
     assert!(claims.by_mac.is_empty() && claims.by_port.is_empty());
     assert_eq!(claims.orphans, 0);
+}
+
+#[test]
+fn while_the_owner_is_no_member_the_newest_member_has_the_address() {
+    let (mut claims, mut alarms) = (Claims::default(), Vec::new());
+    let macs = BTreeSet::from([MAC]);
+    for index in [2_u8, 1, 3] {
+        let now = Time(u64::from(index));
+        let _ = claims.report(now, port(index), &macs, &mut alarms);
+    }
+    let place = |members: &[u8]| {
+        let is_member = |key: &PortKey| members.contains(&key.index);
+        claims.places(is_member).next()
+    };
+    assert_eq!(place(&[1, 2, 3]), Some((MAC, port(3))));
+    // Port 1 claimed the address after port 2.
+    assert_eq!(place(&[1, 2]), Some((MAC, port(1))));
+    assert_eq!(place(&[2]), Some((MAC, port(2))));
+    assert_eq!(place(&[]), None);
 }
 
 /// Two ports claim an address in turn, again and again. `gap`: in between, no port claims it.
@@ -142,7 +161,7 @@ fn multicast_and_broadcast_addresses_cannot_be_claimed() {
         MAC,
     ]);
     assert!(claims.report(Time(0), port(1), &macs, &mut alarms));
-    assert_eq!(claims.owners().count(), 1);
+    assert_eq!(claims.places(|_| true).count(), 1);
     assert_eq!(owner(&claims), Some(port(1)));
 }
 
@@ -154,5 +173,5 @@ fn a_port_claims_so_many_addresses_and_no_more() {
         [2, 0, 0, 0, a, b]
     });
     let _ = claims.report(Time(0), port(1), &many.collect(), &mut alarms);
-    assert_eq!(claims.owners().count(), PORT_CLAIMS);
+    assert_eq!(claims.places(|_| true).count(), PORT_CLAIMS);
 }

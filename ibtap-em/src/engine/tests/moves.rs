@@ -43,6 +43,32 @@ fn e03_what_is_behind_a_port_is_published_and_moves_with_it() {
 }
 
 #[test]
+fn an_address_of_two_ports_stays_with_one_if_the_other_is_gone() {
+    let config = format!("[em]\npoll_interval = 2\ngrace = 60\n{ONE}");
+    let mut world = World::new(27, 3, &config);
+    world.run(3_000);
+    for n in [1, 2] {
+        let now = world.now;
+        world.nodes[n].agent.set_unicast_macs(now, 0, vec![VM]);
+        world.run(1_000);
+    }
+    let lid = world.info(2).encap_slid;
+    assert_eq!(world.lookup(0, VM), Some(lid));
+    world.nodes[2].down = true;
+    world.run(30_000);
+    // The node may return within the grace time.
+    assert_eq!(world.lookup(0, VM), Some(lid));
+    world.run(60_000);
+    for n in 0..2 {
+        assert_eq!(world.lookup(n, VM), Some(world.info(1).encap_slid));
+    }
+    // It is still the newest claimant when it returns.
+    world.nodes[2].down = false;
+    world.run(150_000);
+    assert_eq!(world.lookup(0, VM), Some(lid));
+}
+
+#[test]
 fn who_has_what_two_say_they_have_does_not_change_with_a_restart() {
     for seed in 100..116 {
         let mut world = World::new(seed, 4, ONE);

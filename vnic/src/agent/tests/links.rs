@@ -187,6 +187,17 @@ fn s06_s07_s19_an_administrators_address_is_reported_and_stays() {
 }
 
 #[test]
+fn an_interface_without_address_reports_none() {
+    let mut w = World::forwarding();
+    w.agent.set_interface_mac(w.now, 0, [2, 0, 0, 0, 0, 0x99]);
+    assert_eq!(w.traps(), [TrapKind::UcastMacs]);
+    w.agent.set_interface_mac(w.now, 0, [0; 6]);
+    assert_eq!(w.traps(), [TrapKind::UcastMacs]);
+    let list: MacList = w.get(attribute::IFACE_UCAST_MACS, 0, &MacListQuery::default());
+    assert_eq!(list.total, 0);
+}
+
+#[test]
 fn s08_an_equal_list_sends_no_trap() {
     let mut w = World::forwarding();
     let (a, b) = ([0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]);

@@ -160,6 +160,22 @@ fn no_frame_goes_to_an_invalid_lid_or_to_the_port_itself() {
 }
 
 #[test]
+fn a_host_that_moved_away_is_reached_before_the_manager_knows_it() {
+    let mut port = port(5);
+    port.set_table(Arc::new(table(&[(GLOBAL, 5 << 8)])));
+    send(&mut port, &frame(BROADCAST, GLOBAL));
+    assert_eq!(dlid(&mut port, GLOBAL), None);
+    // The host moves to the member 6.
+    let packet = packet(&header(6, ALL), &frame(BROADCAST, GLOBAL));
+    assert!(port.from_fabric(Time(0), &from(6, true), &packet).is_ok());
+    assert_eq!(dlid(&mut port, GLOBAL), Some(6));
+    assert_eq!(port.counters().tx_dlid_zero, 1);
+    // The host returns.
+    send(&mut port, &frame(BROADCAST, GLOBAL));
+    assert_eq!(dlid(&mut port, GLOBAL), None);
+}
+
+#[test]
 fn t19_headers_have_the_managers_settings() {
     let mut info = info(5);
     info.rc = 0x0765_4321;
