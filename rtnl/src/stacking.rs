@@ -26,16 +26,14 @@ pub enum Stacking {
 }
 
 impl Stacking {
-    /// Whether frames of other MACs may pass through the interface.
-    pub fn has_guests(&self) -> bool {
-        !matches!(self, Stacking::None | Stacking::Bond(_))
-    }
-}
-
-impl Stacking {
     /// The stacking on the interface `link`; `links` has all interfaces of its namespace.
     pub fn on(links: &[Link], link: &Link) -> Stacking {
         on_link(links, link, 0)
+    }
+
+    /// Whether frames of other MACs may pass through the interface.
+    pub fn has_guests(&self) -> bool {
+        !matches!(self, Stacking::None | Stacking::Bond(_))
     }
 }
 

@@ -66,6 +66,7 @@ fn send(
     match train.push(fabric, &to, &mut packets) {
         Pushed::All => lane.core.count_sent(class, sizes),
         Pushed::NoRoom => {
+            // Only the last frame, which was not sent, can be shorter.
             let left = packets.remaining();
             let sent = Sizes {
                 count: sizes.count - left,

@@ -1,5 +1,6 @@
 //! The responder's handling of requests and its replies, against a hand-written requester.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use proto::{IbMtu, WcStatus};
@@ -212,7 +213,7 @@ fn a_gap_that_closes_in_the_same_batch_is_not_named() {
 }
 
 /// A range of packets that a requester sends again.
-fn sends(psns: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+fn sends(psns: Range<u32>) -> Vec<Vec<u8>> {
     psns.map(|psn| send(RC_SEND_ONLY, psn, b"x")).collect()
 }
 
@@ -478,12 +479,13 @@ fn without_a_receive_buffer_the_sender_gets_an_rnr_nak() {
     assert_eq!(b.received.len(), 2);
 }
 
-/// Refuses the first of five packets for lack of a receive buffer, and keeps the others.
-fn refuses_the_first_of_five(b: &mut Side, start: u32) {
+/// Refuses the first packet for lack of a receive buffer, and keeps the others.
+fn refuses_the_first(b: &mut Side, psns: Range<u32>) {
+    let first = psns.start;
     let taken: Vec<_> = std::iter::from_fn(|| b.shared.srq.take()).collect();
-    b.take(&sends(start..start + 5));
+    b.take(&sends(psns));
     let replies: Vec<_> = b.send(true).iter().map(|p| read_ack(p)).collect();
-    assert_eq!(replies, [(start, RNR, start)]);
+    assert_eq!(replies, [(first, RNR, first)]);
     for (buffer, _) in taken {
         b.shared.srq.post(buffer);
     }
@@ -497,7 +499,7 @@ fn packets_kept_after_an_rnr_nak_are_acknowledged_after_they_are_repeated() {
         ..Choices::default()
     });
     for start in [0, 5, 10] {
-        refuses_the_first_of_five(&mut b, start);
+        refuses_the_first(&mut b, start..start + 5);
         for psn in start..start + 4 {
             b.take(&sends(psn..psn + 1));
             assert!(b.send(true).is_empty(), "{psn}");
@@ -514,7 +516,7 @@ fn a_requester_that_repeats_only_the_packet_of_an_rnr_nak_waits_once() {
         ..Choices::default()
     });
     for start in [0, 5, 10] {
-        refuses_the_first_of_five(&mut b, start);
+        refuses_the_first(&mut b, start..start + 5);
         b.take(&sends(start..start + 1));
         if start == 0 {
             assert!(b.send(true).is_empty());
@@ -531,12 +533,7 @@ fn an_rnr_nak_alone_delays_no_acknowledgement() {
         buffers: 8,
         ..Choices::default()
     });
-    let taken: Vec<_> = std::iter::from_fn(|| b.shared.srq.take()).collect();
-    b.take(&sends(0..1));
-    assert_eq!(read_ack(&b.send(true)[0]), (0, RNR, 0));
-    for (buffer, _) in taken {
-        b.shared.srq.post(buffer);
-    }
+    refuses_the_first(&mut b, 0..1);
     b.take(&sends(0..1));
     assert_eq!(read_ack(&b.send(true)[0]), (0, ACK, 1));
     b.take(&[sends(2..3), sends(1..2)].concat());
