@@ -181,7 +181,8 @@ impl Worker for FakeFabric {
     }
 
     fn train(&mut self, payload: usize) -> Option<Train<'_>> {
-        self.room.then(|| self.lend(self.capacity, empty(payload)))
+        let has_room = self.room && !self.state().full;
+        has_room.then(|| self.lend(self.capacity, empty(payload)))
     }
 
     fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {

@@ -19,6 +19,8 @@ pub const VESW: u16 = 2;
 pub const MULTICAST: Lid = Lid::new(0xf0_0000);
 /// The peer's LID.
 pub const PEER: Lid = Lid::new(0x01_2345);
+/// The MAC of the peer's VNIC, as a manager generates it: it contains the LID.
+pub const PEER_MAC: [u8; 6] = [6, 0x2c, 0, 0x45, 0x23, 0x01];
 /// The largest UD payload, in bytes.
 pub const PAYLOAD_MAX: usize = 4096;
 

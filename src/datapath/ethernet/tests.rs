@@ -24,6 +24,30 @@ fn packets_of(vnet: &VnetHeader, frame: &[u8]) -> (Vec<Vec<u8>>, vnic::counters:
     (fabric.trains().concat(), *lane.core.counters())
 }
 
+/// The fabric has room for the first two of four frames.
+#[test]
+fn frames_before_a_full_fabric_are_counted_as_sent_and_the_rest_as_dropped() {
+    let (mut lane, _host) = vnic_lane(0, 1500);
+    let (mut fabric, mut train) = (FakeFabric::new(2), OpenTrain::default());
+    fabric.state().fills = true;
+    let vnet = VnetHeader {
+        gso_type: GSO_UDP_L4,
+        gso_size: U16::new(1000),
+        ..VnetHeader::default()
+    };
+    let frame = [&PEER_MAC[..], &vnic_mac(0), &udp_frame(3100)[12..]].concat();
+    let raw = [zerocopy::IntoBytes::as_bytes(&vnet), &frame].concat();
+    super::frame(&mut lane, &mut fabric, &mut train, Time(1000), &raw);
+    train.flush(&mut fabric);
+    let sent = fabric.trains().concat();
+    assert_eq!(sent.len(), 2);
+    let c = lane.core.counters();
+    assert_eq!((c.tx_unicast, c.tx_dropped, c.tx_fifo_errors), (2, 2, 2));
+    // Three frames of 1,000 bytes of payload and one of 100, each with its headers and its check sequence.
+    assert_eq!((c.tx_packets, c.tx_bytes), (4, 3 * 1046 + 146));
+    assert_eq!((c.tx_1024_1518, c.tx_128_255), (3, 1));
+}
+
 /// A virtio-net header, valid or invalid.
 fn vnet() -> impl Strategy<Value = VnetHeader> {
     let anything = any::<[u8; VNET_HEADER_LEN]>()
@@ -54,8 +78,7 @@ fn frame_bytes() -> impl Strategy<Value = Vec<u8>> {
             } else {
                 &[]
             };
-            let to: [u8; 6] = [6, 0x2c, 0, 0x45, 0x23, 1];
-            [&to[..], &vnic_mac(0), tag, &frame[12..]].concat()
+            [&PEER_MAC[..], &vnic_mac(0), tag, &frame[12..]].concat()
         });
     prop_oneof![1 => anything, 4 => likely]
 }

@@ -29,8 +29,6 @@ use super::super::EthernetSettings;
 use super::super::testing::*;
 use super::*;
 
-/// The MAC of the peer's VNIC, as a manager generates it: it contains the LID.
-const PEER_MAC: Mac = [6, 0x2c, 0, 0x45, 0x23, 0x01];
 const PLAIN: VnetHeader = VnetHeader {
     flags: 0,
     gso_type: GSO_NONE,
