@@ -26,12 +26,19 @@ impl DataThread {
             let Some(lane) = self.ip.lanes.get_mut(i) else {
                 return;
             };
-            let Io { fabric, train, .. } = &mut self.io;
-            if fabric.room() < lane.needs() {
+            if self.io.fabric.room() < lane.needs() {
                 return;
             }
             match lane.base.tap.read(&mut self.scratch.buffer) {
                 Ok(Some(len)) => {
+                    // The frame may be the host's answer to a packet of another thread: the news of that thread's core
+                    // are in the inbox.
+                    self.ip.apply_updates(&mut self.control.inbox, now);
+                    self.serve_owed(now);
+                    let Some(lane) = self.ip.lanes.get_mut(i) else {
+                        return;
+                    };
+                    let Io { fabric, train, .. } = &mut self.io;
                     let frame = &self.scratch.buffer[..len];
                     let translated = &mut self.scratch.translated;
                     let fate = transmit::frame(lane, &mut **fabric, train, now, frame, translated);

@@ -28,17 +28,7 @@ impl DataThread {
         let batch = self.io.fabric.poll(depth)?;
         // The batch may have the answer to a frame that another thread sent. What that thread learned from
         // the frame, for example a DHCP transaction, must be known before the answer is handled.
-        for _ in 0..self.control.inbox.len() {
-            let Some((id, update)) = self.control.inbox.next_update() else {
-                break;
-            };
-            if let Some(at) = self.ip.lanes.of_link(id)
-                && let Some(lane) = self.ip.lanes.get_mut(at)
-            {
-                lane.core.apply(now, &update);
-                self.ip.owed.push(at);
-            }
-        }
+        self.ip.apply_updates(&mut self.control.inbox, now);
         let arrived = match self.pace.moderation {
             Some(_) => batch.datagrams().count() + batch.messages().count(),
             None => 0,

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use super::super::command::Command;
 use super::super::ethernet::testing::{vnic_endpoint, vnic_lane, vnic_mac};
 use super::super::ip::IpSettings;
-use super::super::testing::{Call, Rig, lane_of, settings, udp_frame};
+use super::super::testing::{Call, Rig, address, lane_of, settings, udp_frame};
 use super::*;
 
 #[test]
@@ -33,6 +33,40 @@ fn the_thread_sleeps_until_the_fabric_s_deadline() {
     rig.state.lock().unwrap().deadline = Some(fabric::Instant(later));
     let left = rig.thread.timeout().unwrap();
     assert!(left.tv_sec < 5 && (left.tv_sec, left.tv_nsec) > (0, 0));
+}
+
+/// The peer with 10.0.0.2 has restarted. Another thread has learned the new queue pair from an ARP request, and the host's
+/// answer comes from this thread's TAP.
+#[test]
+fn an_answer_of_the_host_goes_to_the_peer_that_another_thread_has_just_learned() {
+    let mut rig = Rig::new();
+    let (lane, host) = lane_of(0, 0);
+    let id = lane.base.id;
+    let mac = |qpn: u32| [2, 0, 0, 0, 0, qpn as u8];
+    let learned = |qpn| {
+        let update = Update::Learned {
+            address: address(qpn),
+            mac: mac(qpn),
+            ip: Some(IpAddr::from([10, 0, 0, 2])),
+        };
+        Command::Update(id, update)
+    };
+    rig.commands.send(Command::AddLane(Box::new(lane)));
+    rig.commands.send(learned(0x98));
+    let mut events = Vec::with_capacity(8);
+    rig.thread.round(&mut events).unwrap();
+    let frame = [&mac(0x99)[..], &settings(0).mac, &udp_frame(10)[12..]].concat();
+    let raw = [VnetHeader::default().as_bytes(), &frame].concat();
+    // In this order, epoll reports the TAP first.
+    rustix::io::write(&host, &raw).unwrap();
+    rig.commands.send(learned(0x99));
+    rig.thread.round(&mut events).unwrap();
+    let calls = std::mem::take(&mut rig.state.lock().unwrap().calls);
+    let to = calls.iter().filter_map(|call| match call {
+        Call::Send(to, _) => Some(to.qpn.get()),
+        _ => None,
+    });
+    assert_eq!(to.collect::<Vec<_>>(), [0x99]);
 }
 
 /// Both TAPs always have frames, and those of one TAP use up the room.
