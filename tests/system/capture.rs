@@ -71,9 +71,10 @@ fn traffic_over_connections(a: &Host, b: &Host) {
 }
 
 fn tshark(host: &Host, path: &str, filter: &str) -> Vec<String> {
+    let options: Vec<&str> = kit::tshark_any_payload().collect();
     let done = host.run_script(&format!(
-        "exec tshark -n {} -r {path} -Y '{filter}' -T fields -e frame.number",
-        kit::TSHARK_ANY_PAYLOAD.join(" ")
+        "exec tshark -n {} -r {path} -Y '{filter}' -T fields -e frame.number -e frame.protocols",
+        options.join(" ")
     ));
     assert_eq!(done.code, Some(0), "tshark: {done:?}");
     done.out.lines().map(str::to_owned).collect()

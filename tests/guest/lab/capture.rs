@@ -50,7 +50,7 @@ impl Capture {
         let malformed = output_of(
             Command::new("tshark")
                 .args(["--disable-protocol", "rpcordma", "-n"])
-                .args(kit::TSHARK_ANY_PAYLOAD)
+                .args(kit::tshark_any_payload())
                 .args(["-r", file, "-Y", "_ws.malformed"]),
         );
         assert_eq!(malformed, "", "malformed packets in {file}");
