@@ -94,6 +94,7 @@ impl Daemon {
         }
         // Packets have waited in stored sockets until their interfaces exist.
         daemon.cx.ports.set_receiving(true);
+        daemon.interfaces.remove_neighbours(&mut daemon.cx);
         Ok(daemon)
     }
 
@@ -231,6 +232,7 @@ impl Daemon {
         children::adopt_due(&mut self.interfaces, &mut self.cx);
         self.interfaces.find_own_reports(&mut self.cx);
         self.interfaces.tick(&mut self.cx);
+        self.interfaces.remove_neighbours(&mut self.cx);
         self.interfaces.sync_changed_groups(&mut self.cx);
         self.interfaces.sync_siblings(&self.cx.ports);
         self.end_pings();

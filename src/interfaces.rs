@@ -9,6 +9,7 @@ mod guests;
 mod link;
 pub mod management;
 mod namespaces;
+mod neighbours;
 mod payload;
 mod pkeys;
 mod service;

@@ -16,13 +16,13 @@ const INET6: u8 = libc::AF_INET6 as u8;
 /// Bytes of `struct ifaddrmsg`, `struct rtmsg` and `struct ndmsg`.
 const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
-const NEIGHBOUR_HEADER: usize = 12;
+pub(crate) const NEIGHBOUR_HEADER: usize = 12;
 
 /// Bytes of an attribute's header.
 const ATTRIBUTE_HEADER: usize = 4;
 
 /// Offset of the interface index in the headers of addresses and neighbours.
-const INDEX_AT: usize = 4;
+pub(crate) const INDEX_AT: usize = 4;
 
 // Kernel include/uapi/linux/if_addr.h.
 const IFA_FLAGS: u16 = 8;
@@ -44,7 +44,7 @@ const RTM_F_CLONED: u32 = 0x200;
 const RTNH_F_ONLINK: u32 = 4;
 
 // Kernel include/uapi/linux/neighbour.h: `struct ndmsg`.
-const NEIGHBOUR_STATE_AT: usize = 8;
+pub(crate) const NEIGHBOUR_STATE_AT: usize = 8;
 const NUD_PERMANENT: u8 = 0x80;
 const NDA_IFINDEX: u16 = 8;
 

@@ -1,5 +1,7 @@
 //! Interfaces stacked on an interface: do frames of other hosts pass through it?
 
+use std::collections::BTreeSet;
+
 use crate::link::Link;
 
 /// The kernel's limit of nesting (include/linux/netdevice.h, MAX_NEST_DEV), such as a bond of a bridge of a
@@ -35,6 +37,20 @@ impl Stacking {
     pub fn has_guests(&self) -> bool {
         !matches!(self, Stacking::None | Stacking::Bond(_))
     }
+}
+
+/// The interface with this index and all interfaces stacked on it; `links` has all interfaces of its namespace.
+pub fn with_stacked(links: &[Link], ifindex: u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::from([ifindex]);
+    for _ in 0..DEPTH_MAX {
+        let lower: Vec<&Link> = links.iter().filter(|l| found.contains(&l.index)).collect();
+        let is_stacked = |upper: &&Link| {
+            let on = |lower: &&Link| lower.master == Some(upper.index) || is_above(upper, lower);
+            lower.iter().any(on)
+        };
+        found.extend(links.iter().filter(is_stacked).map(|upper| upper.index));
+    }
+    found
 }
 
 fn on_link(links: &[Link], link: &Link, depth: usize) -> Stacking {

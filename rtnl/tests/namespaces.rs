@@ -458,3 +458,42 @@ fn an_interface_without_settings_has_nothing_to_put_back() {
         assert!(requests.save(4711).unwrap().is_empty());
     });
 }
+
+#[test]
+fn the_kernel_resolves_forgotten_neighbours_again() {
+    in_namespace(|| {
+        for command in [
+            "ip link add east type veth peer name west",
+            "ip link set west up",
+            "ip link set east up",
+            "ip link add link east name vlan type macvlan",
+            "ip link set vlan up",
+            "ip neigh add 192.0.2.1 lladdr 02:00:00:00:00:01 dev east nud reachable",
+            "ip neigh add 2001:db8::1 lladdr 02:00:00:00:00:01 dev east nud stale",
+            "ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev vlan nud reachable",
+            // These stay.
+            "ip neigh add 192.0.2.3 lladdr 02:00:00:00:00:03 dev east",
+            "ip neigh add 192.0.2.4 lladdr 02:00:00:00:00:04 dev east nud reachable extern_learn",
+            "ip neigh add 192.0.2.5 lladdr 02:00:00:00:00:05 dev west nud reachable",
+        ] {
+            run(command);
+        }
+        let mut requests = Requests::new().unwrap();
+        let links = requests.links().unwrap();
+        let of = rtnl::with_stacked(&links, index_of("east"));
+        assert_eq!(of, [index_of("east"), index_of("vlan")].into());
+        requests.forget_neighbours(&of).unwrap();
+        let left = run("ip neigh show nud all");
+        for (address, stays) in [
+            ("192.0.2.1 ", false),
+            ("2001:db8::1 ", false),
+            ("192.0.2.2 ", false),
+            ("192.0.2.3 ", true),
+            ("192.0.2.4 ", true),
+            ("192.0.2.5 ", true),
+        ] {
+            assert_eq!(left.contains(address), stays, "{address}: {left}");
+        }
+        requests.forget_neighbours(&[4711].into()).unwrap();
+    });
+}

@@ -42,6 +42,8 @@ pub struct Pending {
     pub membership: BTreeSet<LinkId>,
     /// Interfaces whose stacking may have changed.
     pub stacking: BTreeSet<InterfaceId>,
+    /// Interfaces whose cores have forgotten the peers.
+    pub forgotten: BTreeSet<InterfaceId>,
     /// Interfaces whose addresses may have changed.
     pub addresses: BTreeSet<InterfaceId>,
     /// Namespaces whose multicast routes may have changed.

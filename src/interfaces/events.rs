@@ -110,7 +110,7 @@ impl Interfaces {
             PortEvent::GidChange(gid) => {
                 log::info!("{name}: the port's GID is now {gid}");
                 if cx.ports[at].allow.is_some() {
-                    cx.ports[at].send_allowed();
+                    self.send_allowed(cx, at);
                 }
                 self.readdress_links(&cx.ports, at, Some(*gid));
                 self.renew_aliases_elsewhere(cx, at);

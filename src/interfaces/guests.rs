@@ -6,7 +6,7 @@
 //! may be behind it, announces the addresses of a bridge above like the interface's own, and joins the
 //! groups of the kernel's multicast routes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ipoib::Event;
@@ -68,13 +68,8 @@ impl Interfaces {
     /// Reads which interfaces are stacked on the noted interfaces, and whether the host routes multicast through
     /// them. The list of all interfaces is read once for each namespace, because it may be long.
     pub fn read_stacking(&mut self, cx: &mut Context) {
-        let mut noted = BTreeMap::<Place, BTreeSet<InterfaceId>>::new();
-        for id in std::mem::take(&mut cx.pending.stacking) {
-            if let Some(interface) = self.get(id) {
-                noted.entry(interface.place).or_default().insert(id);
-            }
-        }
-        for (place, mut ids) in noted {
+        let noted = std::mem::take(&mut cx.pending.stacking);
+        for (place, mut ids) in self.by_place(noted) {
             let Some(links) = self.links_at(cx, place) else {
                 continue;
             };

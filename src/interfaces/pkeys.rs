@@ -185,10 +185,11 @@ impl Interfaces {
     fn reenter(&mut self, cx: &mut Context, at: PortId, id: LinkId) {
         let port = &cx.ports[at];
         port.send(|| Command::Flush(id));
-        if let Some((interface, ip)) = self.with_link_mut(id)
-            && ip.link.id() == id
-        {
-            ip.announce(interface, &mut cx.host.netlink, port);
+        if let Some((interface, ip)) = self.with_link_mut(id) {
+            cx.pending.forgotten.insert(interface.id);
+            if ip.link.id() == id {
+                ip.announce(interface, &mut cx.host.netlink, port);
+            }
         }
         self.sync_groups(cx, id);
     }

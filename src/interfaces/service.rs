@@ -110,8 +110,12 @@ impl Interfaces {
             }
         };
         let missing = self.ip_no_carrier(&cx.ports, &interface, &ip);
-        let waits =
-            interface.has_left_carrier() && self.ip_awaits_carrier(&cx.ports, &interface, &ip);
+        let kept = interface.has_left_carrier();
+        if kept {
+            // The carrier does not change, so the kernel keeps the neighbours that the former daemon knew.
+            cx.pending.forgotten.insert(id);
+        }
+        let waits = kept && self.ip_awaits_carrier(&cx.ports, &interface, &ip);
         if !waits {
             interface.set_carrier(missing.is_none());
         }

@@ -203,7 +203,7 @@ impl Apply<'_> {
         let at = self.port_at(name)?;
         let port = &mut self.cx.ports[at];
         port.allow = allow.map(<[GidPrefix]>::to_vec);
-        port.send_allowed();
+        self.interfaces.send_allowed(self.cx, at);
         Ok(match allow {
             Some(allow) => format!("{name}: entries of allow: {}", allow.len()),
             None => format!("{name}: allow has no entries, all hosts may send"),

@@ -77,6 +77,24 @@ fn iperf3_across_a_restart_and_a_kill_survives() {
     }
 }
 
+/// The host has the MAC of its router, which the next daemon does not know, and no packet of the router comes. The host's
+/// own check of the router would come after 20 seconds or more.
+#[test]
+fn a_router_is_reached_after_a_restart() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let service = pair_with_service(&mut lab, STORE, &["--queues", "2"]);
+    let (a, b) = lab.two();
+    b.ok("ip addr add 10.77.0.1/32 dev lo");
+    b.ok("ip addr add fd77::1/128 dev lo nodad");
+    a.ok(&format!("ip route add fd77::/64 via {} dev ib0", b.v6()));
+    let behind = ["10.77.0.1", "fd77::1"];
+    a.reaches_all(&behind);
+    for signal in [Signal::TERM, Signal::KILL] {
+        service.restart_by(signal);
+        a.reaches_all(&behind);
+    }
+}
+
 /// The service manager keeps the sockets of the underlay, too.
 #[test]
 fn no_ping_is_lost_in_a_restart() {
