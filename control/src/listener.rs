@@ -305,8 +305,9 @@ fn lock(directory: &Path) -> io::Result<File> {
         }
     }
     log::warn!(
-        "{} is locked by another process; continuing without the lock",
-        directory.display()
+        "another process holds the lock of {directory}; the start continues without the lock; find the process: \
+         lslocks | grep {directory}",
+        directory = directory.display()
     );
     Ok(file)
 }

@@ -102,7 +102,7 @@ impl Drop for ThreadHandle {
     fn drop(&mut self) {
         self.mailbox.send(Command::Stop);
         if self.join.take().is_some_and(|join| join.join().is_err()) {
-            log::error!("a data thread panicked");
+            log::error!("a data thread panicked; report this as a fault (ibtap bugreport)");
         }
     }
 }

@@ -79,7 +79,9 @@ impl Drop for Watcher {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            log::error!("the thread that reads a port's attributes panicked");
+            log::error!(
+                "the thread that reads a port's attributes panicked; report this as a fault (ibtap bugreport)"
+            );
         }
     }
 }

@@ -80,7 +80,7 @@ impl Lock {
                     let user =
                         found.map_or("an unknown user".to_owned(), |h| format!("user {}", h.1));
                     log::warn!(
-                        "{user} holds the lock of {underlay}; ibtapd continues without the lock"
+                        "{user} holds the lock of {underlay}; ibtapd continues without the lock, and a second ibtapd on {underlay} reports only a taken UDP port; find the process: ss -xlp | grep {name}"
                     );
                     Ok(Lock { _listener: None })
                 }

@@ -196,10 +196,10 @@ fn no_link_local(name: &str, seen: &Seen) -> String {
     } else if seen.no_link_local {
         format!("addr_gen_mode is none; change it: ip link set {name} addrgenmode eui64")
     } else {
-        "it may appear shortly".to_owned()
+        format!("the kernel has created none; type: ip link set {name} down; ip link set {name} up")
     };
     format!(
-        "{name} has no IPv6 link-local address for the GID ({why}); or choose another address with gid = \"ADDRESS\""
+        "{name} has no IPv6 link-local address for the GID: {why}; or choose another address with gid = \"ADDRESS\""
     )
 }
 

@@ -185,6 +185,8 @@ fn every_refusal_has_a_reason_and_a_remedy() {
     let mut none = seen(1500, vec![]);
     none.no_link_local = true;
     has(&none, &["addrgenmode eui64", "gid ="]);
+    let uncreated = &["has created none", "ip link set eth0 up", "gid ="];
+    has(&seen(1500, vec![]), uncreated);
     let mut tentative = address("fe80::1", 1);
     tentative.tentative = true;
     has(

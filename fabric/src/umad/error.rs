@@ -145,8 +145,8 @@ pub fn of_open(
         node: node(device, number).unwrap_or_else(|| PathBuf::from("/dev/infiniband/umad*")),
         advice: match reason.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {
-                "run the program as root, or give its group the node with a udev rule \
-                 (KERNEL==\"umad*\", GROUP=\"rdma\", MODE=\"0660\")"
+                "run the program as root, or give the user of the program access to the node with a udev rule; \
+                 for ibtapd: KERNEL==\"umad*\", OWNER=\"ibtap\", MODE=\"0600\""
             }
             Some(libc::ENOENT | libc::ENXIO) => {
                 "udev makes the node; a container needs --device for it"

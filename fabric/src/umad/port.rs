@@ -281,7 +281,10 @@ impl Drop for Umad {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            log::error!("{}: the thread of management datagrams panicked", self.name);
+            log::error!(
+                "{}: the thread of management datagrams panicked; report this as a fault (ibtap bugreport)",
+                self.name
+            );
         }
         if self.is_simulated() {
             return;
