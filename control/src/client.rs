@@ -29,7 +29,7 @@ pub use replies::{Next, Replies};
 pub enum ClientError {
     /// Connecting fails.
     #[error(
-        "cannot reach ibtapd at {}: {source}; {}, or name its socket with --socket",
+        "cannot reach ibtapd at {}: {source}; {}, or name the socket of ibtapd with --socket",
         path.display(),
         advice(source)
     )]
@@ -85,8 +85,10 @@ pub enum ClientError {
 
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::PermissionDenied => "run this as root or as a member of the socket's group",
-        _ => "start it (systemctl start ibtapd, or ibtapd --underlay IF)",
+        io::ErrorKind::PermissionDenied => {
+            "run the program as root or as a member of the socket's group"
+        }
+        _ => "start ibtapd (systemctl start ibtapd, or ibtapd --underlay IF)",
     }
 }
 

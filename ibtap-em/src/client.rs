@@ -41,12 +41,12 @@ fn failure(socket: &Path, error: ClientError) -> Failure {
         ClientError::Unreachable { source, .. } => {
             let advice = match source.kind() {
                 io::ErrorKind::PermissionDenied => {
-                    "run this as root or as a member of the socket's group"
+                    "run the program as root or as a member of the socket's group"
                 }
-                _ => "start it with \"ibtap-em run\"",
+                _ => "start ibtap-em with \"ibtap-em run\"",
             };
             let message = format!(
-                "cannot reach ibtap-em at {at}: {source}; {advice}, or name its socket with --em-socket"
+                "cannot reach ibtap-em at {at}: {source}; {advice}, or name the socket of ibtap-em with --em-socket"
             );
             (message, EXIT_UNREACHABLE)
         }
@@ -80,9 +80,9 @@ mod tests {
         };
         assert_eq!(
             failure(io::ErrorKind::PermissionDenied),
-            "cannot reach ibtap-em at /s: permission denied; run this as root or as a member of the socket's group, or \
-             name its socket with --em-socket"
+            "cannot reach ibtap-em at /s: permission denied; run the program as root or as a member of the socket's \
+             group, or name the socket of ibtap-em with --em-socket"
         );
-        assert!(failure(io::ErrorKind::NotFound).contains("start it with \"ibtap-em run\""));
+        assert!(failure(io::ErrorKind::NotFound).contains("start ibtap-em with \"ibtap-em run\""));
     }
 }

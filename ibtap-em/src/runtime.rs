@@ -186,7 +186,7 @@ impl<M: Manager> Runtime<M> {
     }
 
     fn detach(&mut self, now: Time, why: String) {
-        log::warn!("no fabric port: {why}");
+        log::warn!("ibtap-em has no fabric port: {why}");
         self.detached = Some(why);
         self.waiting.clear();
         if self.port.take().is_some() {
@@ -261,7 +261,8 @@ impl<M: Manager> Runtime<M> {
                 Change::Role(role) => self.play(now, role),
                 Change::Slept => {
                     log::warn!(
-                        "did not run for a lease or longer; listening for other managers again"
+                        "ibtap-em did not run for a lease or longer, for example because the host was suspended; \
+                         ibtap-em listens for other managers again"
                     );
                 }
                 Change::Twin(gid) => log::error!(
@@ -277,12 +278,12 @@ impl<M: Manager> Runtime<M> {
         let best = self.election.others().into_iter().next();
         match (role, best) {
             (Role::Standby, Some(best)) => log::info!(
-                "standing by: the manager {:016x} at {} has priority {}",
+                "standby: the manager {:016x} at {} has priority {}",
                 best.id,
                 best.gid,
                 best.priority
             ),
-            (Role::Active, _) => log::info!("managing, with priority {}", self.election.priority()),
+            (Role::Active, _) => log::info!("active, with priority {}", self.election.priority()),
             (role, _) => log::debug!("{}", role.name()),
         }
         self.engine.set_active(now, role == Role::Active);

@@ -141,7 +141,7 @@ impl Link {
             mad: Hex(message.mad),
         };
         if let Err(error) = connected.posts.push(methods::SEND_MANAGEMENT, &request) {
-            log::warn!("lost a message to the fabric: {error}");
+            log::warn!("a message to ibtapd is lost: {error}");
         }
     }
 

@@ -23,9 +23,9 @@ impl Ethernet {
                 return true;
             }
             Event::Crowded(kept) => log::warn!(
-                "{name}: more than {kept} MACs behind it are in use; {kept} are kept and reported to its \
-                 Ethernet Manager; frames of the others are forwarded and counted (mac_refused), and \
-                 members that learn find them"
+                "{name}: more than {kept} guests are active; ibtapd reports {kept} guests to the Ethernet \
+                 Manager, and counts refused guests (mac_refused); frames of refused guests are forwarded, and \
+                 members that learn reach the refused guests"
             ),
             Event::DuplicateLid { lid, other } => log::warn!(
                 "{name}: {} on this switch also has the LID {lid}, and both lose packets; give one of them \

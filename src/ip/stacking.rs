@@ -187,11 +187,13 @@ impl Ip {
 
 fn describe(stacking: &Stacking) -> String {
     match stacking {
-        Stacking::None | Stacking::Bond(_) => "no longer looking for hosts behind it".into(),
-        Stacking::Bridge(name) => format!("looking for hosts behind it, as a port of {name}"),
-        Stacking::Macvlan(name) | Stacking::Other(name) => {
-            format!("looking for hosts behind it: {name} is stacked on it")
+        Stacking::None | Stacking::Bond(_) => "ibtapd no longer learns guests".into(),
+        Stacking::Bridge(name) => {
+            format!("ibtapd learns guests: the interface is a port of {name}")
         }
-        Stacking::Promiscuous => "looking for hosts behind it: it is promiscuous".into(),
+        Stacking::Macvlan(name) | Stacking::Other(name) => {
+            format!("ibtapd learns guests: {name} is stacked on the interface")
+        }
+        Stacking::Promiscuous => "ibtapd learns guests: the interface is promiscuous".into(),
     }
 }

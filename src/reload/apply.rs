@@ -248,7 +248,7 @@ impl Apply<'_> {
 pub(super) fn created(key: &InterfaceKey, made: usize, wanted: usize) -> String {
     match made < wanted {
         true => format!(
-            "{key}: created with {made} of {wanted} queues, one for each thread of its port; restart \
+            "{key}: created with {made} of {wanted} queues, one for each data thread of the port; restart \
              ibtapd for more"
         ),
         false => format!("{key}: created"),

@@ -34,11 +34,12 @@ impl Fault {
 
 impl From<toml::de::Error> for Fault {
     fn from(error: toml::de::Error) -> Fault {
-        // serde calls a struct's members fields; TOML calls them keys.
+        // serde calls the members of a struct fields, and the values of an enum variants. TOML has keys and values.
         let what = error
             .message()
             .replace("unknown field", "unknown key")
             .replace("missing field", "missing key")
+            .replace("unknown variant", "unknown value")
             .replace('\n', ", ");
         Fault {
             what,

@@ -208,7 +208,7 @@ fn wrong_types() {
     );
     assert_eq!(
         ipoib_fault("mode = \"turbo\""),
-        "t.toml:4:8: unknown variant `turbo`, expected `datagram` or `connected`"
+        "t.toml:4:8: unknown value `turbo`, expected `datagram` or `connected`"
     );
     assert_eq!(
         port_fault("gid = 4.5"),

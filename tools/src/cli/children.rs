@@ -63,7 +63,7 @@ pub struct ChildAddArgs {
     /// IP MTU in bytes [default: the largest of the mode]
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
-    /// TAP queues, at most one for each of the port's threads [default: 1]
+    /// TAP queues, at most one for each data thread of the port [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_queues)]
     pub queues: Option<usize>,
     /// Network namespace of the child, a name of `ip netns` [default: the parent's]

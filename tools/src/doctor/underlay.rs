@@ -199,7 +199,7 @@ fn offloads(name: &str, link: &Link, features: &BTreeMap<String, bool>) -> Vec<F
         (
             is_on("tx-udp-segmentation"),
             "tx-udp-segmentation",
-            "the kernel segments packets instead of the device",
+            "the kernel segments packets instead of the adapter",
         ),
         (
             checksums.into_iter().any(is_on),

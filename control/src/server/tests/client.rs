@@ -114,8 +114,8 @@ fn the_client_reports_faults_of_the_daemon() {
     let path = directory.path().join("s");
     let error = ControlClient::connect(&path, SECOND).map(drop).unwrap_err();
     let expected = format!(
-        "cannot reach ibtapd at {}: No such file or directory (os error 2); start it \
-         (systemctl start ibtapd, or ibtapd --underlay IF), or name its socket with --socket",
+        "cannot reach ibtapd at {}: No such file or directory (os error 2); start ibtapd \
+         (systemctl start ibtapd, or ibtapd --underlay IF), or name the socket of ibtapd with --socket",
         path.display()
     );
     assert_eq!(error.to_string(), expected);

@@ -12,7 +12,7 @@ proto::counters! {
         duplicate_request,
         /// Requests received ahead of the expected one.
         out_of_sequence,
-        /// NAKs of a sequence error received: our packets were lost.
+        /// NAKs of a sequence error received: packets of this host were lost.
         packet_seq_err,
         /// Limit events of the shared receive queue: few buffers were left.
         srq_limit_reached,

@@ -58,7 +58,7 @@ const SIGNS: [Sign; 31] = [
         "rx_icrc_errors",
         Level::Warn,
         "packets changed on their way, or sent with a wrong ICRC",
-        "look for a device that rewrites packets (NAT, a broken offload); ibtap decode checks captures",
+        "look for a router or an adapter that rewrites packets (NAT, a broken offload); ibtap decode checks captures",
     ),
     sign(
         "rx_socket_drops",
