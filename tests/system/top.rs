@@ -223,6 +223,7 @@ fn ten_thousand_neighbours_scroll_and_the_daemon_still_answers() {
     let (a, b) = lab.two();
     let attacker = Attacker::new(a, b);
     let mut numbers = Numbers(11);
+    b.hides_invented_neighbours();
     let _turn = Load::begin();
     // Each from a queue pair of its own. The victim may lose some.
     eventually(4 * SOON, "11,000 neighbours", || {

@@ -262,7 +262,8 @@ fn many_children_are_made_at_once() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     a.start(&[]);
-    let names: Vec<String> = (0x8100..0x8180)
+    // Each has some six entries in the kernel's table of IPv6 neighbours. All tests share the table, which holds 1024.
+    let names: Vec<String> = (0x8100..0x8140)
         .map(|key| format!("ib0.{key:04x}"))
         .collect();
     let batch = |verb: &str, rest: &str| {
@@ -279,10 +280,7 @@ fn many_children_are_made_at_once() {
     for name in &names {
         a.await_carrier(name, true);
     }
-    assert_eq!(
-        a.ask("pkey")[0]["pkeys"].as_array().map(Vec::len),
-        Some(129)
-    );
+    assert_eq!(a.ask("pkey")[0]["pkeys"].as_array().map(Vec::len), Some(65));
     batch("link del", "");
     eventually(SOON, "no child", || {
         a.ask("child list").is_empty().then_some(())

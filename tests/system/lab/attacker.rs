@@ -9,6 +9,26 @@ use rustix::thread::set_thread_res_uid;
 use super::packet::{ROCE_PORT, Ud};
 use super::{Host, Load};
 
+/// The first half of the addresses of invented neighbours, 10.99.0.0/16: no host has one.
+pub const INVENTED: [u8; 2] = [10, 99];
+
+impl Host {
+    /// From now on, the kernel of this host does not see ARP requests of invented neighbours that arrive over `ib0`. It
+    /// would make an entry for each. All namespaces of the machine share one table of 1024 entries (`gc_thresh3`): a flood
+    /// fills it for a minute, and other tests lose packets.
+    pub fn hides_invented_neighbours(&self) {
+        let [a, b] = INVENTED;
+        self.nft(&format!(
+            "table netdev invented {{\n\
+               chain ingress {{\n\
+                 type filter hook ingress device \"ib0\" priority 0;\n\
+                 arp saddr ip {a}.{b}.0.0/16 drop\n\
+               }}\n\
+             }}\n"
+        ));
+    }
+}
+
 /// A small random number generator with the same numbers in every run (xorshift64, Marsaglia 2003).
 pub struct Numbers(pub u64);
 
