@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::lab::frame::{self, arp_request, udp4};
+use crate::lab::frame::{self, STORM, arp_request, udp4};
 use crate::lab::{Bridged, Load, Pinging, arrives_whole, iperf_above, is_duplicate, neighbour};
 
 /// Maximum time until a moved guest is reachable again.
@@ -318,10 +318,11 @@ fn a_guest_with_twenty_thousand_addresses_fills_no_memory() {
     let frames: Vec<_> = sources
         .map(|source| udp4((from, to), source, v4(&c.v4()), &[0; 64]))
         .collect();
+    a.queue_holds_a_second();
     let _turn = Load::begin();
     let established = [Pinging::start(one, &c.v4()), Pinging::start(one, &c.v6())];
     let before = a.counters("ib0", &["guests_learned", "guests_evicted"]);
-    two.send_frames("eth0", 10_000, &frames);
+    two.send_frames("eth0", STORM, &frames);
     for pinging in established {
         pinging.stop().lost_at_most(2);
     }

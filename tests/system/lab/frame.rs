@@ -154,7 +154,16 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
+/// Frames of a storm in a second.
+pub const STORM: u32 = 10_000;
+
 impl Station {
+    /// The queue of `ib0` holds a second of a storm. What it loses while the machine runs other programs, the daemon does
+    /// not drop.
+    pub fn queue_holds_a_second(&self) {
+        self.ok(&format!("ip link set ib0 txqueuelen {STORM}"));
+    }
+
     /// Sends frames on an interface at a rate per second.
     pub fn send_frames<'a>(
         &self,
