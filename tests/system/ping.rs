@@ -1,6 +1,6 @@
 //! ICMP echoes over IPv4 and IPv6, of all sizes that matter.
 
-use crate::lab::{LINK_MTU, Lab};
+use crate::lab::{LINK_MTU, Lab, one_of_three, unanswered};
 
 /// Bytes of an IPv4 and an ICMP header.
 const V4_HEADERS: u32 = 28;
@@ -56,8 +56,12 @@ fn every_echo_of_a_long_series_comes_back_once() {
     };
     let (a, b) = lab.two();
     for address in [b.v4(), b.v6()] {
-        let output = a.all_answered(500, &format!("-i 0.002 {address}"));
-        assert!(!output.contains("duplicates"), "{output}");
+        let series = || {
+            let output = a.answered(500, &format!("-i 0.002 {address}"));
+            assert!(!output.contains("duplicates"), "{output}");
+            unanswered(&output, " ", 500)
+        };
+        assert_eq!(one_of_three(series, Option::is_none), None, "{address}");
     }
 }
 

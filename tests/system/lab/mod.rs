@@ -41,14 +41,14 @@ pub use iperf::{iperf, iperf_above, iperf_across, iperf_server, more_arrives, ud
 pub use load::{Alone, Load, Presence};
 pub use loss::Loss;
 pub use namespace::Namespace;
-pub use patience::{HEALED, SOON, eventually, patient};
+pub use patience::{HEALED, SOON, eventually, one_of_three, patient};
 pub use pinging::Pinging;
 pub use programs::{ibtap, ibtap_fs, ibtap_peer, ibtapd, older, source};
 pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
 pub use shell::Shell;
 pub use sniffer::Sniffer;
-pub use station::{Background, Done, Station, unanswered};
+pub use station::{Background, Done, Station, sent, unanswered};
 pub use subnet::{Running, Subnet};
 pub use sweep::Scratch;
 pub use transfer::arrives_whole;

@@ -8,17 +8,36 @@ pub fn patient(limit: Duration) -> Duration {
     limit * if emulated { 5 } else { 1 }
 }
 
-/// Polls until there is an answer, and panics with `what` after `limit`.
-pub fn eventually<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let limit = patient(limit);
-    let end = Instant::now() + limit;
+/// Polls until there is an answer; `None` after `limit`.
+pub fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + patient(limit);
     loop {
         if let Some(answer) = ask() {
-            return answer;
+            return Some(answer);
         }
-        assert!(Instant::now() < end, "waited {limit:?} in vain for {what}");
+        if Instant::now() >= end {
+            return None;
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// The same; panics with `what` after `limit`.
+pub fn eventually<T>(limit: Duration, what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    let answer = within(limit, ask);
+    answer.unwrap_or_else(|| panic!("waited {:?} in vain for {what}", patient(limit)))
+}
+
+/// The first result of three calls that is whole, or else the last one. Another load on the machine may fill a queue of the
+/// kernel, which loses a packet. A fault of ibtap loses a packet of each call.
+pub fn one_of_three<T>(mut call: impl FnMut() -> T, is_whole: impl Fn(&T) -> bool) -> T {
+    for _ in 0..2 {
+        let result = call();
+        if is_whole(&result) {
+            return result;
+        }
+    }
+    call()
 }
 
 /// Time limit for events that take a moment: a reaction, a retry.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::NamedTempFile;
 
-use super::{Background, SOON, Station, eventually};
+use super::{Background, SOON, Station, eventually, sent};
 
 /// A running ping(8), twenty requests a second.
 pub struct Pinging {
@@ -97,8 +97,8 @@ impl Pinging {
 /// An answer may take this long, when it is still awaited as ping is stopped.
 const UNDER_WAY: f64 = 1.0;
 
-/// Parses lines "[1700000000.123456] 64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=0.2 ms" and the last one,
-/// "120 packets transmitted, 118 received, …".
+/// Parses lines "[1700000000.123456] 64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=0.2 ms" and the last one
+/// ([`sent`]).
 fn read(what: String, output: &str, ended: Duration) -> Answers {
     let lines: Vec<(f64, usize)> = output
         .lines()
@@ -113,19 +113,16 @@ fn read(what: String, output: &str, ended: Duration) -> Answers {
     let mut times: Vec<f64> = lines.iter().map(|(time, _)| *time).collect();
     let numbers: BTreeSet<usize> = lines.iter().map(|(_, number)| *number).collect();
     let ended = ended.as_secs_f64();
-    let sent = match (times.last(), numbers.last()) {
+    let last = match (times.last(), numbers.last()) {
         (Some(time), Some(highest)) if ended - time < UNDER_WAY => *highest,
-        _ => output
-            .lines()
-            .find_map(|line| line.split(" packets transmitted").next()?.parse().ok())
-            .unwrap_or_else(|| panic!("no summary: {output}")),
+        _ => sent(output),
     };
     times.push(ended);
     let longest = times
         .windows(2)
         .map(|pair| pair[1] - pair[0])
         .fold(0.0, f64::max);
-    let unanswered = (1..=sent).filter(|number| !numbers.contains(number));
+    let unanswered = (1..=last).filter(|number| !numbers.contains(number));
     Answers {
         what,
         answered: lines.len(),

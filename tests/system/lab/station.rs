@@ -232,10 +232,15 @@ impl Station {
         });
     }
 
-    /// Sends echo requests with these further words for ping(8); each must be answered. Returns the output. Without a
-    /// deadline, ping hardly waits for the answers to the last requests.
+    /// Sends echo requests with these further words for ping(8) until it has this many answers; returns the output.
+    /// [`sent`] is greater if some were lost or late. Without a deadline, ping hardly waits for the last answers.
+    pub fn answered(&self, count: usize, words: &str) -> String {
+        self.ok(&format!("ping -n -c {count} -w 30 {words}"))
+    }
+
+    /// The same; the first `count` must all be answered.
     pub fn all_answered(&self, count: usize, words: &str) -> String {
-        let output = self.ok(&format!("ping -n -c {count} -w 30 {words}"));
+        let output = self.answered(count, words);
         assert_eq!(unanswered(&output, " ", count), None, "{output}");
         output
     }
@@ -282,6 +287,13 @@ impl Station {
             usable.then(|| address["local"].as_str().expect("a string").to_owned())
         })
     }
+}
+
+/// Number of requests in the last line of the output of ping(8), "120 packets transmitted, 118 received, …".
+pub fn sent(output: &str) -> usize {
+    let number = |line: &str| line.split(" packets transmitted").next()?.parse().ok();
+    let number = output.lines().find_map(number);
+    number.unwrap_or_else(|| panic!("no summary: {output}"))
 }
 
 /// The first of `count` requests that has no answer in the output of ping(8). `from` is before the numbers there.

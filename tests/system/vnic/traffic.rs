@@ -3,7 +3,7 @@
 use super::{count, counter_of, fixed, pair, pair_with, stats};
 use serde_json::Value;
 
-use crate::lab::group::{V4, V6, heard, receive, received, receiver, sender};
+use crate::lab::group::{V4, V6, each_once, heard, receive, receiver, sender};
 use crate::lab::packet16::VNIC_MTU;
 use crate::lab::{
     Host, Lab, SOON, Station, arrives_whole, eventually, iperf_above, is_duplicate, udp_arrives,
@@ -157,16 +157,9 @@ fn groups_of_both_families_reach_members_only() {
         let (there, also) = (receiver(b, "vnic0", group), receiver(a, "vnic0", group));
         let sending = sender(a, "vnic0", group);
         heard(&sending, &there, "a packet to a group");
-        while receive(&also).is_some() {}
-        for number in 0..20 {
-            sending.0.send_to(&[number; 100], sending.1).expect("sent");
-        }
-        let expected: Vec<_> = (0..20).map(|number| vec![number; 100]).collect();
-        for socket in [&there, &also] {
-            let next = |_| received(socket, "a packet of the group");
-            let got: Vec<_> = expected.iter().map(next).collect();
-            assert_eq!(got, expected, "each once and in order, to the sender too");
-            assert_eq!(receive(socket), None);
+        for (socket, what) in [(&there, "the other's packets"), (&also, "the sender's")] {
+            while receive(socket).is_some() {}
+            each_once(&sending, socket, what);
         }
     }
     for host in [&*b, &*c] {
