@@ -45,7 +45,7 @@ fn link_local_addresses_and_all_nodes_are_reached_from_a_guest() {
     for address in &others {
         one.reaches_all(&[format!("{address}%eth0")]);
     }
-    let output = one.ok("ping -n -c 3 -i 0.3 -w 3 ff02::1%eth0");
+    let output = one.ok("ping -n -c 6 -i 0.3 -w 10 ff02::1%eth0");
     for address in &others {
         assert!(output.contains(address), "{address} is silent: {output}");
     }

@@ -107,7 +107,7 @@ fn c28_the_largest_packet_is_sent_with_its_header_and_no_larger_one() {
     }
     a.reaches(b);
     let wire = Wire::of(b);
-    a.ok(&format!("ping -M do -c 1 -W 2 -s 2016 {}", b.v4()));
+    a.answered(1, &format!("-M do -i 0.1 -s 2016 {}", b.v4()));
     let full = wire.expect("the full packet", |ud| ud.payload.len() > 1500);
     assert_eq!(full.payload.len(), 2048);
     assert!(full.payload.starts_with(&IPV4));

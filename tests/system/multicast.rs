@@ -124,7 +124,7 @@ fn broadcast_and_all_nodes_reach_every_host() {
     for host in [&*b, &*c] {
         host.ok("sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0");
     }
-    let output = a.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
+    let output = a.ok("ping -b -c 6 -i 0.3 -w 10 10.9.0.255");
     for host in [&*b, &*c] {
         assert!(
             output.contains(&host.v4()),
@@ -132,7 +132,7 @@ fn broadcast_and_all_nodes_reach_every_host() {
             host.v4()
         );
     }
-    let output = a.ok("ping -c 3 -i 0.3 -w 3 ff02::1%ib0");
+    let output = a.ok("ping -c 6 -i 0.3 -w 10 ff02::1%ib0");
     assert!(output.contains("+"), "only one host answered: {output}");
 }
 

@@ -41,7 +41,7 @@ fn id(done: &Done) -> &str {
 
 #[test]
 fn a_lab_on_a_bridge_runs_a_command_and_goes() {
-    let command = "echo lab $LAB; ip netns exec {3} ping -q -c 1 -W 2 10.9.0.2 && \
+    let command = "echo lab $LAB; ip netns exec {3} ping -q -c 1 -w 15 10.9.0.2 && \
                    ibtap --socket $SOCKET2 mode ib0; exit 7";
     let Some(done) = netns_lab(&["--nodes", "3", "--mode", "connected", "--cmd", command]) else {
         return;
@@ -85,7 +85,7 @@ fn a_lab_ends_what_it_has_started_and_nothing_else() {
 #[test]
 fn a_routed_lab_has_a_subnet_for_each_host() {
     let command = "echo lab $LAB; ip -n $NODE1 route get 10.8.2.2; \
-                   ip netns exec {1} ping -q -c 1 -W 2 fd09::2";
+                   ip netns exec {1} ping -q -c 1 -w 15 fd09::2";
     let Some(done) = netns_lab(&["--routed", "--cmd", command, "--", "--mtu", "1500"]) else {
         return;
     };

@@ -5,18 +5,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::lab::{HEALED, Host, LINK_MTU, Lab, SOON, eventually, iperf_across, patient};
-
-/// Sends ten requests a second until `address` answers. An answer may be late.
-fn answers(from: &Host, address: &str) {
-    let limit = patient(HEALED).as_secs();
-    from.ok(&format!("ping -c 1 -i 0.1 -w {limit} {address}"));
-}
+use crate::lab::{HEALED, Host, LINK_MTU, Lab, SOON, eventually, iperf_across};
 
 /// Waits for both families.
 fn heals(from: &Host, to: &Host) {
-    answers(from, &to.v4());
-    answers(from, &to.v6());
+    from.is_answered_again(&to.v4());
+    from.is_answered_again(&to.v6());
 }
 
 /// Two hosts whose interfaces survive their daemons.

@@ -115,7 +115,7 @@ fn vnics_use_a_group_of_the_partitions_file() {
         done
         await "members in service level 1" both_are_members
         await "1 to 2" reach 1 10.7.0.2
-        tell "a full packet" on 1 ping -c 1 -W 5 -M do -s 953 10.7.0.2
+        await "a full packet" on 1 ping -c 1 -W 5 -M do -s 953 10.7.0.2
     "#;
     let Some(done) = lab_with("2", partitions, config, command) else {
         return;
@@ -190,8 +190,8 @@ fn traffic_outlives_opensm_and_its_next_start_knows_all_members_and_sets_another
         opensm_start 1
         await "all are members again" has_members 3
         for host in 1 2 3; do await "MTU of $host" mtu_is $host 1020; done
-        tell "1 to 3" reach_anew 1 10.9.0.3
-        tell "a full packet" on 1 ping -c 1 -W 5 -M do -s 992 10.9.0.3
+        await "1 to 3" reach_anew 1 10.9.0.3
+        await "a full packet" on 1 ping -c 1 -W 5 -M do -s 992 10.9.0.3
         ping_goes_on
     "#;
     let Some(done) = subnet_lab(&["--nodes", "3"], command) else {
@@ -223,7 +223,7 @@ fn a_standby_opensm_that_takes_over_is_followed_and_so_is_the_handover_back() {
             await "SM LID $1 of 2" sm_lid_is "$SOCKET2" "$1"
             await "all are members" has_members 2
             tell "carrier" carrier 2 ib0
-            tell "2 to 1" reach_anew 2 10.9.0.1
+            await "2 to 1" reach_anew 2 10.9.0.1
             ping_goes_on
         }
         begin_ping 1 10.9.0.2
@@ -284,7 +284,7 @@ fn c117_lids_that_opensm_changes_are_followed() {
         await "all are members again" has_members 2
         await "new path" path_leads_to 96
         tell "carrier" carrier 1 ib0
-        tell "1 to 2" reach_anew 1 10.9.0.2
+        await "1 to 2" reach_anew 1 10.9.0.2
         ping_goes_on
     "#;
     let Some(done) = subnet_lab(&["--nodes", "2"], command) else {

@@ -39,11 +39,7 @@ fn heals(a: &Host, b: &Host) {
             (v4_payload(CONNECTED_MTU), to.v4()),
             (v6_payload(CONNECTED_MTU), to.v6()),
         ] {
-            eventually(HEALED, &format!("a full packet to {address}"), || {
-                // An error, such as that of a smaller path MTU, ends ping, too.
-                let ping = format!("ping -M do -c 1 -i 0.1 -w 2 -s {payload} {address}");
-                (from.run(&ping).code == Some(0)).then_some(())
-            });
+            from.is_answered_again(&format!("-M do -s {payload} {address}"));
         }
         full_packets_pass(from, to, CONNECTED_MTU);
     }

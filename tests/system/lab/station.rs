@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::patience::HEALED;
 use super::{Namespace, SOON, eventually};
 
 /// A program that opens a queue of a TAP.
@@ -243,6 +244,16 @@ impl Station {
         let output = self.answered(count, words);
         assert_eq!(unanswered(&output, " ", count), None, "{output}");
         output
+    }
+
+    /// Sends ten requests a second with these further words for ping(8) until one is answered, during the time of
+    /// [`HEALED`]. An answer may be late. An ICMP error, such as that of a smaller path MTU, ends ping, so that another
+    /// one starts.
+    pub fn is_answered_again(&self, words: &str) {
+        let ping = format!("ping -c 1 -i 0.1 -w 2 {words}");
+        eventually(HEALED, &format!("{}: {ping}", self.name), || {
+            (self.run(&ping).code == Some(0)).then_some(())
+        });
     }
 
     /// Whether one ping of a few is answered.
