@@ -149,9 +149,9 @@ fn addresses_move_between_the_interface_and_an_ethernet_beside_it() {
         a.ok(&format!("ip addr flush dev {from} scope global"));
         a.ok(&format!("ip addr add {}/24 dev {to}", a.v4()));
         a.ok(&format!("ip addr add {}/64 dev {to} nodad", a.v6()));
-        a.ok(&format!("arping -A -c 1 -I {to} {}", a.v4()));
-        // The kernel announces IPv6 addresses when the Ethernet address is set.
+        // The kernel announces IPv6 addresses when the Ethernet address is set. arping waits for a second.
         a.ok(&format!("ip link set {to} address {shared}"));
+        a.ok(&format!("arping -A -c 1 -I {to} {}", a.v4()));
     });
 }
 
