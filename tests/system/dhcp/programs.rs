@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::lab::packet::{frames, ud_of_frame};
-use crate::lab::{Background, SOON, Scratch, Sniffer, Station, eventually};
+use crate::lab::{Background, SOON, Scratch, Sniffer, Station, eventually, within};
 
 /// Time limit for leases and renewals. dhclient repeats a lost message after about 10 s and after 20 s more (RFC 8415,
 /// section 7.6; RFC 2131, section 4.1). On a machine where other tests fill the queues shared by all namespaces, one
@@ -273,21 +273,34 @@ impl Client {
     /// Releases its lease of `address`, and waits until `server` has the release.
     pub fn release(&self, station: &Station, server: &dyn Server, address: &str) {
         match &self.release {
-            None => {
-                self.signal(Signal::USR2);
-                // After the release, the client removes the address, if permitted.
-                eventually(SOON, "the address to be taken away", || {
-                    let last = self.events().pop()?;
-                    last.starts_with("deconfig").then_some(())
-                });
-            }
+            None => self.release_by_signal(|| server.has_back(address)),
             Some(words) => self.release_by(words, station, || server.has_back(address)),
         }
         server.await_release(address);
     }
 
-    /// Runs a second client, which sends the release once and waits for no answer. On a machine where other
-    /// tests fill the queues shared by all namespaces, it may be lost.
+    /// The client sends the release once and waits for no answer. On a machine where other tests fill the queues shared
+    /// by all namespaces, it may be lost: then the client gets its lease again.
+    fn release_by_signal(&self, is_done: impl Fn() -> bool) {
+        let await_event = |limit: Duration, what: &str| {
+            eventually(limit, what, || {
+                let last = self.events().pop()?;
+                last.starts_with(what).then_some(())
+            });
+        };
+        for _ in 0..3 {
+            self.signal(Signal::USR2);
+            // After the release, the client removes the address, if permitted.
+            await_event(SOON, "deconfig");
+            if is_soon(&is_done) {
+                break;
+            }
+            self.signal(Signal::USR1);
+            await_event(LEASED, "bound");
+        }
+    }
+
+    /// Runs a second client, for which the same is true.
     fn release_by(&self, words: &str, station: &Station, is_done: impl Fn() -> bool) {
         let file = self.folder.path().join("leases");
         // The file is all that the second client knows. Its writer reports before it writes.
@@ -301,11 +314,7 @@ impl Client {
             assert_eq!(done.code, Some(0), "{words}: {done:?}");
             // Shown only if the test fails.
             println!("{words}: {done:?}");
-            let end = Instant::now() + SOON / 5;
-            while Instant::now() < end && !is_done() {
-                thread::sleep(Duration::from_millis(50));
-            }
-            if is_done() {
+            if is_soon(&is_done) {
                 break;
             }
         }
@@ -314,6 +323,11 @@ impl Client {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.program.0), signal).expect("a child");
     }
+}
+
+/// Whether the server has a release a moment after it was sent.
+fn is_soon(is_done: impl Fn() -> bool) -> bool {
+    within(SOON / 5, || is_done().then_some(())).is_some()
 }
 
 /// `lease.sh` in a client's folder, which writes `events.log` beside itself.

@@ -78,21 +78,36 @@ pub fn iperf_server(server: &Station) -> (Background, u16) {
 
 /// Runs iperf3 from `client` to `address` of `server`, with further client options.
 pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -> IperfReport {
+    try_iperf(client, server, address, options)
+        .unwrap_or_else(|why| panic!("iperf3 {address} {options}: {why}"))
+}
+
+/// The same for a run that may fail; the error is what iperf3 printed.
+fn try_iperf(
+    client: &Station,
+    server: &Station,
+    address: &str,
+    options: &str,
+) -> Result<IperfReport, String> {
     let _turn = Load::begin();
     let (_server, port) = iperf_server(server);
-    let report = client.json(&format!("iperf3 -J -c {address} -p {port} {options}"));
+    let done = client.run(&format!("iperf3 -J -c {address} -p {port} {options}"));
+    let report = serde_json::from_str(&done.out);
+    let report: Value = report.map_err(|e| format!("{e}: {done:?}"))?;
     // With -J, iperf3 exits with 0 also when the server refuses.
-    assert_eq!(report["error"], Value::Null, "iperf3 {options}: {report}");
+    if done.code != Some(0) || report["error"] != Value::Null {
+        return Err(format!("{done:?}"));
+    }
     let end = &report["end"];
     let (received, lost_percent) = match &end["sum_received"] {
         Value::Null => (&end["sum"], end["sum"]["lost_percent"].as_f64()),
         received => (received, end["sum"]["lost_percent"].as_f64()),
     };
-    IperfReport {
+    Ok(IperfReport {
         bytes: received["bytes"].as_u64().expect("a number"),
         bits_per_second: received["bits_per_second"].as_f64().expect("a rate"),
         lost_percent,
-    }
+    })
 }
 
 /// Runs iperf3 until more than `floor` bits per second arrive. Another load on the machine slows down a
@@ -124,11 +139,13 @@ pub fn udp_arrives(from: &Host, to: &Host, rate: u32, lengths: &[usize]) {
     for address in [to.v4(), to.v6()] {
         for length in lengths {
             // Another load on the machine sometimes overruns the TAP's ring; a fault of ibtap loses in every
-            // run.
+            // run. A stream begins with one datagram and one answer. If one of these is lost, iperf3 fails after 30 s.
             let what = format!("{length} bytes to {address} unlost");
             eventually(4 * SOON, &what, || {
                 let options = format!("-u -b {rate}M -l {length} -n {bytes}");
-                let report = iperf(from, to, &address, &options);
+                let report = try_iperf(from, to, &address, &options);
+                // Shown only if the test fails.
+                let report = report.inspect_err(|why| println!("{what}: {why}")).ok()?;
                 let lost = report.lost_percent.expect("iperf3 counts UDP losses");
                 (lost < 1.0).then_some(())
             });

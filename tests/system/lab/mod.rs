@@ -41,7 +41,7 @@ pub use iperf::{iperf, iperf_above, iperf_across, iperf_server, more_arrives, ud
 pub use load::{Alone, Load, Presence};
 pub use loss::Loss;
 pub use namespace::Namespace;
-pub use patience::{HEALED, SOON, eventually, one_of_three, patient};
+pub use patience::{HEALED, SOON, eventually, one_of_three, patient, within};
 pub use pinging::Pinging;
 pub use programs::{ibtap, ibtap_fs, ibtap_peer, ibtapd, older, source};
 pub use resolution::{is_duplicate, neighbour};
