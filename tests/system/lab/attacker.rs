@@ -29,6 +29,17 @@ impl Host {
     }
 }
 
+/// Packets that found a queue between namespaces full, of any test, since the machine started. The kernel has one queue for
+/// each processor, for all namespaces together: the second number, in hexadecimal digits, of each processor's line.
+pub fn backlog_drops() -> u64 {
+    let lines = std::fs::read_to_string("/proc/net/softnet_stat").expect("the kernel has it");
+    let drops = |line: &str| {
+        let word = line.split_whitespace().nth(1).expect("a second number");
+        u64::from_str_radix(word, 16).expect("a number")
+    };
+    lines.lines().map(drops).sum()
+}
+
 /// A small random number generator with the same numbers in every run (xorshift64, Marsaglia 2003).
 pub struct Numbers(pub u64);
 

@@ -1,7 +1,6 @@
 //! Network namespaces as hosts, connected by a veth or a bridge.
 
 pub mod attacker;
-mod backlog;
 mod bridge;
 mod connection;
 mod daemon;
@@ -30,7 +29,7 @@ mod subnet;
 mod sweep;
 mod transfer;
 
-pub use backlog::backlog_drops;
+pub use attacker::backlog_drops;
 pub use bridge::{Bridged, Guest};
 pub use connection::Connection;
 pub use daemon::Daemon;
