@@ -28,19 +28,7 @@ pub enum Role {
     Active,
 }
 
-impl Role {
-    /// Its name, as in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Role::Detached => "detached",
-            Role::Listening => "listening",
-            Role::Standby => "standby",
-            Role::Claiming => "claiming",
-            Role::Active => "active",
-        }
-    }
-}
+proto::display_as_serialized!(Role, PortCondition, MacOrigin);
 
 /// Another manager of the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,22 +154,6 @@ pub enum PortCondition {
     Refused,
 }
 
-impl PortCondition {
-    /// Its name, as in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            PortCondition::Unassigned => "unassigned",
-            PortCondition::Pending => "pending",
-            PortCondition::Down => "down",
-            PortCondition::Forwarding => "forwarding",
-            PortCondition::Drained => "drained",
-            PortCondition::Away => "away",
-            PortCondition::Refused => "refused",
-        }
-    }
-}
-
 /// A virtual port that an agent has reported, now or before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
@@ -235,19 +207,6 @@ pub enum MacOrigin {
     Static,
     /// Group with a separate multicast LID in the configuration.
     Group,
-}
-
-impl MacOrigin {
-    /// Its name, as in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MacOrigin::Base => "base",
-            MacOrigin::Reported => "reported",
-            MacOrigin::Static => "static",
-            MacOrigin::Group => "group",
-        }
-    }
 }
 
 /// An address of a switch.

@@ -272,7 +272,7 @@ impl Node {
     fn summary(&self) -> String {
         format!(
             "{}, {} switch(es)",
-            self.runtime.role().name(),
+            self.runtime.role(),
             self.config.switches.len()
         )
     }

@@ -284,7 +284,7 @@ impl<M: Manager> Runtime<M> {
                 best.priority
             ),
             (Role::Active, _) => log::info!("active, with priority {}", self.election.priority()),
-            (role, _) => log::debug!("{}", role.name()),
+            (role, _) => log::debug!("{role}"),
         }
         self.engine.set_active(now, role == Role::Active);
     }

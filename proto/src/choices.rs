@@ -19,15 +19,6 @@ pub enum Mode {
     Connected,
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mode::Datagram => "datagram",
-            Mode::Connected => "connected",
-        })
-    }
-}
-
 /// Changes to DHCPv4 messages that pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -40,16 +31,6 @@ pub enum DhcpMode {
     Rfc4390,
     /// No changes.
     Off,
-}
-
-impl fmt::Display for DhcpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DhcpMode::Broadcast => "broadcast",
-            DhcpMode::Rfc4390 => "rfc4390",
-            DhcpMode::Off => "off",
-        })
-    }
 }
 
 /// What the hardware address that ARP or neighbour discovery claims must have in common with the datagram that
@@ -68,16 +49,6 @@ pub enum ClaimCheck {
     Qpn,
 }
 
-impl fmt::Display for ClaimCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ClaimCheck::Off => "off",
-            ClaimCheck::Gid => "gid",
-            ClaimCheck::Qpn => "qpn",
-        })
-    }
-}
-
 /// The action for a claim of an IP address that contradicts a pin, or takes over the address of a live neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -90,16 +61,6 @@ pub enum Inspect {
     Warn,
     /// Count, report and drop the claim.
     Enforce,
-}
-
-impl fmt::Display for Inspect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Inspect::Off => "off",
-            Inspect::Warn => "warn",
-            Inspect::Enforce => "enforce",
-        })
-    }
 }
 
 /// The neighbour that has an IP address, as an administrator says.
@@ -221,13 +182,4 @@ pub enum CmChoice {
     Off,
 }
 
-impl fmt::Display for CmChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            CmChoice::Auto => "auto",
-            CmChoice::Umad => "umad",
-            CmChoice::RdmaCm => "rdma_cm",
-            CmChoice::Off => "off",
-        })
-    }
-}
+crate::display_as_serialized!(Mode, DhcpMode, ClaimCheck, Inspect, CmChoice);

@@ -15,6 +15,7 @@ mod choices;
 mod connection;
 pub mod counters;
 pub mod damping;
+mod display;
 mod event_queue;
 mod former;
 mod gid;

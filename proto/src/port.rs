@@ -1,7 +1,5 @@
 //! Ids and states of a port and its endpoints.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::connection::ServiceId;
@@ -21,20 +19,14 @@ pub enum PortState {
     Active,
 }
 
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PortState::Down => "DOWN",
-            PortState::Active => "ACTIVE",
-        })
-    }
-}
+crate::display_as_serialized!(PortState, LinkLayer);
 
 /// The address of a datagram's destination below the queue pair, made by a worker (IBA vol. 1, 11.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AddressHandle(pub u32);
 
-/// The link layer of a port (IBA vol. 1, annex A16: `rdma_port_get_link_layer`).
+/// The link layer of a port (IBA vol. 1, annex A16: `rdma_port_get_link_layer`). The names are those of
+/// `ibv_devinfo` and /sys/class/infiniband/*/ports/*/link_layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum LinkLayer {
     /// RoCE: MACs address ports. A port has no LID.
@@ -42,16 +34,6 @@ pub enum LinkLayer {
     Ethernet,
     /// InfiniBand: LIDs address ports.
     InfiniBand,
-}
-
-impl fmt::Display for LinkLayer {
-    /// Writes the names of `ibv_devinfo` and /sys/class/infiniband/*/ports/*/link_layer.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LinkLayer::Ethernet => "Ethernet",
-            LinkLayer::InfiniBand => "InfiniBand",
-        })
-    }
 }
 
 /// The connection requests that reach a port, and those that it can send.

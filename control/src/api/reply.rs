@@ -1,6 +1,5 @@
 //! Objects in replies.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use proto::{DhcpMode, Gid, LinkLayer, Mode, PKey, PortState, QKey, Qpn};
@@ -211,14 +210,7 @@ pub enum NeighbourState {
     Learned,
 }
 
-impl fmt::Display for NeighbourState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NeighbourState::Confirmed => "confirmed",
-            NeighbourState::Learned => "learned",
-        })
-    }
-}
+proto::display_as_serialized!(NeighbourState, ConnectionRole);
 
 /// A neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -327,15 +319,6 @@ pub enum ConnectionRole {
     Active,
     /// The peer; this side receives on the connection.
     Passive,
-}
-
-impl fmt::Display for ConnectionRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConnectionRole::Active => "active",
-            ConnectionRole::Passive => "passive",
-        })
-    }
 }
 
 /// A reliable connection of an interface.

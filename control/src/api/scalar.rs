@@ -24,17 +24,7 @@ pub enum LogLevel {
     Trace,
 }
 
-impl fmt::Display for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LogLevel::Error => "error",
-            LogLevel::Warn => "warn",
-            LogLevel::Info => "info",
-            LogLevel::Debug => "debug",
-            LogLevel::Trace => "trace",
-        })
-    }
-}
+proto::display_as_serialized!(LogLevel);
 
 impl From<LogLevel> for log::LevelFilter {
     fn from(level: LogLevel) -> log::LevelFilter {

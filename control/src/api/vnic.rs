@@ -1,7 +1,5 @@
 //! VNICs, and the methods of an Ethernet Manager.
 
-use std::fmt;
-
 use proto::{ConfigState, Gid, LinkLayer, OpaLid, PKey, PortState, QKey, Qpn};
 use serde::{Deserialize, Serialize};
 
@@ -154,15 +152,7 @@ pub enum MacSource {
     Local,
 }
 
-impl fmt::Display for MacSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MacSource::Table => "table",
-            MacSource::Learned => "learned",
-            MacSource::Local => "local",
-        })
-    }
-}
+proto::display_as_serialized!(MacSource);
 
 /// An Ethernet address that a VNIC knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

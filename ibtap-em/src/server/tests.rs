@@ -131,8 +131,7 @@ fn roles_and_conditions_are_described_by_their_names() {
         Role::Claiming,
         Role::Active,
     ] {
-        assert_eq!(serde_json::to_value(role).unwrap(), role.name());
-        assert!(DESCRIPTION.contains(role.name()));
+        assert!(DESCRIPTION.contains(&role.to_string()));
     }
     for condition in [
         PortCondition::Unassigned,
@@ -143,8 +142,7 @@ fn roles_and_conditions_are_described_by_their_names() {
         PortCondition::Away,
         PortCondition::Refused,
     ] {
-        assert_eq!(serde_json::to_value(condition).unwrap(), condition.name());
-        assert!(DESCRIPTION.contains(condition.name()));
+        assert!(DESCRIPTION.contains(&condition.to_string()));
     }
     for origin in [
         MacOrigin::Base,
@@ -152,8 +150,7 @@ fn roles_and_conditions_are_described_by_their_names() {
         MacOrigin::Static,
         MacOrigin::Group,
     ] {
-        assert_eq!(serde_json::to_value(origin).unwrap(), origin.name());
-        assert!(DESCRIPTION.contains(origin.name()));
+        assert!(DESCRIPTION.contains(&origin.to_string()));
     }
 }
 

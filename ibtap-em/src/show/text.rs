@@ -118,7 +118,7 @@ fn ports(all: &[PortInfo]) -> String {
             or_dash(&port.vesw),
             or_dash(&port.lid),
             or_dash(&port.mac),
-            port.condition.name().to_owned(),
+            port.condition.to_string(),
             or_dash(&port.heard_ms.map(seconds)),
         ]
     });
@@ -155,7 +155,7 @@ fn macs(all: &[MacInfo]) -> String {
             mac.mac.to_string(),
             mac.lid.to_string(),
             or_dash(&mac.name),
-            mac.origin.name().to_owned(),
+            mac.origin.to_string(),
             how.to_owned(),
         ]
     });
