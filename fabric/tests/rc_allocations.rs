@@ -8,7 +8,7 @@ use fabric::soft::rc::{
     Inbox, Layout, RcCounts, RcPacket, RcQp, SendBuffer, SendRequest, Shared, Srq,
 };
 use fabric::soft::wire::Packet;
-use fabric::{AhAttributes, Gid, IbMtu, Instant, Psn, Qpn};
+use fabric::{Gid, IbMtu, Instant, Psn, Qpn};
 use kit::allocator;
 
 /// One end: a queue pair with its shared state, and buffers for reuse.
@@ -33,29 +33,10 @@ impl End {
             spare: vec![Vec::new(); 8],
             received: 0,
         };
-        let init = Attributes {
-            pkey_index: Some(0),
-            port: Some(1),
-            access_flags: Some(0),
-            ..Attributes::default()
-        };
-        let rtr = Attributes {
-            address: Some(AhAttributes::to(Gid::UNSPECIFIED, fabric::PKey::DEFAULT)),
-            path_mtu: Some(IbMtu::B4096),
-            dest_qpn: Some(peer),
-            rq_psn: Some(Psn::new(7)),
-            max_dest_rd_atomic: Some(0),
-            min_rnr_timer: Some(12),
-            ..Attributes::default()
-        };
-        let rts = Attributes {
-            timeout: Some(15),
-            retry_cnt: Some(7),
-            rnr_retry: Some(7),
-            sq_psn: Some(Psn::new(7)),
-            max_rd_atomic: Some(0),
-            ..Attributes::default()
-        };
+        let psn = Psn::new(7);
+        let init = Attributes::rc_init(0);
+        let rtr = Attributes::rc_rtr(Gid::UNSPECIFIED, peer, IbMtu::B4096, psn, 12);
+        let rts = Attributes::rc_rts(psn, 15, 7, 7);
         for (state, attributes) in [(State::Init, init), (State::Rtr, rtr), (State::Rts, rts)] {
             end.qp
                 .modify(&mut end.shared, state, &attributes)

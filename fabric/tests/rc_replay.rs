@@ -10,7 +10,7 @@ use fabric::soft::icrc::{L3, Verdict, verify_l3};
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{Inbox, RcCounts, RcPacket, RcQp, Shared, Srq};
 use fabric::soft::wire::{Packet, opcode};
-use fabric::{AhAttributes, IbMtu, Instant, Psn, Qpn};
+use fabric::{IbMtu, Instant, Psn, Qpn};
 use pcap_file::pcap::PcapReader;
 
 /// Bytes of an Ethernet header without a VLAN tag; no capture here has one.
@@ -121,25 +121,9 @@ impl Responder {
     }
 
     fn make_ready(&mut self, path_mtu: IbMtu, rq_psn: Psn) {
-        let none = Attributes::default();
-        let init = Attributes {
-            pkey_index: Some(0),
-            port: Some(1),
-            access_flags: Some(0),
-            ..none
-        };
-        let rtr = Attributes {
-            address: Some(AhAttributes::to(
-                "fd00::1".parse().unwrap(),
-                fabric::PKey::DEFAULT,
-            )),
-            path_mtu: Some(path_mtu),
-            dest_qpn: Some(Qpn::new(0x77)),
-            rq_psn: Some(rq_psn),
-            max_dest_rd_atomic: Some(0),
-            min_rnr_timer: Some(12),
-            ..none
-        };
+        let init = Attributes::rc_init(0);
+        let peer = "fd00::1".parse().unwrap();
+        let rtr = Attributes::rc_rtr(peer, Qpn::new(0x77), path_mtu, rq_psn, 12);
         for (state, attributes) in [(State::Init, init), (State::Rtr, rtr)] {
             self.qp
                 .modify(&mut self.shared, state, &attributes)

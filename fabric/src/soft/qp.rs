@@ -11,7 +11,7 @@ use crate::port::FabricError;
 use crate::worker::AhAttributes;
 
 pub use connected::Connected;
-use proto::{IbMtu, Psn, QKey, Qpn};
+use proto::{Gid, IbMtu, PKey, Psn, QKey, Qpn};
 pub use transition::permit;
 
 /// The state of a queue pair.
@@ -126,6 +126,49 @@ pub struct Attributes {
     pub rnr_retry: Option<u8>,
     /// RC: permitted remote operations, a bit each; must be 0.
     pub access_flags: Option<u32>,
+}
+
+impl Attributes {
+    /// Those that move an RC queue pair from RESET to INIT.
+    pub fn rc_init(pkey_index: u16) -> Attributes {
+        Attributes {
+            pkey_index: Some(pkey_index),
+            port: Some(1),
+            access_flags: Some(0),
+            ..Attributes::default()
+        }
+    }
+
+    /// Those that move an RC queue pair from INIT to RTR: it receives from `dest_qpn` at `peer`.
+    pub fn rc_rtr(
+        peer: Gid,
+        dest_qpn: Qpn,
+        path_mtu: IbMtu,
+        rq_psn: Psn,
+        min_rnr_timer: u8,
+    ) -> Attributes {
+        Attributes {
+            address: Some(AhAttributes::to(peer, PKey::DEFAULT)),
+            path_mtu: Some(path_mtu),
+            dest_qpn: Some(dest_qpn),
+            rq_psn: Some(rq_psn),
+            max_dest_rd_atomic: Some(0),
+            min_rnr_timer: Some(min_rnr_timer),
+            ..Attributes::default()
+        }
+    }
+
+    /// Those that move an RC queue pair from RTR to RTS.
+    pub fn rc_rts(sq_psn: Psn, timeout: u8, retry_cnt: u8, rnr_retry: u8) -> Attributes {
+        Attributes {
+            timeout: Some(timeout),
+            retry_cnt: Some(retry_cnt),
+            rnr_retry: Some(rnr_retry),
+            sq_psn: Some(sq_psn),
+            max_rd_atomic: Some(0),
+            ..Attributes::default()
+        }
+    }
 }
 
 /// The effect on a posted request.

@@ -2,7 +2,6 @@ use super::transition::{mask, rule};
 use super::*;
 
 use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
-use proto::Gid;
 
 const ALL: [State; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 const SERVICES: [Service; 3] = [Service::Ud, Service::Gsi, Service::Rc];

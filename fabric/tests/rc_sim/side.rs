@@ -2,7 +2,7 @@
 
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{QpEvent, RcQp, Shared};
-use fabric::{AhAttributes, IbMtu, Psn, Qpn, WcStatus};
+use fabric::{IbMtu, Psn, Qpn, WcStatus};
 
 use crate::network::Time;
 use crate::packet_checks::PacketChecks;
@@ -68,7 +68,16 @@ impl Side {
         patience: &Patience,
     ) -> Side {
         let mut qp = RcQp::new(here.qpn);
-        for (state, attributes) in steps(here, peer, mtu, patience) {
+        let init = Attributes::rc_init(0);
+        let Patience {
+            timeout,
+            retry_cnt,
+            rnr_retry,
+            min_rnr_timer,
+        } = *patience;
+        let rtr = Attributes::rc_rtr(gid(peer.node), peer.qpn, mtu, peer.psn, min_rnr_timer);
+        let rts = Attributes::rc_rts(here.psn, timeout, retry_cnt, rnr_retry);
+        for (state, attributes) in [(State::Init, init), (State::Rtr, rtr), (State::Rts, rts)] {
             qp.modify(shared, state, &attributes)
                 .expect("a legal transition");
         }
@@ -116,48 +125,4 @@ impl Side {
             }
         }
     }
-}
-
-/// The modify verbs at the start of a connection (IBA vol. 1, 11.2.4.2).
-pub fn steps(
-    here: Place,
-    peer: Place,
-    mtu: IbMtu,
-    patience: &Patience,
-) -> [(State, Attributes); 3] {
-    let none = Attributes::default();
-    [
-        (
-            State::Init,
-            Attributes {
-                pkey_index: Some(0),
-                port: Some(1),
-                access_flags: Some(0),
-                ..none
-            },
-        ),
-        (
-            State::Rtr,
-            Attributes {
-                address: Some(AhAttributes::to(gid(peer.node), fabric::PKey::DEFAULT)),
-                path_mtu: Some(mtu),
-                dest_qpn: Some(peer.qpn),
-                rq_psn: Some(peer.psn),
-                max_dest_rd_atomic: Some(0),
-                min_rnr_timer: Some(patience.min_rnr_timer),
-                ..none
-            },
-        ),
-        (
-            State::Rts,
-            Attributes {
-                timeout: Some(patience.timeout),
-                retry_cnt: Some(patience.retry_cnt),
-                rnr_retry: Some(patience.rnr_retry),
-                sq_psn: Some(here.psn),
-                max_rd_atomic: Some(0),
-                ..none
-            },
-        ),
-    ]
 }

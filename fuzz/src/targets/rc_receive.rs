@@ -11,7 +11,7 @@ use fabric::soft::rc::{
     Inbox, Layout, RcCounts, RcPacket, RcQp, SendBuffer, SendRequest, Shared, Srq,
 };
 use fabric::soft::wire::{Aeth, Bth, Packet, opcode};
-use fabric::{AhAttributes, IbMtu, Instant, PKey, Psn, Qpn, WcStatus};
+use fabric::{IbMtu, Instant, PKey, Psn, Qpn, WcStatus};
 
 const BUFFERS: usize = 4;
 const BUFFER_LEN: usize = 2048;
@@ -52,33 +52,10 @@ impl Peer {
     }
 
     fn connect(&mut self) {
-        let none = Attributes::default();
-        let init = Attributes {
-            pkey_index: Some(0),
-            port: Some(1),
-            access_flags: Some(0),
-            ..none
-        };
-        let rtr = Attributes {
-            address: Some(AhAttributes::to(
-                "fd00::1".parse().expect("an address"),
-                fabric::PKey::DEFAULT,
-            )),
-            path_mtu: Some(MTU),
-            dest_qpn: Some(Qpn::new(0x22)),
-            rq_psn: Some(FIRST),
-            max_dest_rd_atomic: Some(0),
-            min_rnr_timer: Some(12),
-            ..none
-        };
-        let rts = Attributes {
-            timeout: Some(15),
-            retry_cnt: Some(7),
-            rnr_retry: Some(7),
-            sq_psn: Some(FIRST),
-            max_rd_atomic: Some(0),
-            ..none
-        };
+        let init = Attributes::rc_init(0);
+        let peer = "fd00::1".parse().expect("an address");
+        let rtr = Attributes::rc_rtr(peer, Qpn::new(0x22), MTU, FIRST, 12);
+        let rts = Attributes::rc_rts(FIRST, 15, 7, 7);
         for (state, attributes) in [(State::Init, init), (State::Rtr, rtr), (State::Rts, rts)] {
             self.qp
                 .modify(&mut self.shared, state, &attributes)

@@ -8,7 +8,6 @@ use super::Partition;
 use crate::cm::{CmId, Remote};
 use crate::connection::{ConnectionInfo, Window};
 use crate::port::FabricError;
-use crate::worker::AhAttributes;
 
 /// The RNR timer of our RNR NAKs: code 12 is 0.64 ms (IBA vol. 1, table 45). The data thread usually
 /// frees a buffer sooner, when it has handled its batch.
@@ -93,12 +92,7 @@ pub struct Connection {
 impl Connection {
     /// Moves the queue pair from RESET to INIT.
     pub fn init(&mut self, shared: &mut Shared) -> Result<(), FabricError> {
-        let attributes = Attributes {
-            pkey_index: Some(self.partition.index),
-            port: Some(1),
-            access_flags: Some(0),
-            ..Attributes::default()
-        };
+        let attributes = Attributes::rc_init(self.partition.index);
         self.qp.modify(shared, State::Init, &attributes)
     }
 
@@ -108,24 +102,15 @@ impl Connection {
         shared: &mut Shared,
         remote: &Remote,
     ) -> Result<(), FabricError> {
-        let to_receive = Attributes {
-            address: Some(AhAttributes::to(self.peer, proto::PKey::DEFAULT)),
-            path_mtu: Some(self.path_mtu),
-            dest_qpn: Some(remote.qpn),
-            rq_psn: Some(self.rq_psn),
-            max_dest_rd_atomic: Some(0),
-            min_rnr_timer: Some(MIN_RNR_TIMER),
-            ..Attributes::default()
-        };
+        let (qpn, mtu, psn) = (remote.qpn, self.path_mtu, self.rq_psn);
+        let to_receive = Attributes::rc_rtr(self.peer, qpn, mtu, psn, MIN_RNR_TIMER);
         self.qp.modify(shared, State::Rtr, &to_receive)?;
-        let to_send = Attributes {
-            timeout: Some(remote.ack_timeout.min(31)),
-            retry_cnt: Some(remote.retry_count.min(7)),
-            rnr_retry: Some(remote.rnr_retry.min(7)),
-            sq_psn: Some(remote.starting_psn),
-            max_rd_atomic: Some(0),
-            ..Attributes::default()
-        };
+        let to_send = Attributes::rc_rts(
+            remote.starting_psn,
+            remote.ack_timeout.min(31),
+            remote.retry_count.min(7),
+            remote.rnr_retry.min(7),
+        );
         self.qp.modify(shared, State::Rts, &to_send)
     }
 

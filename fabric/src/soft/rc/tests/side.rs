@@ -9,7 +9,7 @@ use crate::soft::rc::{
     Inbox, Layout, QpEvent, RcCounts, RcPacket, RcQp, SendBuffer, SendRequest, Shared, Srq,
 };
 use crate::soft::wire::{Packet, Repr};
-use crate::worker::{AhAttributes, Part};
+use crate::worker::Part;
 
 /// Parameters of a test.
 #[derive(Clone, Copy)]
@@ -82,37 +82,19 @@ impl Side {
     }
 
     pub fn reach_init(&mut self) {
-        let attributes = Attributes {
-            pkey_index: Some(0),
-            port: Some(1),
-            access_flags: Some(0),
-            ..Attributes::default()
-        };
-        self.modify(State::Init, &attributes);
+        self.modify(State::Init, &Attributes::rc_init(0));
     }
 
     pub fn reach_rtr(&mut self, peer: Qpn) {
-        let attributes = Attributes {
-            address: Some(AhAttributes::to(Gid::UNSPECIFIED, PKey::DEFAULT)),
-            path_mtu: Some(self.choices.mtu),
-            dest_qpn: Some(peer),
-            rq_psn: Some(Psn::new(self.choices.psn)),
-            max_dest_rd_atomic: Some(0),
-            min_rnr_timer: Some(12),
-            ..Attributes::default()
-        };
+        let (mtu, psn) = (self.choices.mtu, Psn::new(self.choices.psn));
+        let attributes = Attributes::rc_rtr(Gid::UNSPECIFIED, peer, mtu, psn, 12);
         self.modify(State::Rtr, &attributes);
     }
 
     pub fn reach_rts(&mut self) {
-        let attributes = Attributes {
-            timeout: Some(self.choices.timeout),
-            retry_cnt: Some(self.choices.retry_cnt),
-            rnr_retry: Some(self.choices.rnr_retry),
-            sq_psn: Some(Psn::new(self.choices.psn)),
-            max_rd_atomic: Some(0),
-            ..Attributes::default()
-        };
+        let c = self.choices;
+        let psn = Psn::new(c.psn);
+        let attributes = Attributes::rc_rts(psn, c.timeout, c.retry_cnt, c.rnr_retry);
         self.modify(State::Rts, &attributes);
     }
 
