@@ -58,9 +58,10 @@ const BRIDGE_QUERIER_IPV6_ADDRESS: u16 = 5;
 const TYPE_TAP: u8 = 2;
 
 /// The operational state (RFC 2863, 3.1.14; kernel Documentation/networking/operstates.rst).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OperState {
     /// Not reported by the driver, as for most virtual interfaces; use the flags.
+    #[default]
     Unknown,
     /// A component is missing.
     NotPresent,
@@ -180,7 +181,7 @@ pub struct Vlan {
 }
 
 /// An interface.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Link {
     /// The interface index.
     pub index: u32,
@@ -297,33 +298,14 @@ fn from_header(header: &LinkHeader) -> Link {
     let has = |flag| header.flags.contains(flag);
     Link {
         index: header.index,
-        name: String::new(),
         hardware_type: header.link_layer_type.into(),
-        mtu: 0,
-        mtu_min: 0,
-        mtu_max: 0,
         up: has(LinkFlags::Up),
         running: has(LinkFlags::Running),
         lower_up: has(LinkFlags::LowerUp),
         carrier: has(LinkFlags::LowerUp),
         multicast: has(LinkFlags::Multicast),
-        operstate: OperState::Unknown,
-        address: None,
-        kind: None,
-        alias: None,
-        altnames: Vec::new(),
-        master: None,
-        link: None,
-        promiscuity: 0,
         allmulti: has(LinkFlags::Allmulti).into(),
-        gso_max_size: 0,
-        gso_ipv4_max_size: 0,
-        gro_max_size: 0,
-        tx_queue_len: 0,
-        tun: None,
-        bridge: None,
-        macvlan: None,
-        vlan: None,
+        ..Link::default()
     }
 }
 

@@ -13,8 +13,6 @@ fn link(mtu: u32) -> Link {
         name: "eth0".into(),
         hardware_type: 1,
         mtu,
-        mtu_min: 68,
-        mtu_max: 65535,
         up: true,
         running: true,
         lower_up: true,
@@ -22,21 +20,9 @@ fn link(mtu: u32) -> Link {
         multicast: true,
         operstate: OperState::Up,
         address: Some(MAC),
-        kind: None,
-        alias: None,
-        master: None,
-        link: None,
-        promiscuity: 0,
-        allmulti: 0,
         gso_max_size: 65536,
         gso_ipv4_max_size: 65536,
-        gro_max_size: 65536,
-        tx_queue_len: 1000,
-        tun: None,
-        bridge: None,
-        macvlan: None,
-        vlan: None,
-        altnames: Vec::new(),
+        ..Link::default()
     }
 }
 

@@ -15,8 +15,6 @@ fn link(name: &str) -> Link {
         name: name.into(),
         hardware_type: 1,
         mtu: 9000,
-        mtu_min: 68,
-        mtu_max: 65535,
         up: true,
         running: true,
         lower_up: true,
@@ -24,21 +22,10 @@ fn link(name: &str) -> Link {
         multicast: true,
         operstate: OperState::Up,
         address: Some([2, 0, 0, 0, 0, 1]),
-        kind: None,
-        alias: None,
-        altnames: Vec::new(),
-        master: None,
-        link: None,
-        promiscuity: 0,
-        allmulti: 0,
         gso_max_size: 65536,
         gso_ipv4_max_size: 65536,
-        gro_max_size: 65536,
         tx_queue_len: 1000,
-        tun: None,
-        bridge: None,
-        macvlan: None,
-        vlan: None,
+        ..Link::default()
     }
 }
 
