@@ -72,6 +72,7 @@ fn all_sizes<'n>(a: &mut Side<'n>, b: &mut Side<'n>) {
         assert!(2 * one.path_mtu > fits.min(4096), "{one:?}");
         let connections = side.node.workers[0].connections().unwrap();
         assert_eq!(connections.path_mtu(place.1), one.path_mtu as usize);
+        assert!(connections.message(place.1, 65_537).is_none());
     }
     let (qpn, theirs) = (list(a)[0].local_qpn, list(b)[0].remote_qpn);
     assert_eq!(qpn, theirs);

@@ -1,8 +1,10 @@
 //! Changes of the device under an open port, or of its interface.
 
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use fabric::{Gid, PortEvent, PortState, Qpn, Sent};
+use fabric::port::UdEndpoint;
+use fabric::{AddressHandle, AhAttributes, Gid, PKey, PortEvent, PortState, Qpn, Room, Sent};
 
 use crate::exchange::{of, train_arrives};
 use crate::lab::{End, Lab};
@@ -17,7 +19,7 @@ pub fn until(node: &mut Node<'_>, last: impl Fn(&PortEvent) -> bool) -> Vec<Port
     while !all.iter().any(&last) {
         let about = node.port.attributes();
         assert!(Instant::now() < deadline, "only {all:?}: {about:?}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        sleep(Duration::from_millis(5));
         all.extend(node.process());
         // Lets its workers handle the event.
         node.receive_for_no_time();
@@ -27,6 +29,12 @@ pub fn until(node: &mut Node<'_>, last: impl Fn(&PortEvent) -> bool) -> Vec<Port
 
 pub fn active(node: &mut Node<'_>) -> Vec<PortEvent> {
     until(node, |e| *e == PortEvent::Active)
+}
+
+/// An address handle of `a`'s first worker that stays.
+fn handle(a: &mut Node<'_>, to: Gid) -> AddressHandle {
+    let to = AhAttributes::to(to, PKey::DEFAULT);
+    a.workers[0].create_ah(&to).unwrap()
 }
 
 /// Checks that a datagram to a group and one to a queue pair arrive.
@@ -50,6 +58,24 @@ pub fn assert_talk(a: &mut Node<'_>, b: &mut Node<'_>) {
     assert_eq!(kinds, [false, true], "{:?}", b.workers[0].counters());
     a.port.destroy_ud(s.id).unwrap();
     b.port.destroy_ud(r.id).unwrap();
+}
+
+/// Checks that an address handle of `a` and endpoints made before a change work after it.
+fn assert_still_talk(
+    a: &mut Node<'_>,
+    b: &mut Node<'_>,
+    ah: AddressHandle,
+    (s, r): (&UdEndpoint, &UdEndpoint),
+) {
+    let qpn = b.port.endpoint_qpn(r.id).expect("a queue pair");
+    let two = payloads(1, 500, 8);
+    assert_eq!(a.send_by(s, ah, qpn, QKEY, &two), Sent::Done);
+    let got = b.receive_from(a, 2);
+    assert_eq!(of(&got, r), two.iter().collect::<Vec<_>>());
+    let source = (a.port.endpoint_qpn(s.id), a.gid());
+    for (_, d, _) in &got {
+        assert_eq!((Some(d.src_qpn), d.src_gid), source);
+    }
 }
 
 #[test]
@@ -88,6 +114,8 @@ fn vanished_and_back() {
     let (mut a, mut b) = lab.pair();
     let mgid: Gid = BROADCAST.parse().unwrap();
     let (s, r) = (a.endpoint(), b.endpoint());
+    let gid = b.gid();
+    let ah = handle(&mut a, gid);
     b.attach(&r, mgid);
     let mut now = vec![r];
     for round in 0..2 {
@@ -102,15 +130,18 @@ fn vanished_and_back() {
                 node.process();
                 node.receive_for_no_time();
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            sleep(Duration::from_millis(5));
         }
+        assert_ne!(a.workers[0].room(), Room::Nothing, "round {round}");
         if a.workers[0].train(8).is_some() {
             let one = payloads(0, 8, 8);
             let sent = a.send(&s, mgid, Qpn::MULTICAST, QKEY, &one);
             assert_eq!(sent, Sent::Failed, "round {round}");
         }
-        // An endpoint created without a device works after the device returns.
-        if let Some(late) = b.endpoint_if_any() {
+        // The software fabric creates endpoints meanwhile, which work later. Over verbs, the device creates them.
+        let late = b.endpoint_if_any();
+        assert_eq!(late.is_some(), matches!(lab, Lab::Soft(_)));
+        if let Some(late) = late {
             b.attach(&late, mgid);
             now.push(late);
         }
@@ -143,6 +174,10 @@ fn vanished_and_back() {
             assert_eq!(of(&got, endpoint).len(), 2, "round {round}: {endpoint:?}");
         }
         train_arrives(&mut a, &mut b, &two);
+        // The underlay of the software fabric returns with another address.
+        if b.gid() == gid {
+            assert_still_talk(&mut a, &mut b, ah, (&s, &now[0]));
+        }
         assert_talk(&mut a, &mut b);
     }
 }
@@ -153,6 +188,9 @@ fn the_gid_follows_the_address() {
     let (mut a, mut b) = lab.pair();
     let old = a.gid();
     let new: Gid = "fe80::77".parse().unwrap();
+    let (s, r) = (a.endpoint(), b.endpoint());
+    let gid = b.gid();
+    let ah = handle(&mut a, gid);
     lab.ip(End::A, "address add fe80::77/64 dev u0 nodad");
     lab.ip(End::A, &format!("address del {old}/64 dev u0"));
     until(&mut a, |e| *e == PortEvent::GidChange(new));
@@ -162,9 +200,18 @@ fn the_gid_follows_the_address() {
     }
     assert_talk(&mut a, &mut b);
     assert_talk(&mut b, &mut a);
+    // An address that stays is not replaced by a better one.
     lab.ip(End::A, &format!("address add {old}/64 dev u0 nodad"));
+    for _ in 0..10 {
+        sleep(Duration::from_millis(50));
+        assert_eq!(a.process(), []);
+    }
     lab.ip(End::A, "address del fe80::77/64 dev u0");
     until(&mut a, |e| *e == PortEvent::GidChange(old));
+    if lab.is_one_device() {
+        until(&mut b, |e| *e == PortEvent::GidChange(old));
+    }
+    assert_still_talk(&mut a, &mut b, ah, (&s, &r));
 }
 
 #[test]
@@ -172,7 +219,7 @@ fn the_payload_follows_the_mtu() {
     let lab = Lab::new();
     let (mut a, mut b) = lab.pair();
     let most = a.payload_max();
-    for (mtu, payload) in [("2200", 2048), ("1500", 1024)] {
+    for (mtu, payload) in [("2200", 2048), ("1500", 1024), ("2200", 2048)] {
         for end in [End::A, End::B] {
             lab.ip(end, &format!("link set u0 mtu {mtu}"));
         }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort};
 use fabric::{
-    AhAttributes, EndpointId, FabricError, Gid, Joined, PKey, Port, PortEvent, ProviderConfig,
-    QKey, Qpn, Room, Sent, UdDestination, UdInit, UdReceived, Worker,
+    AddressHandle, AhAttributes, EndpointId, FabricError, Gid, Joined, PKey, Port, PortEvent,
+    ProviderConfig, QKey, Qpn, Room, Sent, UdDestination, UdInit, UdReceived, Worker,
 };
 
 use crate::net::Namespace;
@@ -175,17 +175,29 @@ impl<'n> Node<'n> {
         qkey: QKey,
         payloads: &[Vec<u8>],
     ) -> Sent {
+        let ah = self.workers[0].create_ah(to).unwrap();
+        let sent = self.send_by(from, ah, qpn, qkey, payloads);
+        self.workers[0].destroy_ah(ah);
+        sent
+    }
+
+    /// As `send`, with an address handle of worker 0.
+    pub fn send_by(
+        &mut self,
+        from: &UdEndpoint,
+        ah: AddressHandle,
+        qpn: Qpn,
+        qkey: QKey,
+        payloads: &[Vec<u8>],
+    ) -> Sent {
         self.await_room();
         let w = &mut self.workers[0];
-        let ah = w.create_ah(to).unwrap();
         let mut train = w.train(payloads[0].len()).unwrap();
         for p in payloads {
             train.next(p.len()).unwrap().copy_from_slice(p);
         }
         let ticket = train.finish();
-        let sent = w.send(from.id, &UdDestination { ah, qpn, qkey }, ticket);
-        w.destroy_ah(ah);
-        sent
+        w.send(from.id, &UdDestination { ah, qpn, qkey }, ticket)
     }
 
     /// Waits until earlier sends complete, if memory is short; keeps datagrams that arrive meanwhile.

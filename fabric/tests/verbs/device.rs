@@ -44,6 +44,24 @@ pub fn find() -> Option<Device> {
     }
 }
 
+/// As [`find`], with the device's interface, for a test that removes the device: only if IBTAP_TEST_MAY_REMOVE is
+/// set, as in a virtual machine, and only an rdma_rxe device.
+pub fn removable() -> Option<(Device, String)> {
+    if std::env::var_os("IBTAP_TEST_MAY_REMOVE").is_none() {
+        kit::skip("IBTAP_TEST_MAY_REMOVE is not set");
+        return None;
+    }
+    let d = find()?;
+    let parent = format!("/sys/class/infiniband/{}/parent", d.name);
+    match std::fs::read_to_string(parent) {
+        Ok(netdev) => Some((d, netdev.trim().to_owned())),
+        Err(_) => {
+            kit::skip(format_args!("{} is no rdma_rxe", d.name));
+            None
+        }
+    }
+}
+
 /// Whether the environment requests more failing calls of each function. That takes minutes.
 pub fn is_thorough() -> bool {
     std::env::var_os("IBTAP_TEST_THOROUGH").is_some()

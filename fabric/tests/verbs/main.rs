@@ -6,13 +6,12 @@
 //! with a message; `rdma link add rxe0 type rxe netdev eth0` creates one. Environment variables:
 //! IBTAP_TEST_THOROUGH makes more calls of each function fail, IBTAP_TEST_FUNCTION only functions whose
 //! names start with its value; IBTAP_TEST_LOG prints the provider's log; IBTAP_TEST_MAY_REMOVE permits
-//! tests that remove the device and change its interface.
+//! the test that removes the device.
 
 mod connections;
 mod counting;
 mod datagrams;
 mod device;
-mod events;
 mod exercise;
 mod failing;
 mod lying;

@@ -9,11 +9,10 @@ use fabric::port::UdEndpoint;
 use fabric::verbs::sys::Library;
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
-    AddressHandle, AhAttributes, EndpointId, Gid, Joined, PKey, Port, PortEvent, QKey, Qpn, Sent,
+    AddressHandle, AhAttributes, EndpointId, Gid, Joined, PKey, Port, QKey, Qpn, Sent,
     UdDestination, UdInit, UdReceived, Worker,
 };
-use rustix::event::epoll;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{Timespec, epoll};
 use std::os::fd::AsFd;
 
 pub const QKEY: QKey = QKey::new(0x0b1b);
@@ -73,10 +72,6 @@ impl Node {
 
     pub fn gid(&self) -> Gid {
         self.port.attributes().gid
-    }
-
-    pub fn payload_max(&self) -> usize {
-        self.port.attributes().ud_payload_max as usize
     }
 
     pub fn endpoint(&mut self) -> UdEndpoint {
@@ -181,39 +176,4 @@ impl Node {
         let found = all.iter().find(|(n, _)| *n == name);
         found.unwrap_or_else(|| panic!("no counter {name}")).1
     }
-
-    /// Processes events until one satisfies `wanted`.
-    pub fn wait_event(
-        &mut self,
-        what: &str,
-        wanted: impl Fn(&PortEvent) -> bool,
-    ) -> Vec<PortEvent> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut all = Vec::new();
-        while Instant::now() < deadline {
-            let second = Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            };
-            let fd = self.port.event_fd();
-            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second)).unwrap();
-            all.extend(self.port.process());
-            // The data thread runs meanwhile.
-            self.poll();
-            if all.iter().any(&wanted) {
-                return all;
-            }
-        }
-        panic!("no {what} among {all:?}");
-    }
-}
-
-/// `count` payloads of `len` bytes and a last one of `last`, all different.
-pub fn payloads(count: usize, len: usize, last: usize) -> Vec<Vec<u8>> {
-    (0..=count)
-        .map(|k| {
-            let n = if k < count { len } else { last };
-            (0..n).map(|i| (k * 31 + i * 7 + i / 256) as u8).collect()
-        })
-        .collect()
 }
