@@ -17,13 +17,9 @@ const MGID: &str = "ff12:401b:ffff::1234";
 /// Many more datagrams than places to send from and to receive in: all places are used again.
 #[test]
 fn places_come_back() {
-    let Some(d) = device::find() else {
+    let Some((_device, mut a, mut b)) = Node::pair() else {
         return;
     };
-    let (mut a, mut b) = (
-        Node::open(&d.library, &d.name),
-        Node::open(&d.library, &d.name),
-    );
     let (from, to) = (a.endpoint(), b.endpoint());
     let ah = a.ah(b.gid());
     let (mut sent, mut got) = (0, 0);
@@ -95,13 +91,9 @@ fn places_come_back_without_shared_receive_queues() {
 /// Without arming there is no wake-up, and with it none is lost.
 #[test]
 fn no_wake_up_is_lost() {
-    let Some(d) = device::find() else {
+    let Some((_device, mut a, mut b)) = Node::pair() else {
         return;
     };
-    let (mut a, mut b) = (
-        Node::open(&d.library, &d.name),
-        Node::open(&d.library, &d.name),
-    );
     let (ea, eb) = (a.endpoint(), b.endpoint());
     let (to_a, to_b) = (b.ah(a.gid()), a.ah(b.gid()));
     let (gid_a, gid_b) = (a.gid(), b.gid());
@@ -201,13 +193,9 @@ fn each_worker_sends_and_the_first_one_is_in_the_groups() {
 /// Sends to an address that nobody has do not block others, and are dropped in the end.
 #[test]
 fn an_address_that_does_not_resolve_blocks_no_others() {
-    let Some(d) = device::find() else {
+    let Some((_device, mut a, mut b)) = Node::pair() else {
         return;
     };
-    let (mut a, mut b) = (
-        Node::open(&d.library, &d.name),
-        Node::open(&d.library, &d.name),
-    );
     let (from, to) = (a.endpoint(), b.endpoint());
     let nobody = a.ah("fe80::dead:beef".parse().unwrap());
     let ah = a.ah(b.gid());

@@ -15,6 +15,8 @@ use fabric::{
 use rustix::event::{Timespec, epoll};
 use std::os::fd::AsFd;
 
+use crate::device::{self, Device};
+
 pub const QKEY: QKey = QKey::new(0x0b1b);
 
 /// Long, because the device may be emulated in an emulated machine.
@@ -36,6 +38,14 @@ impl Node {
     pub fn join(&mut self, id: EndpointId, mgid: Gid) {
         let answers = self.port.change_groups(id, &[mgid], &[]).unwrap();
         assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
+    }
+
+    /// The device, for the test alone as long as it keeps it, and two ports of it; or `None` with a message.
+    pub fn pair() -> Option<(Device, Node, Node)> {
+        let d = device::find()?;
+        let open = || Node::open(&d.library, &d.name);
+        let (a, b) = (open(), open());
+        Some((d, a, b))
     }
 
     pub fn open(library: &Arc<dyn Library>, device: &str) -> Node {
