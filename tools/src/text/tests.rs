@@ -57,6 +57,36 @@ pub fn interface() -> InterfaceInfo {
     }
 }
 
+pub fn connection() -> ConnectionInfo {
+    ConnectionInfo {
+        interface: "ib0".into(),
+        netns: None,
+        worker: 0,
+        role: ConnectionRole::Active,
+        state: "ESTABLISHED".into(),
+        qp_state: "RTS".into(),
+        qpn: Qpn::new(0x11),
+        gid: gid(),
+        peer_qpn: Some(Qpn::new(0x22)),
+        peer_gid: gid(),
+        peer_ud_qpn: Some(Qpn::new(0x12)),
+        ips: vec!["10.9.0.2".parse().unwrap()],
+        pkey: PKey::DEFAULT,
+        path_mtu: 4096,
+        age_ms: 61_000,
+        idle_ms: 250,
+        tx_messages: 2,
+        tx_bytes: 131_048,
+        rx_messages: 0,
+        rx_bytes: 0,
+        retransmits: 3,
+        in_flight: 0,
+        window: 64,
+        srtt_ns: Some(51_200),
+        pid: 99,
+    }
+}
+
 #[test]
 fn show_is_a_block_of_aligned_labels() {
     let expected = "\
@@ -230,33 +260,7 @@ fn connected_mode_shows_how_many_connections_there_are() {
 
 #[test]
 fn connections_are_a_table() {
-    let active = ConnectionInfo {
-        interface: "ib0".into(),
-        netns: None,
-        worker: 0,
-        role: ConnectionRole::Active,
-        state: "ESTABLISHED".into(),
-        qp_state: "RTS".into(),
-        qpn: Qpn::new(0x11),
-        gid: gid(),
-        peer_qpn: Some(Qpn::new(0x22)),
-        peer_gid: gid(),
-        peer_ud_qpn: Some(Qpn::new(0x12)),
-        ips: vec!["10.9.0.2".parse().unwrap()],
-        pkey: PKey::DEFAULT,
-        path_mtu: 4096,
-        age_ms: 61_000,
-        idle_ms: 250,
-        tx_messages: 2,
-        tx_bytes: 131_048,
-        rx_messages: 0,
-        rx_bytes: 0,
-        retransmits: 3,
-        in_flight: 0,
-        window: 64,
-        srtt_ns: Some(51_200),
-        pid: 99,
-    };
+    let active = connection();
     let passive = ConnectionInfo {
         role: ConnectionRole::Passive,
         state: "REP_SENT".into(),

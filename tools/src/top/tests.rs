@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use control::api::{
-    ConnectionInfo, ConnectionRole, Counters, InterfaceStats, LinkAddress, LogLevel, NeighbourInfo,
-    NeighbourState, VersionInfo, WorkerStats,
+    ConnectionInfo, Counters, InterfaceStats, LinkAddress, LogLevel, NeighbourInfo, NeighbourState,
+    VersionInfo, WorkerStats,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -17,7 +17,7 @@ use super::model::{Action, Model};
 use super::sample::{Answer, List, Listed, Query, Sample};
 use super::update;
 use super::view::View;
-use crate::text::tests::interface;
+use crate::text::tests::{connection, interface};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -436,35 +436,15 @@ fn a_new_process_that_was_not_missed_gives_no_rates_either() {
 
 #[test]
 fn connections_have_rates_of_their_own() {
-    let connection = |tx_bytes, retransmits| ConnectionInfo {
-        interface: "ib0".into(),
-        netns: None,
-        worker: 0,
-        role: ConnectionRole::Active,
-        state: "ESTABLISHED".into(),
-        qp_state: "RTS".into(),
-        qpn: fabric::Qpn::new(0x40),
-        gid: "fe80::1".parse().unwrap(),
-        peer_qpn: Some(fabric::Qpn::new(0x41)),
-        peer_gid: "fe80::2".parse().unwrap(),
-        peer_ud_qpn: None,
-        ips: vec!["10.9.0.2".parse().unwrap()],
-        pkey: fabric::PKey::new(0xffff),
-        path_mtu: 4096,
-        age_ms: 61_000,
-        idle_ms: 20,
-        tx_messages: 1,
+    let of = |tx_bytes, retransmits| ConnectionInfo {
         tx_bytes,
-        rx_messages: 0,
-        rx_bytes: 0,
         retransmits,
         in_flight: 3,
-        window: 64,
         srtt_ns: Some(45_000),
-        pid: 7,
+        ..connection()
     };
     let mut top = Top::new(View::Connections, 80, 12);
-    let list = |tx, re| Some(Listed::Connections(vec![connection(tx, re)]));
+    let list = |tx, re| Some(Listed::Connections(vec![of(tx, re)]));
     top.answer(vec![stats("ib0", 0)], list(0, 0));
     // The listing took 300 ms, so two queries are without it.
     top.answer(vec![stats("ib0", 0)], None);
