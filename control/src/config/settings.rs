@@ -65,14 +65,36 @@ const fn inherited<C, X>(mut setting: Setting<C, X>) -> Setting<C, X> {
     setting
 }
 
+/// A setting that changes while the daemon runs, and whose key is the name of the field, or of a field `in` a field.
+/// The change is given for the new configuration.
+macro_rules! live {
+    ($key:ident $(in $of:ident)? => |$to:ident| $change:expr) => {
+        live(
+            stringify!($key),
+            |a, b| a$(.$of)?.$key != b$(.$of)?.$key,
+            |_, $to| Some($change),
+        )
+    };
+}
+
+/// A field of a VNIC's switch, which changes with the switch. A change from or to a managed VNIC needs a new VNIC.
+macro_rules! of_switch {
+    ($key:ident) => {
+        live(
+            stringify!($key),
+            |a, b| a.switch.as_ref().map(|s| &s.$key) != b.switch.as_ref().map(|s| &s.$key),
+            |from, to| {
+                from.switch.as_ref()?;
+                to.switch.clone().map(Change::Switch)
+            },
+        )
+    };
+}
+
 /// The top of a file.
 pub const DAEMON: &[Setting<Config, Step>] = &[
     restart("socket", |a, b| a.socket != b.socket),
-    live(
-        "log_level",
-        |a, b| a.log_level != b.log_level,
-        |_, to| Some(Step::LogLevel(to.log_level)),
-    ),
+    live!(log_level => |to| Step::LogLevel(to.log_level)),
     restart("sandbox", |a, b| a.sandbox != b.sandbox),
     restart("group_access", |a, b| a.group_access != b.group_access),
     restart("metrics", |a, b| a.metrics != b.metrics),
@@ -80,51 +102,15 @@ pub const DAEMON: &[Setting<Config, Step>] = &[
 
 /// `[port.…]`.
 pub const PORT: &[Setting<PortConfig, PortChange>] = &[
-    live(
-        "busy_poll",
-        |a, b| a.busy_poll != b.busy_poll,
-        |_, to| Some(PortChange::BusyPoll(to.busy_poll)),
-    ),
-    live(
-        "rx_usecs",
-        |a, b| a.moderation.rx_usecs != b.moderation.rx_usecs,
-        |_, to| Some(PortChange::Moderation(to.moderation)),
-    ),
-    live(
-        "rx_frames",
-        |a, b| a.moderation.rx_frames != b.moderation.rx_frames,
-        |_, to| Some(PortChange::Moderation(to.moderation)),
-    ),
-    live(
-        "peers",
-        |a, b| a.peers != b.peers,
-        |_, to| Some(PortChange::Peers(to.peers.clone())),
-    ),
-    live(
-        "pkeys",
-        |a, b| a.pkeys != b.pkeys,
-        |_, to| Some(PortChange::Pkeys(to.pkeys.clone())),
-    ),
-    live(
-        "managers",
-        |a, b| a.managers != b.managers,
-        |_, to| Some(PortChange::Management(to.management())),
-    ),
-    live(
-        "management_key",
-        |a, b| a.management_key != b.management_key,
-        |_, to| Some(PortChange::Management(to.management())),
-    ),
-    live(
-        "vnic_create",
-        |a, b| a.vnic_create != b.vnic_create,
-        |_, to| Some(PortChange::Management(to.management())),
-    ),
-    live(
-        "allow",
-        |a, b| a.allow != b.allow,
-        |_, to| Some(PortChange::Allow(to.allow.clone())),
-    ),
+    live!(busy_poll => |to| PortChange::BusyPoll(to.busy_poll)),
+    live!(rx_usecs in moderation => |to| PortChange::Moderation(to.moderation)),
+    live!(rx_frames in moderation => |to| PortChange::Moderation(to.moderation)),
+    live!(peers => |to| PortChange::Peers(to.peers.clone())),
+    live!(pkeys => |to| PortChange::Pkeys(to.pkeys.clone())),
+    live!(managers => |to| PortChange::Management(to.management())),
+    live!(management_key => |to| PortChange::Management(to.management())),
+    live!(vnic_create => |to| PortChange::Management(to.management())),
+    live!(allow => |to| PortChange::Allow(to.allow.clone())),
     restart("gid", |a, b| a.gid != b.gid),
     restart("link_mtu", |a, b| a.link_mtu != b.link_mtu),
     restart("sa", |a, b| a.sa != b.sa),
@@ -137,72 +123,24 @@ pub const IPOIB: &[Setting<IpoibConfig, Change>] = &[
     anew("name", |a, b| a.name != b.name),
     // A plan adds or removes each child as an interface.
     anew("children", |_, _| false),
-    inherited(live(
-        "mode",
-        |a, b| a.mode != b.mode,
-        |_, to| Some(Change::Mode(to.mode, to.mtu)),
-    )),
+    inherited(live!(mode => |to| Change::Mode(to.mode, to.mtu))),
     live(
         "mtu",
         // A change of the mode includes the MTU.
         |a, b| a.mtu != b.mtu && a.mode == b.mode,
         |_, to| Some(Change::Mtu(to.mtu)),
     ),
-    inherited(live(
-        "up",
-        |a, b| a.up != b.up,
-        |_, to| Some(Change::Up(to.up)),
-    )),
-    inherited(live(
-        "persist",
-        |a, b| a.persist != b.persist,
-        |_, to| Some(Change::Persist(to.persist)),
-    )),
-    inherited(live(
-        "mss",
-        |a, b| a.mss != b.mss,
-        |_, to| Some(Change::Mss(to.mss)),
-    )),
-    inherited(live(
-        "trust_checksums",
-        |a, b| a.trust_checksums != b.trust_checksums,
-        |_, to| Some(Change::TrustChecksums(to.trust_checksums)),
-    )),
-    inherited(live(
-        "dhcp",
-        |a, b| a.dhcp != b.dhcp,
-        |_, to| Some(Change::Dhcp(to.dhcp)),
-    )),
-    inherited(live(
-        "claims",
-        |a, b| a.claims != b.claims,
-        |_, to| Some(Change::Claims(to.claims)),
-    )),
-    inherited(live(
-        "refuse_requests",
-        |a, b| a.refuse_requests != b.refuse_requests,
-        |_, to| Some(Change::RefuseRequests(to.refuse_requests)),
-    )),
-    inherited(live(
-        "inspect",
-        |a, b| a.inspect != b.inspect,
-        |_, to| Some(Change::Inspect(to.inspect, to.neighbours.clone())),
-    )),
-    live(
-        "neighbours",
-        |a, b| a.neighbours != b.neighbours,
-        |_, to| Some(Change::Inspect(to.inspect, to.neighbours.clone())),
-    ),
-    inherited(live(
-        "reflect",
-        |a, b| a.reflect != b.reflect,
-        |_, to| Some(Change::Reflect(to.reflect)),
-    )),
-    live(
-        "vlan_pkey",
-        |a, b| a.vlan_pkey != b.vlan_pkey,
-        |_, to| Some(Change::VlanPkey(to.vlan_pkey)),
-    ),
+    inherited(live!(up => |to| Change::Up(to.up))),
+    inherited(live!(persist => |to| Change::Persist(to.persist))),
+    inherited(live!(mss => |to| Change::Mss(to.mss))),
+    inherited(live!(trust_checksums => |to| Change::TrustChecksums(to.trust_checksums))),
+    inherited(live!(dhcp => |to| Change::Dhcp(to.dhcp))),
+    inherited(live!(claims => |to| Change::Claims(to.claims))),
+    inherited(live!(refuse_requests => |to| Change::RefuseRequests(to.refuse_requests))),
+    inherited(live!(inspect => |to| Change::Inspect(to.inspect, to.neighbours.clone()))),
+    live!(neighbours => |to| Change::Inspect(to.inspect, to.neighbours.clone())),
+    inherited(live!(reflect => |to| Change::Reflect(to.reflect))),
+    live!(vlan_pkey => |to| Change::VlanPkey(to.vlan_pkey)),
     inherited(restart("netns", |a, b| a.netns != b.netns)),
     // A change between underlay and RDMA device counts for the new key.
     inherited(restart("underlay", |a, b| {
@@ -233,58 +171,22 @@ pub const VNIC: &[Setting<VnicConfig, Change>] = &[
     anew("mac_limit", |a, b| {
         a.learning.mac_limit != b.learning.mac_limit
     }),
-    of_switch("vesw", |a, b| {
-        a.switch.as_ref().map(|s| s.vesw) != b.switch.as_ref().map(|s| s.vesw)
-    }),
-    of_switch("fabric_id", |a, b| {
-        a.switch.as_ref().map(|s| s.fabric_id) != b.switch.as_ref().map(|s| s.fabric_id)
-    }),
-    of_switch("pkey", |a, b| {
-        a.switch.as_ref().map(|s| s.pkey) != b.switch.as_ref().map(|s| s.pkey)
-    }),
-    of_switch("lid", |a, b| {
-        a.switch.as_ref().map(|s| s.lid) != b.switch.as_ref().map(|s| s.lid)
-    }),
-    of_switch("mac", |a, b| {
-        a.switch.as_ref().map(|s| s.mac) != b.switch.as_ref().map(|s| s.mac)
-    }),
-    of_switch("peers", |a, b| {
-        a.switch.as_ref().map(|s| &s.peers) != b.switch.as_ref().map(|s| &s.peers)
-    }),
-    live(
-        "mtu",
-        |a, b| a.mtu != b.mtu,
-        |_, to| Some(Change::Mtu(to.mtu)),
-    ),
-    live("up", |a, b| a.up != b.up, |_, to| Some(Change::Up(to.up))),
-    live(
-        "persist",
-        |a, b| a.persist != b.persist,
-        |_, to| Some(Change::Persist(to.persist)),
-    ),
+    of_switch!(vesw),
+    of_switch!(fabric_id),
+    of_switch!(pkey),
+    of_switch!(lid),
+    of_switch!(mac),
+    of_switch!(peers),
+    live!(mtu => |to| Change::Mtu(to.mtu)),
+    live!(up => |to| Change::Up(to.up)),
+    live!(persist => |to| Change::Persist(to.persist)),
     live(
         "learning",
         |a, b| a.learning.on != b.learning.on,
         |_, to| Some(Change::Learning(to.learning)),
     ),
-    live(
-        "ageing",
-        |a, b| a.learning.ageing != b.learning.ageing,
-        |_, to| Some(Change::Learning(to.learning)),
-    ),
+    live!(ageing in learning => |to| Change::Learning(to.learning)),
 ];
-
-/// A setting of a VNIC's switch, which changes with the switch. A change from or to a managed VNIC needs a
-/// new VNIC.
-const fn of_switch(
-    key: &'static str,
-    differs: fn(&VnicConfig, &VnicConfig) -> bool,
-) -> Setting<VnicConfig, Change> {
-    live(key, differs, |from, to| {
-        from.switch.as_ref()?;
-        to.switch.clone().map(Change::Switch)
-    })
-}
 
 #[cfg(test)]
 mod tests;
