@@ -15,7 +15,6 @@ mod choices;
 mod connection;
 pub mod counters;
 pub mod damping;
-mod display;
 mod event_queue;
 mod former;
 mod gid;

@@ -12,12 +12,7 @@ pub use skip::{helper_thread, is_root, skip};
 /// protocols for some of them: for it, the bytes at port 57000 are malformed IRC. The other protocols are those that tshark
 /// guesses from the payload of an InfiniBand packet: the middle of a message can look like them.
 pub fn tshark_any_payload() -> impl Iterator<Item = &'static str> {
-    let ports = [
-        "-d",
-        "tcp.port==32768-60999,data",
-        "-d",
-        "udp.port==32768-60999,data",
-    ];
+    let ports = ["-d", "tcp.port==32768-60999,data"];
     let guessed = [
         "smc",
         "smb_direct",
