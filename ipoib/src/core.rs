@@ -8,6 +8,7 @@
 //! go to its new queue pair. Several queue pairs of a port that have been known for a while are interfaces
 //! of one host; if an IP address moves between them, only that address moves.
 
+mod asking;
 mod connections;
 mod flush;
 mod guests;
@@ -36,6 +37,7 @@ use crate::own::{Announcement, Announcer, write_announcement, write_question};
 use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
 use crate::source_limits::SourceLimits;
 use crate::too_big;
+use asking::HostAddresses;
 use connections::ConnectedState;
 use guests::HostSideState;
 use inspection::Inspection;
@@ -72,6 +74,7 @@ pub struct Ipoib {
     resolver: Resolver,
     announcer: Announcer,
     guests: Guests,
+    host_addresses: HostAddresses,
     host_side: HostSideState,
     conflicts: Damping<IpAddr, Mac>,
     connected: ConnectedState,
@@ -111,6 +114,7 @@ impl Ipoib {
             resolver: Resolver::new(&config.limits, ASK_FABRIC),
             announcer: Announcer::default(),
             guests: Guests::new(config.limits.guests, config.mac),
+            host_addresses: HostAddresses::default(),
             host_side: HostSideState::new(&config.limits),
             conflicts: Damping::new(CONFLICTS_MAX, WhenFull::Follow),
             connected: ConnectedState::new(config.limits.connections),
@@ -216,7 +220,11 @@ impl Ipoib {
     /// Notes an IP address of the host: with another interface stacked on this one, packets for the address
     /// need not wait for a query.
     pub fn host_has(&mut self, now: Time, ip: IpAddr) {
-        if learning::is_claimable(ip) && self.guests.get(ip).is_none() {
+        if !learning::is_claimable(ip) {
+            return;
+        }
+        self.apply_host_address(ip, true);
+        if self.guests.get(ip).is_none() {
             let own = self.config.mac;
             let evicted = self.guests.set(now, ip, own, Standing::Claimed);
             self.replaced(evicted.flatten());
@@ -308,6 +316,7 @@ impl Ipoib {
             write_announcement(&mut self.scratch, &local, ip, router)
         } else {
             let (target, source) = self.resolver.next_question(now)?;
+            let source = self.own_name(source, target);
             self.counters.resolutions_sent += 1;
             write_question(&mut self.scratch, &local, source, target)?
         };
@@ -358,6 +367,7 @@ impl Ipoib {
     /// only once. Call [`Ipoib::poll_transmit`] before the next 256 addresses, because more are ignored.
     pub fn announce(&mut self, ip: IpAddr, router: bool) {
         if learning::is_claimable(ip) {
+            self.host_uses(ip);
             self.announcer.announce(Announcement { ip, router });
         }
     }
@@ -366,6 +376,7 @@ impl Ipoib {
     /// host side: with a bridge, the core knows the address as a guest's.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.announcer.withdraw(ip);
+        self.host_lost(ip);
         self.forget_guest(ip);
     }
 

@@ -104,6 +104,11 @@ impl Guest {
         self.standing == Standing::Weak
     }
 
+    /// Whether the owner claimed the address.
+    pub fn is_claimed(&self) -> bool {
+        self.standing >= Standing::Claimed
+    }
+
     pub fn idle_ms(&self, now: Time) -> u64 {
         now.0.saturating_sub(self.used.0)
     }

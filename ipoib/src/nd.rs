@@ -208,7 +208,7 @@ impl<'p> Message<'p> {
         self.packet[7]
     }
 
-    fn source(&self) -> Ipv6Addr {
+    pub fn source(&self) -> Ipv6Addr {
         ipv6_at(self.packet, 8)
     }
 

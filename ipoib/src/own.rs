@@ -134,6 +134,23 @@ fn fabric_option(kind: u8, local: &HardwareAddress) -> [u8; INFINIBAND_OPTION_LE
     option
 }
 
+/// The source of a query for `target` that claims nothing, by the host with the MAC: no receiver notes an owner that it
+/// could need. For ARP 0.0.0.0, as in a probe (RFC 5227, section 1.1), which Linux sends without an own address, too.
+///
+/// For neighbour discovery, the link-local address of the MAC (RFC 2464, section 5), usually the host's. With the
+/// unspecified address, the query would be duplicate address detection: a host that checks the queried address at that
+/// moment would give it up (RFC 4862, section 5.4.3; `addrconf_dad_failure` in net/ipv6/addrconf.c).
+pub fn nobody(mac: Mac, target: IpAddr) -> IpAddr {
+    match target {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => {
+            let [a, b, c, d, e, f] = mac.map(u16::from);
+            let id = [(a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f];
+            Ipv6Addr::new(0xfe80, 0, 0, 0, id[0], id[1], id[2], id[3]).into()
+        }
+    }
+}
+
 /// Writes an ARP request or a neighbour solicitation for `target` in the name of `source`, for the fabric;
 /// `None` if the address families differ.
 pub fn write_question(
@@ -205,7 +222,7 @@ fn host_option(kind: u8, mac: Mac) -> [u8; 8] {
     array(&option, 0)
 }
 
-/// Writes a query for `target` in the name of a peer with the given IP address and MAC, for the host side.
+/// Writes a query for `target` in the name of a peer, with the MAC and the address `source`, for the host side.
 /// False if the address families differ.
 pub fn write_host_question(out: &mut Vec<u8>, mac: Mac, source: IpAddr, target: IpAddr) -> bool {
     match (source, target) {
@@ -282,7 +299,7 @@ pub struct Holder {
 pub enum HostSide {
     /// The IP address of a peer is at this MAC.
     Announce { ip: IpAddr, mac: Mac },
-    /// A query for `target`, in the name of a peer.
+    /// A query for `target` in the name of the peer with the MAC, because of a packet from `source`.
     Ask {
         target: IpAddr,
         source: IpAddr,

@@ -88,7 +88,7 @@ impl Resolver {
         }
     }
 
-    /// Keeps a frame for `ip`; queries are in the name of `source`. True for the first frame of a query.
+    /// Keeps a frame from `source` for `ip`. True for the first frame of a query.
     pub fn hold(
         &mut self,
         now: Time,
@@ -177,7 +177,7 @@ impl Resolver {
         Some(&entry.held)
     }
 
-    /// The next address to query, and the source of the query.
+    /// The next address to query, and the source of the first frame that waits for it.
     pub fn next_question(&mut self, now: Time) -> Option<(IpAddr, IpAddr)> {
         let manner = self.manner;
         self.entries.iter_mut().find_map(|e| match &mut e.state {

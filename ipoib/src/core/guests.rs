@@ -104,7 +104,8 @@ impl HostSideState {
         self.push(correction);
     }
 
-    /// Queries `target` in the name of the peer `source`, unless the last query was within `pause_ms`.
+    /// Queries `target` because of a packet from `source` by the peer with the MAC, unless the last query was within
+    /// `pause_ms`.
     fn ask(&mut self, now: Time, pause_ms: u64, target: IpAddr, source: IpAddr, mac: Mac) {
         if self.may_ask(now, target, pause_ms) {
             self.push(HostSide::Ask {
@@ -249,7 +250,7 @@ impl Ipoib {
     /// `since`: the interface has received all announcements of peers since then. A guest that was last heard before may
     /// have moved to a peer, and an announcement would take its address back. The guest is announced when it is heard.
     pub fn announce_guests(&mut self, now: Time, since: Time) {
-        let here = |g: &&Guest| !g.is_weak() && g.used >= since;
+        let here = |g: &&Guest| g.is_claimed() && g.used >= since;
         let all = self.guests.iter().filter(here);
         let all: Vec<_> = all.filter_map(Guest::announcement).collect();
         let accepted = self.announcer.announce_guests(now, &all);
@@ -310,6 +311,8 @@ impl Ipoib {
                 source,
                 mac,
             } => {
+                let source = self.peers_name(mac, source, target);
+                let frame = &mut self.host_side.frame;
                 if !write_host_question(frame, mac, source, target) {
                     return false;
                 }

@@ -326,6 +326,7 @@ impl Ipoib {
                 self.conflicts.hold(now, *ip, None, false);
             }
             Update::SignedNd => self.signed_reported = true,
+            Update::HostAddress { ip, present } => self.apply_host_address(*ip, *present),
             Update::Dhcp { xid, client } => {
                 self.services.clients.remember(now, *xid, *client);
             }

@@ -285,6 +285,7 @@ impl Ipoib {
         let Some(message) = nd::parse(packet)? else {
             return self.forward(now, tap, TYPE_IPV6);
         };
+        self.learn_solicitation(&tap, &message);
         if message.is_signed() {
             self.signed_nd();
             return self.nd_untouched(now, tap);

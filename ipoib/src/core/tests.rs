@@ -1,5 +1,6 @@
 //! Helpers of the core's tests.
 
+mod asking;
 mod claims;
 mod connections;
 mod data;
@@ -160,6 +161,11 @@ fn teach(c: &mut Ipoib, peer: HardwareAddress, ip: [u8; 4]) -> Mac {
     let p = payload(0x0806, &arp(2, &peer.0, ip, &l.0, [10, 0, 0, 1]));
     let f = receive(c, &meta(peer, l.gid()), &p).unwrap();
     f[6..12].try_into().unwrap()
+}
+
+/// Another replica knows that the host has an IP address.
+fn host_uses(c: &mut Ipoib, ip: IpAddr) {
+    c.apply(T0, &Update::HostAddress { ip, present: true });
 }
 
 fn group(c: &Ipoib, ip: &str) -> Gid {

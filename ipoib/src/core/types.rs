@@ -385,6 +385,13 @@ pub enum Update {
     },
     /// Signed neighbour discovery was reported.
     SignedNd,
+    /// The host itself has an IP address, or no longer has it.
+    HostAddress {
+        /// The IP address.
+        ip: IpAddr,
+        /// Whether the host has it.
+        present: bool,
+    },
     /// A guest without an IP address queries one (RFC 5227); the answer will not name the guest.
     Probing {
         /// The queried IP address.

@@ -10,7 +10,7 @@ use crate::core::learning::is_claimable;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
 use crate::guests::{Evicted, Guest, Guests, Standing, TakenFrom};
-use crate::nd::{self, Kind};
+use crate::nd::{self, Kind, Message};
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
 use crate::{DropReason, Event, MAC_BROADCAST};
 
@@ -123,6 +123,14 @@ impl Ipoib {
         Ok(())
     }
 
+    /// Learns the source of a solicitation of the host: unlike data, it is not routed.
+    pub(in crate::core) fn learn_solicitation(&mut self, tap: &Tap<'_>, message: &Message<'_>) {
+        let of_host = tap.source() == self.config.mac && !tap.waited;
+        if of_host && message.kind == Kind::NeighbourSolicitation {
+            self.host_uses(message.source().into());
+        }
+    }
+
     /// Learns from ARP from the TAP. RARP shows only the guest's presence.
     pub(in crate::core) fn learn_arp(
         &mut self,
@@ -131,8 +139,18 @@ impl Ipoib {
         ethertype: u16,
         arp: &Arp<Mac>,
     ) -> Result<(), DropReason> {
-        if tap.waited || (tap.source() == self.config.mac && !self.serves_guests()) {
+        if tap.waited {
             return Ok(());
+        }
+        let own = self.config.mac;
+        if tap.source() == own {
+            // A reply may be that of a proxy.
+            if ethertype == TYPE_ARP && arp.operation == REQUEST && arp.sender == own {
+                self.host_uses(arp.sender_ip.into());
+            }
+            if !self.serves_guests() {
+                return Ok(());
+            }
         }
         if ethertype != TYPE_ARP {
             return self.hear(now, tap, None);

@@ -47,6 +47,8 @@ impl Ipoib {
         }
         // An announcement may outlive its guest, for example after a change of the interface's MAC.
         self.announcer.withdraw_guest(ip);
+        // The update about the peer tells the other replicas.
+        self.host_addresses.remove(ip);
         true
     }
 
@@ -54,6 +56,7 @@ impl Ipoib {
     pub(in crate::core) fn guest_lost(&mut self, now: Time, ip: IpAddr, peer: Mac) {
         self.last_guest = None;
         self.announcer.withdraw_guest(ip);
+        self.host_addresses.remove(ip);
         if let Some(guest) = self.guests.forget(ip).filter(Guest::is_real) {
             self.conflicts.note(now, ip, guest.mac, peer);
         }
@@ -84,7 +87,7 @@ impl Ipoib {
         let (source, destination) = endpoints(ethertype, tap.l3());
         let stale = tap.destination();
         // A hint takes nothing from a peer.
-        let claimed = |guest: &&Guest| guest.is_real() && !guest.is_weak() && guest.mac != stale;
+        let claimed = |guest: &&Guest| guest.is_claimed() && guest.mac != stale;
         let Some(guest) = self.guests.get(destination).filter(claimed) else {
             return Ok(());
         };

@@ -41,6 +41,15 @@ fn guest_answers(c: &mut Ipoib, now: u64, mac: Mac, spa: [u8; 4], peer: Mac) -> 
     send(c, Time(now), &frame(peer, mac, 0x0806, &reply))
 }
 
+/// The peer sends an advertisement of an IPv6 address.
+fn peer_advertises(c: &mut Ipoib, peer: HardwareAddress, ip: &str) {
+    let mut message = nd(136, ip, &ib_option(2, peer));
+    message[4] = 0x20;
+    let packet = payload(0x86dd, &icmpv6(ip, "ff02::1", &message));
+    let m = meta(peer, group(c, "ff02::1"));
+    receive(c, &m, &packet).unwrap();
+}
+
 fn guest_data(c: &mut Ipoib, now: u64, mac: Mac, src: [u8; 4], peer: Mac) -> Sent {
     let f = frame(peer, mac, 0x0800, &ipv4(src, IP_B, b"data"));
     send(c, Time(now), &f)

@@ -29,6 +29,7 @@ fn c55_restarted_peer_heals_at_once_and_its_old_address_goes_on_working() {
 #[test]
 fn unknown_destination_is_asked_for_and_frames_wait() {
     let mut c = a();
+    host_uses(&mut c, Ipv4Addr::new(10, 0, 0, 1).into());
     let b = address(0xb, 0x4b);
     let stale = [2, 9, 9, 9, 9, 9];
     let f = frame(
@@ -60,6 +61,7 @@ fn unknown_destination_is_asked_for_and_frames_wait() {
 #[test]
 fn unknown_ipv6_destination_is_solicited() {
     let mut c = a();
+    host_uses(&mut c, "fe80::a".parse().unwrap());
     let echo = icmpv6("fe80::a", "fe80::b", &[128, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(
         send(&mut c, T0, &frame([2, 9, 9, 9, 9, 9], MAC_A, 0x86dd, &echo)),

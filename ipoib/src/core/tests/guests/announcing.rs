@@ -163,6 +163,7 @@ fn c125_the_router_flag_of_the_interfaces_own_addresses_is_asked_for() {
     let mut c = a();
     c.set_stacked(true);
     let peer = teach(&mut c, b(), IP_B);
+    peer_advertises(&mut c, b(), "fd05::b");
     let group = group_mac_of("ff02::1:ff00:b");
     let question = icmpv6(
         "fd05::1",

@@ -38,8 +38,8 @@ fn unknown_guest_is_asked_for_and_packets_wait() {
 fn unknown_ipv6_guest_is_solicited() {
     let mut c = a();
     c.set_stacked(true);
-    teach(&mut c, b(), IP_B);
-    let peer = c.neighbours().next().unwrap().mac;
+    let peer = teach(&mut c, b(), IP_B);
+    peer_advertises(&mut c, b(), "fe80::b");
     let echo = icmpv6("fe80::b", "fe80::11", &[128, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(arrive(&mut c, 0, 0x86dd, &echo), None);
     let question = icmpv6(
@@ -76,6 +76,53 @@ fn packets_for_an_unanswered_address_go_to_the_host_for_a_minute() {
     let f = arrive(&mut c, 0, 0x0800, &ipv4([0; 4], IP2, b"")).unwrap();
     assert_eq!(f[..6], MAC_A);
     assert!(events(&mut c).is_empty());
+}
+
+/// The source of the packet may be a host behind the peer, or forged: the guests must not note the peer's MAC for it.
+#[test]
+fn a_guest_is_asked_for_in_the_name_of_the_peer_itself() {
+    let mut c = a();
+    c.set_stacked(true);
+    let from = [10, 7, 0, 9];
+    let asked = |c: &mut Ipoib, now, to: [u8; 4]| {
+        assert_eq!(arrive(c, now, 0x0800, &ipv4(from, to, b"")), None);
+        let frames = tap_frames(c, now);
+        let [question] = &frames[..] else {
+            panic!("{frames:?}")
+        };
+        question.clone()
+    };
+    // The peer is known from data only.
+    let mac = peer_mac(&b());
+    let nobody = arp(1, &mac, [0; 4], &[0; 6], IP1);
+    let nobody = frame(MAC_BROADCAST, mac, 0x0806, &nobody);
+    assert_eq!(asked(&mut c, 0, IP1), nobody);
+    let echo = icmpv6("fd07::9", "fd00::11", &[128, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(arrive(&mut c, 0, 0x86dd, &echo), None);
+    let of_mac = crate::own::nobody(mac, v6("::")).to_string();
+    let solicitation = nd(135, "fd00::11", &mac_option(1, mac));
+    let solicitation = icmpv6(&of_mac, "ff02::1:ff00:11", &solicitation);
+    let to = group_mac_of("ff02::1:ff00:11");
+    let solicitation = frame(to, mac, 0x86dd, &solicitation);
+    assert_eq!(tap_frames(&mut c, 0), [solicitation]);
+    // The answer has no address of the peer either.
+    let reply = arp(2, &G1, IP1, &mac, [0; 4]);
+    send(&mut c, Time(1), &frame(mac, G1, 0x0806, &reply));
+    let released = frame(G1, mac, 0x0800, &ipv4(from, IP1, b""));
+    assert_eq!(tap_frames(&mut c, 1), [released]);
+    // An address of the peer is known.
+    for ip in [[10, 7, 0, 1], IP_B] {
+        teach(&mut c, b(), ip);
+    }
+    let question = arp(1, &mac, IP_B, &[0; 6], IP2);
+    let question = frame(MAC_BROADCAST, mac, 0x0806, &question);
+    assert_eq!(asked(&mut c, 2, IP2), question);
+    // The address of another peer, which data from this one has.
+    teach(&mut c, address(0xc, 0x4c), from);
+    let third = [10, 7, 0, 13];
+    let question = arp(1, &mac, [10, 7, 0, 1], &[0; 6], third);
+    let question = frame(MAC_BROADCAST, mac, 0x0806, &question);
+    assert_eq!(asked(&mut c, 3, third), question);
 }
 
 /// Linux takes a gratuitous reply for one only if both hardware addresses are equal (`arp_is_garp` in
