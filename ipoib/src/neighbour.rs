@@ -205,7 +205,8 @@ impl Neighbours {
         None
     }
 
-    /// The owner of an IP address.
+    /// The owner of an IP address, perhaps known only from the source address of data, which may be forged or routed:
+    /// [`Neighbours::by_claimed_ip`] is the destination of packets.
     pub fn by_ip(&self, ip: IpAddr) -> Option<u32> {
         let slot = self.follow(self.ips.get(ip)?.owner)?;
         self.current(slot)
@@ -424,6 +425,11 @@ impl Neighbours {
     pub fn strong_owner(&self, ip: IpAddr) -> Option<u32> {
         let entry = self.ips.get(ip).filter(|e| !e.weak)?;
         self.follow(entry.owner)
+    }
+
+    /// The destination of packets for the entry that claimed an IP address.
+    pub fn by_claimed_ip(&self, ip: IpAddr) -> Option<u32> {
+        self.current(self.strong_owner(ip)?)
     }
 
     /// Whether an entry, or one that it succeeds, has an IP address.

@@ -95,9 +95,7 @@ impl Ipoib {
         if self.is_at_guest(now, ip) {
             return true;
         }
-        let claimed = self.neighbours.ips.get(ip).filter(|entry| !entry.weak);
-        let owner = claimed.and_then(|_| self.neighbours.by_ip(ip));
-        owner.is_some_and(|slot| {
+        self.neighbours.by_claimed_ip(ip).is_some_and(|slot| {
             let owner = self.neighbours.get(slot);
             owner.address.gid() != address.gid() && now < owner.last_heard.after(LIVE_MS)
         })

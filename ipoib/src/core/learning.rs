@@ -140,7 +140,9 @@ impl Ipoib {
         if let Claim::From(old) = claim {
             self.owner_changed(old, slot);
         }
-        self.resolver.resolved(ip);
+        if !weak {
+            self.resolver.resolved(ip);
+        }
         claim
     }
 
@@ -260,8 +262,7 @@ impl Ipoib {
 
     /// Answers a replica that queries an IP address. A neighbour known only from data is no answer.
     fn apply_wanted(&mut self, ip: IpAddr) {
-        let owner = self.neighbours.strong_owner(ip);
-        if let Some(slot) = owner.and_then(|slot| self.neighbours.current(slot)) {
+        if let Some(slot) = self.neighbours.by_claimed_ip(ip) {
             let neighbour = self.neighbours.get(slot);
             let (address, mac) = (neighbour.address, neighbour.mac);
             let heard = neighbour.last_heard;

@@ -242,7 +242,8 @@ impl Ipoib {
         Some(Target::Neighbour(current))
     }
 
-    /// Handles an unknown destination MAC: uses the IP address, or queries it.
+    /// Handles an unknown destination MAC: uses the IP address, or queries it. An owner that is known from data only
+    /// does not count: one forged packet would divert those of the host. The MAC of the true owner is known.
     fn unknown(
         &mut self,
         now: Time,
@@ -251,7 +252,7 @@ impl Ipoib {
         destination: IpAddr,
     ) -> Result<Option<Target>, DropReason> {
         self.is_for_fabric(now, tap.destination(), destination)?;
-        if let Some(slot) = self.neighbours.by_ip(destination) {
+        if let Some(slot) = self.neighbours.by_claimed_ip(destination) {
             self.neighbours.touch(slot, now);
             return Ok(Some(Target::Neighbour(slot)));
         }
@@ -375,7 +376,7 @@ impl Ipoib {
         if ethertype == TYPE_ARP && arp.operation == REQUEST {
             // The host checks a forgotten peer, for example after a restart of the daemon. A broadcast
             // finds the peer, and its answer shows the host that the peer is alive.
-            let known = self.neighbours.by_ip(arp.target_ip.into());
+            let known = self.neighbours.by_claimed_ip(arp.target_ip.into());
             return Ok(Some(
                 known.map_or(Target::Group(BROADCAST), Target::Neighbour),
             ));

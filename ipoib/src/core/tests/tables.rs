@@ -228,6 +228,41 @@ fn data_teaches_a_hint_that_never_takes_an_address_away() {
     assert!(matches!(send(&mut c, T0, &f), Sent::Forward(_, q, _) if q.get() == 0x4b));
 }
 
+/// One forged or routed packet does not divert the frames of the host.
+#[test]
+fn an_owner_known_from_data_only_is_asked_for() {
+    let mut c = a();
+    let (ip, local) = ([10, 0, 0, 2], c.local());
+    let (owner, forger) = (address(0xb, 0x4b), address(0xd, 0x4d));
+    let to = |mac| frame(mac, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], ip, b""));
+    let unknown = [2, 9, 9, 9, 9, 9];
+    let data = payload(0x0800, &ipv4(ip, [10, 0, 0, 1], b""));
+    let forged = receive(&mut c, &meta(forger, local.gid()), &data).unwrap();
+    assert_eq!(send(&mut c, T0, &to(unknown)), Sent::Held);
+    let questions = |c: &mut Ipoib| std::iter::from_fn(|| c.poll_transmit(T0).map(drop)).count();
+    assert_eq!(questions(&mut c), 1);
+    // More of them neither release the frame nor cause a query each.
+    for n in 0..10 {
+        let m = meta(address(0xd, 0x50 + n), local.gid());
+        receive(&mut c, &m, &data).unwrap();
+    }
+    assert!(!c.has_released());
+    assert_eq!(questions(&mut c), 0);
+    // ARP of the host goes to everybody.
+    let request = arp(1, &MAC_A, [10, 0, 0, 1], &[0; 6], ip);
+    let request = frame(unknown, MAC_A, 0x0806, &request);
+    let sent = send(&mut c, T0, &request);
+    assert!(matches!(sent, Sent::Rewritten(g, Qpn::MULTICAST, _) if g == c.broadcast_mgid()));
+    // The MAC of a peer is enough, as after a restart of the daemon.
+    let mac: Mac = forged[6..12].try_into().unwrap();
+    let sent = send(&mut c, T0, &to(mac));
+    assert!(matches!(sent, Sent::Forward(gid, ..) if gid == forger.gid()));
+    teach(&mut c, owner, ip);
+    let held = c.pop_released().unwrap();
+    let sent = send(&mut c, T0, &held.frame);
+    assert!(matches!(sent, Sent::Forward(gid, ..) if gid == owner.gid()));
+}
+
 #[test]
 fn own_address_changes_take_effect() {
     let mut c = a();
