@@ -413,6 +413,29 @@ pub enum Update {
     },
 }
 
+impl Update {
+    /// Whether the update is about the fabric side: neighbours and queries for them.
+    pub(super) fn is_about_neighbours(&self) -> bool {
+        match self {
+            Update::Learned { .. }
+            | Update::Wanted { .. }
+            | Update::Known { .. }
+            | Update::Superseded { .. }
+            | Update::Announced { .. }
+            | Update::Remapped { .. }
+            | Update::Heard { .. } => true,
+            Update::Guest { .. }
+            | Update::GuestForgotten { .. }
+            | Update::GuestMac { .. }
+            | Update::Conflict { .. }
+            | Update::SignedNd
+            | Update::HostAddress { .. }
+            | Update::Probing { .. }
+            | Update::Dhcp { .. } => false,
+        }
+    }
+}
+
 /// A neighbour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NeighbourInfo {

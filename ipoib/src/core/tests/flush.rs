@@ -47,13 +47,40 @@ fn neighbours_go_with_their_handles_and_guests_stay() {
     let peer = address(0xb, 0x4b);
     let removed = Event::NeighbourForgotten { address: peer };
     assert_eq!(c.pop_event(), Some(removed));
-    assert!(!c.has_updates() && c.next_deadline().is_none_or(|t| t > Time(1000)));
+    assert!(c.next_deadline().is_none_or(|t| t > Time(1000)));
 
     // The peer is found again.
     let host = data(mac, MAC_A, [10, 0, 0, 1], [10, 0, 0, 2]);
     assert_eq!(send(&mut c, T0, &host), Sent::Held);
     assert_eq!(teach(&mut c, peer, [10, 0, 0, 2]), mac);
     assert!(c.pop_released().is_some());
+}
+
+/// The replica that learned them publishes them again after 20 s at the earliest.
+#[test]
+fn updates_about_the_host_side_outlive_a_flush() {
+    let (mut c, mut sibling) = (a(), a());
+    let peer = teach(&mut c, address(0xb, 0x4b), [10, 0, 0, 2]);
+    let unknown = data([2, 9, 9, 9, 9, 9], MAC_A, [10, 0, 0, 1], [10, 0, 0, 3]);
+    assert_eq!(send(&mut c, T0, &unknown), Sent::Held);
+    let claim = arp(1, &GUEST, [10, 0, 0, 9], &[0; 6], [10, 0, 0, 9]);
+    send(&mut c, T0, &frame(MAC_BROADCAST, GUEST, 0x0806, &claim));
+    let probe = arp(1, &GUEST, [0; 4], &[0; 6], [10, 0, 0, 10]);
+    send(&mut c, T0, &frame(MAC_BROADCAST, GUEST, 0x0806, &probe));
+    c.announce([10, 0, 0, 1].into(), false);
+    c.set_mac(peer);
+    c.flush();
+    let updates: Vec<Update> = c.drain_updates().collect();
+    let kinds = updates.iter().map(|u| match u {
+        Update::Guest { .. } => "guest",
+        Update::Probing { .. } => "probing",
+        Update::HostAddress { .. } => "host",
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), ["guest", "probing", "host"]);
+    updates.iter().for_each(|u| sibling.apply(T0, u));
+    let found: Vec<_> = sibling.guests().map(|g| (g.ip, g.mac)).collect();
+    assert_eq!(found, [([10, 0, 0, 9].into(), GUEST)]);
 }
 
 #[test]
