@@ -111,9 +111,11 @@ impl Ipoib {
     /// Notes a packet of a neighbour, and informs the other replicas now and then.
     #[inline]
     pub(super) fn heard(&mut self, slot: u32, now: Time) {
-        if let Some(before) = self.neighbours.heard(slot, now)
-            && self.inspection.action != Inspect::Off
-            && before.0 >> HEARD_SHIFT != now.0 >> HEARD_SHIFT
+        let Some(before) = self.neighbours.heard(slot, now) else {
+            return;
+        };
+        self.outlive(slot);
+        if self.inspection.action != Inspect::Off && before.0 >> HEARD_SHIFT != now.0 >> HEARD_SHIFT
         {
             let address = self.neighbours.get(slot).address;
             self.publish(Update::Heard { address });

@@ -52,7 +52,7 @@ impl Ipoib {
                     news = true;
                     let since = self.neighbours.get(slot).since;
                     if now < since.after(RESTART_MS) {
-                        lost_to = self.supersede(old, slot);
+                        lost_to = self.supersede(now, old, slot);
                     }
                 }
             }
@@ -165,15 +165,35 @@ impl Ipoib {
         self.claim(ip, slot, false);
     }
 
-    fn supersede(&mut self, old: u32, new: u32) -> Option<HardwareAddress> {
+    fn supersede(&mut self, now: Time, old: u32, new: u32) -> Option<HardwareAddress> {
         let address = self.neighbours.get(old).address;
         if !self.neighbours.supersede(old, new) {
             return None;
         }
+        // Only packets from a second later on show that the old one has not restarted: the last ones before a restart
+        // may be late.
+        self.neighbours.get_mut(old).last_heard = now;
         self.counters.neighbours_superseded += 1;
         // The peer of the old connection no longer exists.
         self.drop_connection_of(old);
         Some(address)
+    }
+
+    /// Handles a packet of a neighbour, a second or more after the last one: the neighbour has no successor. Two
+    /// containers may share a port, and an address may move to the newer one. One that sent only data may be another
+    /// queue pair of its successor, so its successor stays.
+    pub(super) fn outlive(&mut self, slot: u32) {
+        let neighbour = self.neighbours.get_mut(slot);
+        if neighbour.successor.is_none() || !neighbour.confirmed {
+            return;
+        }
+        neighbour.successor = None;
+        let (address, mac) = (neighbour.address, neighbour.mac);
+        self.publish(Update::Learned {
+            address,
+            mac,
+            ip: None,
+        });
     }
 
     /// Queues an event for the control side.
@@ -295,7 +315,7 @@ impl Ipoib {
             Update::Superseded { old, new } => {
                 let slot = |a: &HardwareAddress| self.neighbours.by_address(a.gid(), a.qpn());
                 if let (Some(old), Some(new)) = (slot(old), slot(new)) {
-                    self.supersede(old, new);
+                    self.supersede(now, old, new);
                 }
             }
             Update::Announced { address } => {

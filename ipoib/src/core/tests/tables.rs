@@ -26,6 +26,60 @@ fn c55_restarted_peer_heals_at_once_and_its_old_address_goes_on_working() {
     assert_eq!(c.counters().neighbours_superseded, 1);
 }
 
+/// Two containers with one port: an address moves from the first to the second, which has just started.
+#[test]
+fn a_queue_pair_that_sends_data_has_no_successor() {
+    let (first, second) = (address(0xb, 0x4b), address(0xb, 0x99));
+    let (own, moved) = ([10, 0, 0, 2], [10, 0, 0, 9]);
+    let (mut c, mut sibling) = (a(), a());
+    let arrive = |c: &mut Ipoib, now, from, packet: &[u8]| {
+        let m = meta(from, c.local().gid());
+        let got = c.from_fabric(Time(now), &m, packet);
+        assert!(!matches!(got, Incoming::Dropped(_)), "{got:?}");
+    };
+    let claims = |c: &mut Ipoib, now, from: HardwareAddress, ip| {
+        let request = arp(1, &from.0, ip, &[0; 20], [10, 0, 0, 1]);
+        arrive(c, now, from, &payload(0x0806, &request));
+    };
+    let speaks = |c: &mut Ipoib, now| {
+        let data = payload(0x0800, &ipv4(own, [10, 0, 0, 1], b""));
+        arrive(c, now, first, &data);
+    };
+    let goes_to = |c: &mut Ipoib, now, mac, ip| {
+        let data = frame(mac, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], ip, b""));
+        match send(c, Time(now), &data) {
+            Sent::Forward(_, qpn, _) => qpn,
+            other => panic!("{other:?}"),
+        }
+    };
+    let update = |now, from: &mut Ipoib, to: &mut Ipoib| {
+        from.drain_updates().for_each(|u| to.apply(Time(now), &u));
+    };
+    let mac = peer_mac(&first);
+    claims(&mut c, 0, first, own);
+    claims(&mut c, 0, first, moved);
+    claims(&mut c, 20_000, second, [10, 0, 0, 3]);
+    claims(&mut c, 20_900, second, moved);
+    update(20_900, &mut c, &mut sibling);
+    // The last packets before a restart.
+    for now in [20_900, 21_899] {
+        speaks(&mut c, now);
+        speaks(&mut sibling, now);
+        for replica in [&mut c, &mut sibling] {
+            assert_eq!(goes_to(replica, now, mac, own), second.qpn());
+            assert!(!replica.has_updates());
+        }
+    }
+    speaks(&mut sibling, 21_900);
+    update(21_900, &mut sibling, &mut c);
+    for replica in [&mut c, &mut sibling] {
+        assert_eq!(goes_to(replica, 21_900, mac, own), first.qpn());
+        let unknown = [2, 9, 9, 9, 9, 9];
+        assert_eq!(goes_to(replica, 21_900, unknown, moved), second.qpn());
+        assert!(!replica.has_updates());
+    }
+}
+
 #[test]
 fn unknown_destination_is_asked_for_and_frames_wait() {
     let mut c = a();
