@@ -228,6 +228,13 @@ impl<'p> Message<'p> {
         }
     }
 
+    /// Whether the message may take its IP address from another owner. An advertisement without the Override flag may
+    /// not: it is that of one of several owners (anycast) or of a proxy, or answers a unicast solicitation (RFC 4861,
+    /// 7.2.4 and 7.2.5).
+    pub fn overrides(&self) -> bool {
+        self.kind != Kind::NeighbourAdvertisement || self.packet[IPV6_LEN + 4] & 0x20 != 0
+    }
+
     /// The type of the option with the address, and the IP address (RFC 4861, 4.1-4.5).
     pub fn claim(&self) -> (u8, IpAddr) {
         match (self.kind, self.target()) {

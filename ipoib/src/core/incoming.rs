@@ -337,14 +337,14 @@ impl Ipoib {
             }
             if option.kind == wanted {
                 claimed = true;
-                self.learn_neighbour(now, &address, Some(ip))?;
+                self.learn_neighbour(now, &address, Some(ip), message.overrides())?;
                 if meta.multicast && message.kind == Kind::NeighbourAdvertisement {
                     self.announced(now, &address);
                 }
             }
         }
         if !claimed && message.kind == Kind::NeighbourAdvertisement {
-            self.advertised_by_sender(now, meta, ip)?;
+            self.advertised_by_sender(now, meta, ip, message.overrides())?;
         }
         Ok(())
     }
@@ -357,11 +357,12 @@ impl Ipoib {
         now: Time,
         meta: &Meta,
         ip: IpAddr,
+        overrides: bool,
     ) -> Result<(), DropReason> {
         let known = self.sender_of(meta, ip);
         let known = known.map(|slot| self.neighbours.get(slot));
         match known.filter(|n| n.confirmed).map(|n| n.address) {
-            Some(address) => self.learn_neighbour(now, &address, Some(ip)),
+            Some(address) => self.learn_neighbour(now, &address, Some(ip), overrides),
             None => {
                 self.data_from(now, &sender(meta), ip);
                 Ok(())
@@ -386,7 +387,7 @@ impl Ipoib {
         self.limit_source(now, meta)?;
         // A reverse request contains no IP address of its sender.
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
-        self.learn_neighbour(now, &arp.sender, ip)?;
+        self.learn_neighbour(now, &arp.sender, ip, true)?;
         if meta.multicast && ip == Some(arp.target_ip.into()) {
             self.announced(now, &arp.sender);
         }

@@ -25,17 +25,20 @@ pub fn is_claimable(ip: IpAddr) -> bool {
 }
 
 impl Ipoib {
-    /// Learns a neighbour from ARP or neighbour discovery, and its address `ip`, if any.
+    /// Learns a neighbour from ARP or neighbour discovery, and its address `ip`, if any. `overrides`: the
+    /// neighbour gets the address also if another host has it.
     pub(super) fn learn_neighbour(
         &mut self,
         now: Time,
         address: &HardwareAddress,
         ip: Option<IpAddr>,
+        overrides: bool,
     ) -> Result<(), DropReason> {
         let ip = ip.filter(|ip| is_claimable(*ip));
         if let Some(ip) = ip {
             self.inspect(now, address, ip)?;
         }
+        let ip = ip.filter(|ip| overrides || !self.is_anothers(now, address, *ip));
         let Some((slot, mut news)) = self.learn(now, address, true, None) else {
             return Ok(());
         };
@@ -74,6 +77,17 @@ impl Ipoib {
             self.publish(Update::Superseded { old, new: *address });
         }
         Ok(())
+    }
+
+    /// Whether a host other than the neighbour with the hardware address has an IP address.
+    fn is_anothers(&self, now: Time, address: &HardwareAddress, ip: IpAddr) -> bool {
+        if self.host_addresses.contains(ip) || self.is_at_guest(now, ip) {
+            return true;
+        }
+        let neighbours = &self.neighbours;
+        let slot = neighbours.by_address(address.gid(), address.qpn());
+        let owner = neighbours.by_claimed_ip(ip);
+        owner.is_some() && owner != slot.and_then(|slot| neighbours.current(slot))
     }
 
     /// Handles an announcement by a neighbour, as after its start.

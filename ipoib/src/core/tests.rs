@@ -163,6 +163,10 @@ fn teach(c: &mut Ipoib, peer: HardwareAddress, ip: [u8; 4]) -> Mac {
     f[6..12].try_into().unwrap()
 }
 
+fn v6(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
 /// Another replica knows that the host has an IP address.
 fn host_uses(c: &mut Ipoib, ip: IpAddr) {
     c.apply(T0, &Update::HostAddress { ip, present: true });

@@ -32,6 +32,8 @@ struct Claim {
     ip: IpAddr,
     /// Made by ARP, neighbour discovery or DHCP; otherwise only a hint.
     strong: bool,
+    /// The claim may take the address from another host that claimed it.
+    overrides: bool,
     /// The frame is broadcast, so all peers see the claim.
     broadcast: bool,
     /// The frame answers a query.
@@ -61,9 +63,12 @@ fn claim_in_nd(tap: &Tap<'_>) -> Option<Claim> {
         mac: option.and_then(|o| o.mac()).unwrap_or(tap.source()),
         ip,
         strong: true,
+        overrides: message.overrides(),
         broadcast: advertised && header.destination.is_multicast(),
         answer: advertised,
-        router: message.router(),
+        // Perhaps the host is not the only owner. Without the Router flag, the core does not announce the address: its
+        // announcement would override.
+        router: message.router().filter(|_| message.overrides()),
     })
 }
 
@@ -113,6 +118,7 @@ impl Ipoib {
             mac: tap.source(),
             ip: source,
             strong: false,
+            overrides: false,
             broadcast: false,
             answer: false,
             router: None,
@@ -159,6 +165,7 @@ impl Ipoib {
             mac: arp.sender,
             ip: arp.sender_ip.into(),
             strong: true,
+            overrides: true,
             broadcast: tap.destination() == MAC_BROADCAST,
             answer: arp.operation != REQUEST,
             router: None,
@@ -211,7 +218,7 @@ impl Ipoib {
         let known = self.guests.get(claim.ip).filter(|g| g.is_real()).copied();
         match known {
             Some(known) if known.mac == claim.mac => self.confirm(now, claim),
-            Some(known) if claim.strong => {
+            Some(known) if claim.strong && (claim.overrides || known.is_weak()) => {
                 if self.may_change(now, claim.ip, known.mac, claim.mac) {
                     self.add_guest(now, claim);
                 }
@@ -264,7 +271,7 @@ impl Ipoib {
             }
             return;
         };
-        if !claim.strong {
+        if !claim.overrides {
             return;
         }
         let peer = self.neighbours.get(peer).mac;
@@ -414,6 +421,7 @@ impl Ipoib {
                 mac,
                 ip,
                 strong: true,
+                overrides: true,
                 // The client announces the address itself after duplicate address detection.
                 broadcast: true,
                 answer: false,

@@ -48,10 +48,6 @@ fn name(c: &mut Ipoib, n: u8, from: [u8; 4]) -> [u8; 4] {
     }
 }
 
-fn v6(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
-
 fn updates(from: &mut Ipoib, to: &mut Ipoib) {
     from.drain_updates().for_each(|u| to.apply(T0, &u));
 }

@@ -1,6 +1,7 @@
 //! Guests behind the interface: other ports of a bridge.
 
 mod announcing;
+mod anycast;
 mod asking;
 mod learning;
 mod loops;
@@ -23,10 +24,6 @@ fn b() -> HardwareAddress {
 
 fn ip(octets: [u8; 4]) -> IpAddr {
     octets.into()
-}
-
-fn v6(text: &str) -> IpAddr {
-    text.parse().unwrap()
 }
 
 /// A guest sends a broadcast request for `tpa`; with its own address as `tpa` it is gratuitous.

@@ -103,6 +103,22 @@ fn a_pinned_address_stays_with_its_neighbour() {
     }
 }
 
+/// An advertisement without the Override flag, for which the host may use the address nevertheless.
+#[test]
+fn a_claim_that_does_not_override_is_inspected_too() {
+    let ip = v6("fd00::77");
+    let mut c = inspecting(Inspect::Enforce, &[Pin { ip, ..pin(None) }]);
+    let mut claim = |peer| {
+        let message = nd(136, "fd00::77", &ib_option(2, peer));
+        let packet = payload(0x86dd, &icmpv6("fd00::77", "fd00::a", &message));
+        let m = meta(peer, c.local().gid());
+        receive(&mut c, &m, &packet).map(drop)
+    };
+    assert_eq!(claim(thief()), Err(DropReason::RefusedClaim));
+    assert_eq!(claim(owner_of()), Ok(()));
+    assert_eq!(claim(thief()), Err(DropReason::RefusedClaim));
+}
+
 #[test]
 fn data_is_no_hint_against_a_pin() {
     let mut c = inspecting(Inspect::Enforce, &[pin(None)]);
