@@ -301,6 +301,15 @@ impl Neighbours {
         mac
     }
 
+    /// Exchanges the MACs of two entries.
+    pub fn swap_macs(&mut self, one: u32, other: u32) {
+        let (mac, others) = (self.get(one).mac, self.get(other).mac);
+        for (slot, mac) in [(one, others), (other, mac)] {
+            self.get_mut(slot).mac = mac;
+            self.by_mac.insert(mac_key(mac), slot);
+        }
+    }
+
     fn promote(&mut self, slot: u32) {
         self.heard.remove(&mut self.slots, slot);
         self.confirmed.push(&mut self.slots, slot);

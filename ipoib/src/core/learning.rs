@@ -274,6 +274,7 @@ impl Ipoib {
         if let Some(ip) = ip {
             self.apply_claim(now, ip, slot);
         }
+        self.part(slot, mac);
     }
 
     /// Applies the answer of another replica, which is no packet of the owner: the owner is not live because of the
@@ -310,7 +311,7 @@ impl Ipoib {
     }
 
     /// Applies an update of another replica. A question ([`Update::Wanted`]) causes an answer, and a new
-    /// neighbour whose MAC is a guest's causes [`Update::Remapped`], which causes nothing.
+    /// neighbour whose MAC is a guest's or another's causes [`Update::Remapped`], which causes nothing.
     pub fn apply(&mut self, now: Time, update: &Update) {
         match update {
             Update::Learned { address, mac, ip } => self.apply_learned(now, address, *mac, *ip),

@@ -348,7 +348,7 @@ pub enum Update {
         /// Its address.
         address: HardwareAddress,
     },
-    /// A neighbour got another MAC, because a guest has the former one.
+    /// A neighbour got another MAC, because a guest or another neighbour has the former one.
     Remapped {
         /// Its address.
         address: HardwareAddress,

@@ -142,13 +142,35 @@ impl Ipoib {
         let taken = |mac| mac == own || mac == former || guests.knows(mac);
         let mac = self.neighbours.remap(slot, None, taken);
         self.last_source = None;
+        self.show_mac(slot);
+        mac
+    }
+
+    /// Announces the MAC of a peer on the host side and to other replicas.
+    fn show_mac(&mut self, slot: u32) {
+        let peer = self.neighbours.get(slot);
+        let (address, mac) = (peer.address, peer.mac);
         self.counters.mac_clashes += 1;
         for ip in self.neighbours.ips_of(slot) {
             self.host_side.push(HostSide::Announce { ip, mac });
         }
-        let address = self.neighbours.get(slot).address;
         self.publish(Update::Remapped { address, mac });
-        mac
+    }
+
+    /// Handles a MAC that another replica gave to the peer of `slot`, and this one to another peer, at the same time.
+    /// The peer with the lower address has it, so that both replicas decide alike.
+    pub(in crate::core) fn part(&mut self, slot: u32, mac: Mac) {
+        let Some(other) = self.neighbours.by_mac(mac).filter(|other| *other != slot) else {
+            return;
+        };
+        let peer = |slot| &self.neighbours.get(slot).address.0[1..];
+        if peer(slot) < peer(other) {
+            self.neighbours.swap_macs(slot, other);
+            self.last_source = None;
+            self.show_mac(other);
+        } else {
+            self.show_mac(slot);
+        }
     }
 
     /// Applies another replica's update about a guest.
@@ -224,9 +246,17 @@ impl Ipoib {
     pub(in crate::core) fn apply_remapped(&mut self, slot: u32, mac: Mac) {
         let (own, guests) = (self.config.mac, &self.guests);
         let taken = |mac| mac == own || guests.knows(mac);
-        if self.neighbours.by_mac(mac).is_none() && !taken(mac) {
-            self.neighbours.remap(slot, Some(mac), taken);
-            self.last_source = None;
+        let holder = self.neighbours.by_mac(mac);
+        let stays = |other| other == slot || self.neighbours.get(other).confirmed;
+        if taken(mac) || holder.is_some_and(stays) {
+            return;
         }
+        // A peer known from data only is known to this replica alone. Its packets may be forged, so that it gets the
+        // frames for the other one.
+        if let Some(other) = holder {
+            self.neighbours.remap(other, None, taken);
+        }
+        self.neighbours.remap(slot, Some(mac), taken);
+        self.last_source = None;
     }
 }

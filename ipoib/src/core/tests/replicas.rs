@@ -79,6 +79,65 @@ fn an_answer_takes_nothing_from_an_owner_that_a_replica_knows() {
     assert!(matches!(sent, Sent::Forward(gid, ..) if gid == now.gid()));
 }
 
+/// The MACs on the TAP of two peers.
+fn macs(c: &Ipoib, peers: [HardwareAddress; 2]) -> [Mac; 2] {
+    peers.map(|peer| c.mac_of(&peer))
+}
+
+/// An attacker has chosen its queue pair such that its MAC is that of a victim.
+#[test]
+fn c57_a_source_of_data_does_not_keep_the_mac_of_a_peer_that_another_replica_knows() {
+    let (attacker, mut c) = (address(0xe, 0x4e), a());
+    let stolen = peer_mac(&attacker);
+    let m = meta(attacker, c.local().gid());
+    let data = payload(0x0800, &ipv4([10, 0, 0, 9], [10, 0, 0, 1], b""));
+    let shown = |c: &mut Ipoib| receive(c, &m, &data).unwrap()[6..12].to_vec();
+    assert_eq!(shown(&mut c), stolen);
+    let (address, mac, ip) = (b(), stolen, Some(IP_B.into()));
+    c.apply(T0, &Update::Learned { address, mac, ip });
+    let to_victim = frame(stolen, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], IP_B, b""));
+    let sent = send(&mut c, T0, &to_victim);
+    assert!(matches!(sent, Sent::Forward(gid, ..) if gid == b().gid()));
+    assert_ne!(shown(&mut c), stolen);
+    assert!(!c.has_updates());
+}
+
+/// Two peers have the same hash, and two replicas learn one of them each.
+#[test]
+fn c57_replicas_agree_on_the_peer_that_keeps_a_mac() {
+    let (one, other) = (address(0xc, 0x4c), address(0xe, 0x4e));
+    for (first, second) in [(one, other), (other, one)] {
+        let (mut c, mut sibling) = (a(), a());
+        let (shared, second_ip) = (peer_mac(&first), [10, 0, 0, 3]);
+        let learned = |address, ip: [u8; 4]| Update::Learned {
+            address,
+            mac: shared,
+            ip: Some(ip.into()),
+        };
+        teach(&mut c, first, IP_B);
+        sibling.apply(T0, &learned(second, second_ip));
+        assert_eq!(c.drain_updates().count(), 1);
+        let mut news = [vec![learned(second, second_ip)], vec![learned(first, IP_B)]];
+        for _ in 0..3 {
+            let [for_c, for_sibling] = news;
+            for_c.iter().for_each(|u| c.apply(T0, u));
+            for_sibling.iter().for_each(|u| sibling.apply(T0, u));
+            news = [updates(&mut sibling), updates(&mut c)];
+        }
+        assert!(news.iter().all(Vec::is_empty), "{news:?}");
+        let agreed = macs(&c, [one, other]);
+        assert_eq!(macs(&sibling, [one, other]), agreed);
+        assert_eq!(agreed[0], shared);
+        assert_ne!(agreed[1], shared);
+        // The host knows it.
+        let ip = if other == first { IP_B } else { second_ip };
+        let request = arp(1, &agreed[1], ip, &[0; 6], ip);
+        let announced = frame(MAC_BROADCAST, agreed[1], 0x0806, &request);
+        assert_eq!(c.poll_tap(T0), Some(&announced[..]));
+        assert_eq!(sibling.poll_tap(T0), Some(&announced[..]));
+    }
+}
+
 /// A weak claim, from the source address of data, is no answer.
 #[test]
 fn what_no_replica_knows_is_asked_once_for_each_query() {
