@@ -41,6 +41,8 @@ pub struct Neighbour {
     pub last_heard: Time,
     /// The time at which it was learned.
     pub since: Time,
+    /// The time of the last update about it for other replicas.
+    pub published: Time,
     /// The connection requested by this host, or [`NO_ENTRY`].
     pub connection: u32,
     /// The time of its last announcement.
@@ -366,6 +368,7 @@ impl Neighbours {
             used: now,
             last_heard: now,
             since: now,
+            published: now,
             connection: NO_ENTRY,
             announced: None,
             generation: 0,

@@ -18,6 +18,10 @@ const ANNOUNCED_MS: u64 = 1000;
 /// the address moves, as when a router takes over from another.
 const RESTART_MS: u64 = 10_000;
 
+/// Minimum time between updates to replicas about an address in use: it expires in none of them, and replicas whose
+/// updates crossed agree again.
+pub const REFRESH_MS: u64 = 20_000;
+
 /// Whether a host can have the IP address.
 pub fn is_claimable(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
@@ -46,10 +50,12 @@ impl Ipoib {
         let ip = ip.filter(|ip| self.yield_to_peer(now, *ip, mac));
         // It sends packets, so it has no successor.
         news |= self.neighbours.get_mut(slot).successor.take().is_some();
-        let mut lost_to = None;
+        let (mut lost_to, mut again) = (None, false);
         if let Some(ip) = ip {
             match self.claim(ip, slot, false) {
-                Claim::Known => {}
+                Claim::Known => {
+                    again = self.neighbours.get(slot).published.after(REFRESH_MS) <= now;
+                }
                 Claim::New => news = true,
                 Claim::From(old) => {
                     news = true;
@@ -66,6 +72,9 @@ impl Ipoib {
                 mac,
                 ip,
             });
+        }
+        if news || again {
+            self.neighbours.get_mut(slot).published = now;
             self.publish(Update::Learned {
                 address: *address,
                 mac,

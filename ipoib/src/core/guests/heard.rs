@@ -6,7 +6,7 @@ use proto::{Mac, Time};
 
 use super::{ASK_AGAIN_MS, ASK_ANEW_MS, SILENT_MS};
 use crate::arp::{Arp, REQUEST};
-use crate::core::learning::is_claimable;
+use crate::core::learning::{REFRESH_MS, is_claimable};
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
 use crate::guests::{Evicted, Guest, Guests, Standing, TakenFrom};
@@ -16,8 +16,6 @@ use crate::{DropReason, Event, MAC_BROADCAST};
 
 /// Time for which the source of a frame is not checked again.
 const CACHED_MS: u64 = 1000;
-/// Minimum time between updates to replicas about an address in use, so that it expires in none of them.
-const REFRESH_MS: u64 = 20_000;
 /// The minimum time for answers; another replica may be waiting for one.
 const ANSWER_REFRESH_MS: u64 = 1000;
 /// Time after a move for which hosts may still use the former MAC: Linux trusts an entry for up to 45 s,

@@ -360,6 +360,37 @@ fn an_alternating_address_is_kept_and_reported_once() {
     assert!(c.drain_updates().count() < 40);
 }
 
+/// One replica reads the peer's claim, another one the last answer of the guest, and their updates cross.
+#[test]
+fn replicas_agree_again_after_crossing_updates() {
+    let (mut c, mut sibling) = (a(), a());
+    let peer = teach(&mut sibling, b(), IP_B);
+    guest_answers(&mut sibling, 0, G1, IP1, peer);
+    sibling.drain_updates().for_each(|u| c.apply(T0, &u));
+    peer_asks(&mut c, 2000, b(), IP1);
+    guest_answers(&mut sibling, 2000, G1, IP1, peer);
+    let from_c: Vec<Update> = c.drain_updates().collect();
+    sibling
+        .drain_updates()
+        .for_each(|u| c.apply(Time(2000), &u));
+    from_c.iter().for_each(|u| sibling.apply(Time(2000), u));
+    assert_eq!(owner(&c, ip(IP1)), Some((G1, false)));
+    assert_eq!(owner(&sibling, ip(IP1)), None);
+    // The next claims of the peer.
+    for now in [20_000, 20_001] {
+        peer_asks(&mut sibling, now, b(), IP1);
+    }
+    let updates: Vec<Update> = sibling.drain_updates().collect();
+    assert_eq!(updates.len(), 1, "{updates:?}");
+    c.apply(Time(20_000), &updates[0]);
+    for replica in [&mut c, &mut sibling] {
+        assert_eq!(owner(replica, ip(IP1)), None);
+        let f = frame(G1, G2, 0x0800, &ipv4(IP2, IP1, b""));
+        let sent = send(replica, Time(20_001), &f);
+        assert!(matches!(sent, Sent::Forward(_, q, _) if q == b().qpn()));
+    }
+}
+
 #[test]
 fn two_guests_with_one_address_are_reported_once() {
     let (mut c, mut sibling) = (a(), a());
