@@ -304,7 +304,10 @@ impl Ipoib {
         match message {
             HostSide::Announce { ip, mac } => write_host_announcement(frame, mac, ip),
             HostSide::Correct { stale, guest, to } => {
-                return write_host_correction(frame, stale, guest, to);
+                // The address may have moved on while the correction waited.
+                let known = self.guests.get(guest.ip).filter(|g| g.is_claimed());
+                return known.is_some_and(|known| known.mac == guest.mac)
+                    && write_host_correction(frame, stale, guest, to);
             }
             HostSide::Ask {
                 target,

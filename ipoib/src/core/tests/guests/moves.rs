@@ -216,6 +216,24 @@ fn a_guest_that_uses_a_former_mac_gets_a_correction() {
     ));
 }
 
+/// The address moves on before the correction is written.
+#[test]
+fn a_correction_about_a_guest_that_has_gone_is_not_sent() {
+    for back in [false, true] {
+        let mut c = a();
+        let peer = teach(&mut c, b(), IP1);
+        guest_asks(&mut c, 10, G1, IP1, IP1);
+        guest_asks(&mut c, 10, G2, IP2, IP2);
+        let to_peer = frame(peer, G2, 0x0800, &ipv4(IP2, IP1, b""));
+        send(&mut c, Time(20), &to_peer);
+        match back {
+            true => peer_asks(&mut c, 21, b(), IP1),
+            false => drop(guest_asks(&mut c, 21, [6, 0, 0, 0, 0, 0x33], IP1, IP1)),
+        }
+        assert!(tap_frames(&mut c, 22).is_empty());
+    }
+}
+
 /// A guest comes from a peer. There it knew this host's guests by the MAC under which peers see this host.
 #[test]
 fn a_guest_that_came_from_a_peer_gets_the_macs_of_other_guests() {
