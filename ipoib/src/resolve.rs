@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use proto::Time;
+use proto::{Mac, Time};
 
 use crate::Limits;
 use crate::counters::DropReason;
@@ -148,6 +148,23 @@ impl Resolver {
         if let Some(at) = self.entries.iter().position(|e| e.ip == ip) {
             self.released.extend(self.entries.swap_remove(at).held);
         }
+    }
+
+    /// Releases the frames with a destination MAC that is known now: their IP destinations are behind a router.
+    pub fn found(&mut self, mac: Mac) {
+        let waits = |held: &HeldFrame| held.frame.starts_with(&mac);
+        for e in &mut self.entries {
+            if !e.held.iter().any(waits) {
+                continue;
+            }
+            let (found, others): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut e.held).into_iter().partition(waits);
+            e.held_bytes = others.iter().map(|held| held.frame.len()).sum();
+            e.held = others.into();
+            self.released.extend(found);
+        }
+        let is_over = |e: &Entry| e.held.is_empty() && matches!(e.state, State::Asking { .. });
+        self.entries.retain(|e| !is_over(e));
     }
 
     pub fn pop_released(&mut self) -> Option<HeldFrame> {

@@ -155,6 +155,9 @@ impl Ipoib {
         }
         let grown = learned.evicted.is_some() || self.neighbours.len() > before;
         self.counters.neighbours_learned += u64::from(grown);
+        if grown {
+            self.resolver.found(self.neighbours.get(learned.slot).mac);
+        }
         Some((learned.slot, learned.news))
     }
 

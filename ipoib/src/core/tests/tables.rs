@@ -26,6 +26,33 @@ fn c55_restarted_peer_heals_at_once_and_its_old_address_goes_on_working() {
     assert_eq!(c.counters().neighbours_superseded, 1);
 }
 
+/// After a restart of the daemon, the host knows the MAC of a router, and the core does not know the router. Frames for
+/// hosts behind the router leave when the router is found.
+#[test]
+fn frames_for_hosts_behind_a_router_wait_for_the_router() {
+    let mut c = a();
+    let router = address(0xb, 0x4b);
+    let behind = |n, to| frame(to, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], [192, 0, 2, n], b""));
+    let other = peer_mac(&address(0xc, 0x11));
+    for (n, to) in [(1, peer_mac(&router)), (2, peer_mac(&router)), (1, other)] {
+        assert_eq!(send(&mut c, T0, &behind(n, to)), Sent::Held);
+    }
+    while c.poll_transmit(T0).is_some() {}
+    teach(&mut c, router, [10, 0, 0, 2]);
+    let released: Vec<_> = std::iter::from_fn(|| c.pop_released()).collect();
+    assert_eq!(released.len(), 2);
+    for held in released {
+        let way = c.from_released(T0, &held.prefix, &held.frame);
+        assert!(matches!(way, Outgoing::Forward { to: Target::Neighbour(_), .. }), "{way:?}");
+    }
+    // The query for the second host is over, and that for the first one goes on for the other frame.
+    let queried = |c: &mut Ipoib| {
+        c.handle_timeout(Time(1000));
+        std::iter::from_fn(|| c.poll_transmit(Time(1000)).map(drop)).count()
+    };
+    assert_eq!(queried(&mut c), 1);
+}
+
 /// Two containers with one port: an address moves from the first to the second, which has just started.
 #[test]
 fn a_queue_pair_that_sends_data_has_no_successor() {
