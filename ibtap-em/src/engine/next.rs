@@ -43,9 +43,21 @@ impl Engine {
             for index in &indexes {
                 self.ensure_member(now, key.vport(*index));
             }
-            let mut indexes = indexes.iter();
-            indexes.find_map(|index| self.next_set(now, key, *index))
+            // Each port that comes to a switch changes the directory and the table of the ports that are there already.
+            let (there, missing): (Vec<u8>, Vec<u8>) = indexes
+                .into_iter()
+                .partition(|index| self.is_on_its_switch(key, *index));
+            let mut indexes = missing.into_iter().chain(there);
+            indexes.find_map(|index| self.next_set(now, key, index))
         })
+    }
+
+    fn is_on_its_switch(&self, key: AgentKey, index: u8) -> bool {
+        let vport = self.agents.get(&key).and_then(|a| a.ports.get(&index));
+        let Some((vport, info)) = vport.and_then(|v| Some((v, v.info.as_ref()?))) else {
+            return false;
+        };
+        vport.exists() && vport.switch == Some(info.vesw_id)
     }
 
     fn next_read(&mut self, now: Time, key: AgentKey, index: u8) -> Option<Request> {

@@ -178,7 +178,12 @@ fn a_hundred_vnics_of_a_port_are_all_managed() {
     });
     let is_on_switch = |vnic: &Value| vnic["vesw"] == 1;
     eventually(SOON, "the last one", || {
-        (a.ask("show").iter().filter(|vnic| is_on_switch(vnic)).count() == 100).then_some(())
+        (a.ask("show")
+            .iter()
+            .filter(|vnic| is_on_switch(vnic))
+            .count()
+            == 100)
+            .then_some(())
     });
     assert_eq!(em.ask("port").len(), 100);
 }

@@ -261,3 +261,27 @@ fn a_node_with_255_ports_is_managed_whole() {
     world.run(20_000);
     assert_eq!(known(&world), 255);
 }
+
+/// A port has a queue pair when it comes to the switch, and that changes the directories of the ports that are there: so all
+/// ports come first.
+#[test]
+fn fifty_ports_of_a_slow_node_get_one_directory_each() {
+    let config = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\n";
+    let mut world = World::new(39, 0, config);
+    world.weather.late = 20;
+    world.add_node(0, 50);
+    for _ in 0..4_000 {
+        world.run(5);
+        let (now, node) = (world.now, &mut world.nodes[0]);
+        for index in 0..50 {
+            if node.agent.port(index).unwrap().vesw_id != 0 {
+                node.agent
+                    .set_qpn(now, index, proto::Qpn::new(0x100 + u32::from(index)));
+            }
+        }
+    }
+    let node = &world.nodes[0];
+    assert!((0..50).all(|index| node.host.directories[&index].nodes.len() == 50));
+    let directories = world.sets[&vnic::mad::attribute::LID_DIRECTORY];
+    assert!((50..=100).contains(&directories), "{directories}");
+}

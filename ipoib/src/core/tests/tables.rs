@@ -43,7 +43,16 @@ fn frames_for_hosts_behind_a_router_wait_for_the_router() {
     assert_eq!(released.len(), 2);
     for held in released {
         let way = c.from_released(T0, &held.prefix, &held.frame);
-        assert!(matches!(way, Outgoing::Forward { to: Target::Neighbour(_), .. }), "{way:?}");
+        assert!(
+            matches!(
+                way,
+                Outgoing::Forward {
+                    to: Target::Neighbour(_),
+                    ..
+                }
+            ),
+            "{way:?}"
+        );
     }
     // The query for the second host is over, and that for the first one goes on for the other frame.
     let queried = |c: &mut Ipoib| {
