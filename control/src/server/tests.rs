@@ -157,10 +157,11 @@ impl Rig {
     /// Runs the server until its descriptor is not readable, as the daemon's loop does. A server that keeps its
     /// descriptor readable without work fails here.
     fn settle(&mut self) {
-        let start = Instant::now();
+        let mut turns = 0;
         while self.readable(Duration::ZERO) {
             self.server.process(&mut Daemon).unwrap();
-            assert!(start.elapsed() < 20 * SECOND, "the server spins");
+            turns += 1;
+            assert!(turns < 100_000, "the server spins");
         }
     }
 

@@ -221,7 +221,12 @@ fn iperf(client: &dyn Node, address: &str, options: &str) -> Value {
             .unwrap_or_else(|e| panic!("{}: {run}: {e}: {done:?}", client.name()));
         let error = report["error"].as_str();
         // The server ends a run a moment after the client. Then it closes its socket, and listens with another one.
-        let between = ["server is busy", "control message", "Connection refused"];
+        let between = [
+            "server is busy",
+            "control message",
+            "Connection refused",
+            "Connection reset",
+        ];
         if error.is_some_and(|error| between.iter().any(|words| error.contains(words))) {
             return None;
         }

@@ -73,10 +73,11 @@ impl Sa {
         self.ask(&json!({"do": "restart", "mlid": mlid}));
     }
 
-    /// The log so far.
+    /// The log so far. The last line may be incomplete.
     pub fn log(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.log).expect("the log");
-        let lines = text.lines().map(serde_json::from_str);
+        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        let lines = complete.lines().map(serde_json::from_str);
         lines.map(|line| line.expect("JSON")).collect()
     }
 
