@@ -229,10 +229,13 @@ impl<'p> Message<'p> {
     }
 
     /// Whether the message may take its IP address from another owner. An advertisement without the Override flag may
-    /// not: it is that of one of several owners (anycast) or of a proxy, or answers a unicast solicitation (RFC 4861,
-    /// 7.2.4 and 7.2.5).
+    /// not: it is that of one of several owners (anycast) or of a proxy (RFC 4861, 7.2.4 and 7.2.5). One without an
+    /// address option may: it answers a unicast solicitation, so its sender was asked itself, and Linux never sets the
+    /// flag in it (net/ipv6/ndisc.c, `ndisc_recv_ns`).
     pub fn overrides(&self) -> bool {
-        self.kind != Kind::NeighbourAdvertisement || self.packet[IPV6_LEN + 4] & 0x20 != 0
+        self.kind != Kind::NeighbourAdvertisement
+            || self.packet[IPV6_LEN + 4] & 0x20 != 0
+            || self.options().all(|option| option.kind != OPTION_TARGET)
     }
 
     /// The type of the option with the address, and the IP address (RFC 4861, 4.1-4.5).
