@@ -195,7 +195,11 @@ fn a_capture_costs_the_host_no_packet() {
     for times in 1..=3 {
         let capture = a.spawn("tcpdump -n -i ib0 -w /dev/null");
         eventually(SOON, "a promiscuous interface", || {
-            let logged = a.daemon().log().matches("the interface is promiscuous").count();
+            let logged = a
+                .daemon()
+                .log()
+                .matches("the interface is promiscuous")
+                .count();
             (logged == times).then_some(())
         });
         Pinging::all_go_on(&pings);

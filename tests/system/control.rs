@@ -349,7 +349,10 @@ fn the_last_state_counts_after_lost_notifications() {
         (a.show("ib0")["mac"] == last).then_some(())
     });
     eventually(SOON, "the macvlan and the child", || {
-        let stacked = a.daemon().log().contains("over0 is stacked on the interface");
+        let stacked = a
+            .daemon()
+            .log()
+            .contains("over0 is stacked on the interface");
         (stacked && a.ibtap("show ib0.8001").code == Some(0)).then_some(())
     });
 }

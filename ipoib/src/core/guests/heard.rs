@@ -407,7 +407,9 @@ impl Ipoib {
         if !answerable || (is_claimed && is_announceable) {
             return;
         }
-        let pause_ms = known.map_or(ASK_AGAIN_MS, |_| ASK_ANEW_MS);
+        // Peers send to the former host of an address that was not announced, and a query may be lost.
+        let is_hint = known.is_some_and(Guest::is_weak);
+        let pause_ms = if is_hint { ASK_ANEW_MS } else { ASK_AGAIN_MS };
         self.host_side.ask(now, pause_ms, ip, destination, peer);
     }
 
