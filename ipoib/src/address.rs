@@ -1,8 +1,9 @@
 //! The 20-byte link-layer address, and the MACs of peers on the TAP.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
-use proto::{Gid, Mac, PKey, Qpn};
+use proto::{Gid, Guid, Mac, PKey, Qpn};
 
 /// `ff:ff:ff:ff:ff:ff`.
 pub const MAC_BROADCAST: Mac = [0xff; 6];
@@ -145,6 +146,14 @@ const QPN_MIN: u32 = Qpn::GSI.get() + 1;
 pub(crate) fn mac_key(mac: Mac) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+/// The link-local address of a MAC (RFC 2464, section 5).
+pub(crate) fn link_local(mac: Mac) -> Ipv6Addr {
+    let mut octets = [0; 16];
+    octets[..2].copy_from_slice(&[0xfe, 0x80]);
+    octets[8..].copy_from_slice(&Guid::from_mac(mac).0);
+    octets.into()
 }
 
 #[cfg(test)]

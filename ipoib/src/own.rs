@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proto::{Mac, Time};
 
-use crate::address::{HardwareAddress, MAC_BROADCAST};
+use crate::address::{HardwareAddress, MAC_BROADCAST, link_local};
 use crate::arp::{Arp, ETHERNET_ARP_LEN, INFINIBAND_ARP_LEN, REPLY, REQUEST};
 use crate::multicast::{group_mac, solicited_node};
 use crate::nd::{
@@ -137,17 +137,13 @@ fn fabric_option(kind: u8, local: &HardwareAddress) -> [u8; INFINIBAND_OPTION_LE
 /// The source of a query for `target` that claims nothing, by the host with the MAC: no receiver notes an owner that it
 /// could need. For ARP 0.0.0.0, as in a probe (RFC 5227, section 1.1), which Linux sends without an own address, too.
 ///
-/// For neighbour discovery, the link-local address of the MAC (RFC 2464, section 5), usually the host's. With the
+/// For neighbour discovery, the link-local address of the MAC, usually the host's. With the
 /// unspecified address, the query would be duplicate address detection: a host that checks the queried address at that
 /// moment would give it up (RFC 4862, section 5.4.3; `addrconf_dad_failure` in net/ipv6/addrconf.c).
 pub fn nobody(mac: Mac, target: IpAddr) -> IpAddr {
     match target {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => {
-            let [a, b, c, d, e, f] = mac.map(u16::from);
-            let id = [(a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f];
-            Ipv6Addr::new(0xfe80, 0, 0, 0, id[0], id[1], id[2], id[3]).into()
-        }
+        IpAddr::V6(_) => link_local(mac).into(),
     }
 }
 

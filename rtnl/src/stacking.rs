@@ -39,18 +39,22 @@ impl Stacking {
     }
 }
 
-/// The interface with this index and all interfaces stacked on it; `links` has all interfaces of its namespace.
-pub fn with_stacked(links: &[Link], ifindex: u32) -> BTreeSet<u32> {
-    let mut found = BTreeSet::from([ifindex]);
-    for _ in 0..DEPTH_MAX {
-        let lower: Vec<&Link> = links.iter().filter(|l| found.contains(&l.index)).collect();
-        let is_stacked = |upper: &&Link| {
-            let on = |lower: &&Link| lower.master == Some(upper.index) || is_above(upper, lower);
-            lower.iter().any(on)
-        };
-        found.extend(links.iter().filter(is_stacked).map(|upper| upper.index));
+/// The interfaces with these indexes and all interfaces stacked on them; `links` has all interfaces of their namespace.
+pub fn with_stacked(links: &[Link], mut indexes: BTreeSet<u32>) -> BTreeSet<u32> {
+    loop {
+        let before = indexes.len();
+        for link in links {
+            if indexes.contains(&link.index) {
+                indexes.extend(link.master);
+            }
+            if below(link).is_some_and(|lower| indexes.contains(&lower)) {
+                indexes.insert(link.index);
+            }
+        }
+        if indexes.len() == before {
+            return indexes;
+        }
     }
-    found
 }
 
 fn on_link(links: &[Link], link: &Link, depth: usize) -> Stacking {
@@ -89,9 +93,13 @@ fn of_master(links: &[Link], master: &Link, depth: usize) -> Option<Stacking> {
     }
 }
 
-/// Whether `upper` is made on top of `lower`. A veth reports its peer as its lower interface.
+/// Whether `upper` is made on top of `lower`.
 fn is_above(upper: &Link, lower: &Link) -> bool {
-    upper.link == Some(lower.index)
-        && upper.index != lower.index
-        && upper.kind.as_deref() != Some("veth")
+    below(upper) == Some(lower.index)
+}
+
+/// The interface on which `link` is made. A veth reports its peer as its lower interface.
+fn below(link: &Link) -> Option<u32> {
+    let is_veth = link.kind.as_deref() == Some("veth");
+    link.link.filter(|lower| *lower != link.index && !is_veth)
 }

@@ -480,7 +480,7 @@ fn the_kernel_resolves_forgotten_neighbours_again() {
         }
         let mut requests = Requests::new().unwrap();
         let links = requests.links().unwrap();
-        let of = rtnl::with_stacked(&links, index_of("east"));
+        let of = rtnl::with_stacked(&links, [index_of("east")].into());
         assert_eq!(of, [index_of("east"), index_of("vlan")].into());
         requests.forget_neighbours(&of).unwrap();
         let left = run("ip neigh show nud all");

@@ -4,7 +4,7 @@ mod coalesce;
 mod moves;
 mod names;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use control::config::IpoibConfig;
@@ -41,6 +41,17 @@ impl Interfaces {
         let mut all = self.iter().filter(|(i, _)| i.place == place);
         let there = all.find_map(|(interface, _)| interface.elsewhere())?;
         visit(&there, ask).ok()
+    }
+
+    /// The interfaces by their namespace.
+    pub fn by_place(&self, ids: BTreeSet<InterfaceId>) -> BTreeMap<Place, BTreeSet<InterfaceId>> {
+        let mut all = BTreeMap::<Place, BTreeSet<InterfaceId>>::new();
+        for id in ids {
+            if let Some(interface) = self.get(id) {
+                all.entry(interface.place).or_default().insert(id);
+            }
+        }
+        all
     }
 
     /// All links of a namespace with interfaces of ours, by index. `None` if they cannot be read.

@@ -3,11 +3,8 @@
 //! The MAC of a frame for a router names a peer that the core does not know. The core cannot query the router, because the
 //! frame has another IP destination. The kernel can: without its neighbour it queries the router again.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use rtnl::with_stacked;
 
-use crate::interface::{InterfaceId, Place};
 use crate::interfaces::{Context, Interfaces};
 use crate::port::PortId;
 
@@ -28,23 +25,11 @@ impl Interfaces {
                 continue;
             };
             let indexes = ids.iter().filter_map(|id| Some(self.get(*id)?.ifindex));
-            let of = indexes.flat_map(|ifindex| with_stacked(&links, ifindex));
-            let of: BTreeSet<u32> = of.collect();
+            let of = with_stacked(&links, indexes.collect());
             let removed = self.at_place(cx, place, |netlink| netlink.forget_neighbours(&of));
             if let Some(Err(e)) = removed {
                 log::warn!("routers may be unreachable until the host queries them again: {e}");
             }
         }
-    }
-
-    /// The interfaces by their namespace.
-    pub fn by_place(&self, ids: BTreeSet<InterfaceId>) -> BTreeMap<Place, BTreeSet<InterfaceId>> {
-        let mut all = BTreeMap::<Place, BTreeSet<InterfaceId>>::new();
-        for id in ids {
-            if let Some(interface) = self.get(id) {
-                all.entry(interface.place).or_default().insert(id);
-            }
-        }
-        all
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proto::Mac;
 
+use crate::address::link_local;
 use crate::checksum::{self, checksum};
 use crate::multicast::group_mac;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_IPV4, TYPE_IPV6};
@@ -103,13 +104,4 @@ fn mld(source: Ipv6Addr, to: Ipv6Addr, group: Ipv6Addr, response: u8, out: &mut 
     let packet = &mut out[at..];
     let sum = checksum::icmpv6(packet, 48);
     put_checksum(packet, 50, sum);
-}
-
-/// The link-local address of a MAC (RFC 4291, appendix A).
-fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
-    let mut o = [0; 16];
-    o[..2].copy_from_slice(&[0xfe, 0x80]);
-    o[8..].copy_from_slice(&[a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
-    o.into()
 }
